@@ -239,3 +239,16 @@ def test_many_nodes_are_merged_without_listing_anything(nodes: int) -> None:
     assert merged.hint.numa == (0, 1, 2, 3, 4)
     assert not merged.hint.preferred
     assert merge("restricted", [cpus, cpus], info).hint.numa == (0, 1, 2)
+
+
+@pytest.mark.parametrize("closest", [False, True])
+def test_cpus_of_many_nodes_with_memory_of_one_or_of_a_group_meet_inside_it(*, closest: bool) -> None:
+    """24 of 32 nodes are needed for the CPUs: going through the ten million sets of so many would not end."""
+    rows = {node: tuple(10 if node == other else 12 + abs(node - other) for other in range(32)) for node in range(32)}
+    info = NUMAInfo(NUMAMask((1 << 32) - 1), rows if closest else None)
+    cpus = Family(info.nodes, (Demand(24 * 8, (8,) * 32),), 24)
+    singles = Hints((), tuple(NUMAMask(1 << node) for node in range(32)))
+    assert merge("best-effort", [cpus, singles], info).hint.mask == 1
+    group = mask_of((5, 9, 30))
+    grouped = Hints((), (*singles.others[:5], NUMAMask(group)))
+    assert merge("best-effort", [cpus, grouped], info).hint.mask == group

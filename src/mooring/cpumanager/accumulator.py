@@ -84,6 +84,14 @@ class Accumulator:
         for parent, mask in parents:
             yield from _ordered(available, kept, children[parent], mask)
 
+    def free_cores(self) -> Iterator[Element]:
+        """List the cores that count as entirely free, drawn lazily from what is available now, as :meth:`cores`."""
+        average, free = self.topology.cpus_per_core, self.available | self.kept
+        for core in self.cores():
+            mask = core[1]
+            if (mask & free).bit_count() == (mask.bit_count() if self.fixed_sizes else average):
+                yield core
+
     def uncores(self) -> list[Element]:
         """List the uncore caches with available CPUs; one that spans two nodes is listed under each."""
         return self._below(self.numa_nodes(), self.topology.uncores_of_node)
@@ -113,8 +121,11 @@ class Accumulator:
         """Tell whether no other container has a CPU of an element."""
         return not mask & ~(self.available | self.kept)
 
-    def claim_free(self, elements: list[Element]) -> None:
-        """Walk a list and claim what is missing of each element that is not larger than the need; others are passed."""
+    def claim_free(self, elements: Iterable[Element]) -> None:
+        """Walk elements and claim what is missing of each that is not larger than the need; others are passed.
+
+        Which elements they are is decided by what was available before: a claim changes nothing about the later ones.
+        """
         for _, mask in elements:
             if self.need <= 0:
                 return

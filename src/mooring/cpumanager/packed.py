@@ -105,9 +105,7 @@ def _claim_sockets(run: Accumulator) -> None:
 
 
 def _claim_cores(run: Accumulator) -> None:
-    average = run.topology.cpus_per_core
-    free = [core for core in run.cores() if run.is_free_by_average(core[1], average)]
-    run.claim_free(free)
+    run.claim_free(run.free_cores())
 
 
 def _claim_uncores(run: Accumulator, rules: TakeRules, observer: Observer | None) -> None:

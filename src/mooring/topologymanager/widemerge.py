@@ -5,12 +5,12 @@ Source of the rules: topologymanager policy*.go of kubelet v1.37.1; spec: topolo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 
 from mooring.core.bits import NO_NODES, NUMAMask, members
 from mooring.topologymanager.closest import closest_first
-from mooring.topologymanager.distances import NUMAInfo, best_of_size
+from mooring.topologymanager.distances import NUMAInfo, average_distance, best_of_size
 from mooring.topologymanager.hints import Hints
 from mooring.topologymanager.wide import Demand, Family, sets_of_size
 
@@ -86,40 +86,62 @@ def best_reachable(entries: Sequence[Entry], info: NUMAInfo, bound: int) -> int:
         info: nodes and distances.
         bound: the largest of the narrowest hints.
     """
-    universe = info.nodes
-    for entry in entries:
-        universe &= _span(entry, info.nodes)
+    rooms = _rooms(entries, info.nodes)
+    universe = NO_NODES
+    for room in rooms:
+        universe |= room
+    if info.distances is not None:
+        average_distance(info, universe)  # without a distance that it needs the kubelet crashes
     forced = _forced(entries, universe, info.nodes)
-    width = universe.bit_count()
+    rooms = [room for room in rooms if not forced & ~room]
+    width = max((room.bit_count() for room in rooms), default=0)
+
+    def is_reachable(mask: int) -> bool:
+        return reaches(entries, mask, info.nodes)
+
     for size in (*range(min(bound, width), 0, -1), *range(bound + 1, width + 1)):
         if size < forced.bit_count():
             continue
-
-        def is_reachable(mask: int) -> bool:
-            return reaches(entries, mask, info.nodes)
-
-        if info.distances is not None:
-            found = closest_first(info, universe, size, forced, (), is_reachable)
-        else:
-            found = next((mask for mask in sets_of_size(universe, size, forced, ()) if is_reachable(mask)), 0)
+        found = {_best_inside(room, size, forced, is_reachable, info) for room in rooms} - {0}
         if found:
-            return found
+            return best_of_size(info, tuple(found))
     return 0
 
 
-def _span(entry: Entry, nodes: int) -> int:
-    """Return the union of all masks of an entry."""
+def _best_inside(room: int, size: int, forced: int, is_reachable: Callable[[int], bool], info: NUMAInfo) -> int:
+    """Return the best reachable set of one size inside a room; 0 when there is none."""
+    if info.distances is not None:
+        return closest_first(info, room, size, forced, (), is_reachable)
+    return next((mask for mask in sets_of_size(room, size, forced, ()) if is_reachable(mask)), 0)
+
+
+def _rooms(entries: Sequence[Entry], nodes: int) -> list[int]:
+    """Return the largest sets of nodes inside one of which every intersection of one mask of each entry lies.
+
+    Where memory is given from single nodes no intersection has two, however many the CPUs need: the sets of that many
+    nodes, too many to go through, are none of them reachable.
+    """
+    rooms = [nodes]
+    for entry in entries:
+        rooms = _largest({room & mask for room in rooms for mask in _widest(entry, nodes)})
+    return rooms
+
+
+def _widest(entry: Entry, nodes: int) -> list[int]:
+    """Return the masks of an entry that lie in no other one; a family's universe stands for all that it describes."""
     if isinstance(entry, Hints):
-        if entry.nil:
-            return nodes
-        span = NO_NODES
-        for mask in (*entry.preferred, *entry.others):
-            span |= mask
-        return span
-    span = entry.universe if entry.first_of_size_up() is not None else NO_NODES
-    for mask in entry.listed:
-        span |= mask
-    return span
+        return _largest({nodes} if entry.nil else {*entry.preferred, *entry.others})
+    described = {entry.universe} if entry.first_of_size_up() is not None else set()
+    return _largest(described.union(entry.listed))
+
+
+def _largest(masks: Iterable[int]) -> list[int]:
+    """Return the non-empty masks that lie in no other one."""
+    kept: list[int] = []
+    for mask in sorted(masks, key=lambda mask: (-mask.bit_count(), mask)):
+        if mask and not any(mask & ~wider == 0 for wider in kept):
+            kept.append(mask)
+    return kept
 
 
 def _forced(entries: Sequence[Entry], universe: int, nodes: int) -> int:
