@@ -14,6 +14,7 @@ from tests.agent.small_node import CONFIG, INFO
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.services import PodResourcesService
 from mooring.agent.status.snapshot import Snapshot
+from mooring.checkpoint.device_file import held_devices
 from mooring.core.config import MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
@@ -23,7 +24,7 @@ from mooring.devicemanager.state import Device, DeviceState
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.publisher.kubelet_source import ASKING, KubeletSource, UnsettledError
-from mooring.publisher.naming import Names, held_devices, names_of
+from mooring.publisher.naming import Names, names_of
 from mooring.publisher.objects import NodeFacts, PodKey
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from mooring.checkpoint.device_file import DEVICE_FILE, held_devices, read_device_file
 from mooring.checkpoint.store import StateFolder
 from mooring.core.errors import MooringError
 from mooring.devicemanager.state import Device
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.publisher.facts_document import digest_of
-from mooring.publisher.naming import FILE as DEVICE_FILE
-from mooring.publisher.naming import Names, Sets, device_state, disagreement, held_devices, named, read_checkpoint
+from mooring.publisher.naming import Names, Sets, device_state, disagreement, named
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.publisher.observation import Observation
 from mooring.publisher.restored import NodeKind, kind_of, rejoined, restored
@@ -172,7 +172,7 @@ class KubeletSource:
 
     def _files(self) -> tuple[StateTexts, str | None]:
         folder = StateFolder(self._root)
-        return StateTexts(folder.read_cpu(), folder.read_memory()), read_checkpoint(self._root)
+        return StateTexts(folder.read_cpu(), folder.read_memory()), read_device_file(self._root)
 
     def _contradiction(self, files: StateTexts, pods: tuple[ListedPod, ...]) -> str:
         if not any(container.cpus for pod in pods for container in pod.containers):

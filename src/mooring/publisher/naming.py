@@ -10,14 +10,9 @@ pkg/kubelet/cm/devicemanager/checkpoint, ``device-plugins/kubelet_internal_check
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import msgspec
-
-from mooring.checkpoint.store import read_state_file
-from mooring.core.errors import InputError
+from mooring.checkpoint.device_file import HeldDevices
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.manifest.pods import MIRROR
 from mooring.publisher.objects import PodKey
@@ -25,72 +20,10 @@ from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.watching import CACHED, PODS, Pages, mapping_of, pods_of
 from mooring.service.podresources import ListedContainer, ListedPod
 
-FILE: Final = "device-plugins/kubelet_internal_checkpoint"
 Sets = Mapping[str, Mapping[str, int]]
 """Uid -> container -> CPUs as a mask."""
 Names = Mapping[tuple[str, str], str]
 """Namespace and name -> uid."""
-
-
-class _Entry(msgspec.Struct):
-    PodUID: str
-    ContainerName: str
-    ResourceName: str
-    DeviceIDs: dict[str, list[str] | None] | None = None
-
-
-class _Data(msgspec.Struct):
-    PodDeviceEntries: list[_Entry] | None = None
-
-
-class _Checkpoint(msgspec.Struct):
-    Data: _Data
-
-
-@dataclass(frozen=True, slots=True)
-class HeldDevices:
-    """Devices of one resource that one container holds."""
-
-    uid: str
-    container: str
-    resource: str
-    ids: frozenset[str]
-
-
-def read_checkpoint(root: Path) -> str | None:
-    """Return the text of the record in a kubelet's root directory; None where there is none.
-
-    Raises:
-        InputError: it cannot be read.
-    """
-    return read_state_file(root / FILE)
-
-
-def held_devices(text: str | None) -> tuple[HeldDevices, ...]:
-    """Return what the record says.
-
-    Raises:
-        InputError: it is none.
-
-    >>> entry = '{"PodUID":"u","ContainerName":"c","ResourceName":"v/gpu","DeviceIDs":{"-1":["a"],"0":["b"]}}'
-    >>> sorted(held_devices('{"Data":{"PodDeviceEntries":[' + entry + ']}}')[0].ids)
-    ['a', 'b']
-    """
-    if text is None:
-        return ()
-    try:
-        found = msgspec.json.decode(text.encode(errors="surrogateescape"), type=_Checkpoint)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InputError(f"is not a record of devices: {error}", source=FILE) from None
-    return tuple(
-        HeldDevices(
-            entry.PodUID,
-            entry.ContainerName,
-            entry.ResourceName,
-            frozenset(one for ids in (entry.DeviceIDs or {}).values() for one in ids or ()),
-        )
-        for entry in found.Data.PodDeviceEntries or ()
-    )
 
 
 def disagreement(pods: Iterable[ListedPod], sets: Sets) -> str:

@@ -17,6 +17,7 @@ from mooring.explain.phrases import cpus_text, plural
 from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.planner.doctor.diagnosis import NOT_CHECKED, Diagnosis, FileDiagnosis, FileRepair
 from mooring.planner.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
+from mooring.planner.doctor.joint_checks import FILE_MISSING, LOST_ENTRIES
 from mooring.planner.doctor.problem import EntryHolder, Problem
 from mooring.render.console import Breaking, new_table
 from mooring.render.wording import clean
@@ -151,6 +152,8 @@ def _afterwards(diagnosis: Diagnosis, holder: EntryHolder, codes: Collection[str
         yield "runs in the shared pool after the start"
     elif STALE in codes:
         yield "is dropped by the kubelet"
+    elif FILE_MISSING in codes or LOST_ENTRIES in codes:
+        yield "what it has is not in what can be read"
     elif POD_ENTRIES_IGNORED in codes and not holder.container:
         yield "its containers keep theirs; the entry of the pod is lost"
     elif not lost and diagnosis.repairs:

@@ -18,11 +18,12 @@ from mooring.releases.rules import RELEASE_NAMES
 
 with lazily():
     from mooring.checkpoint import backups as backup_files
+    from mooring.checkpoint import device_file
     from mooring.cli import lint as lint_answer
     from mooring.cli.text import doctor as text
     from mooring.node import start
     from mooring.planner.doctor import diagnosis as diagnosing
-    from mooring.planner.doctor import diagnosis_document
+    from mooring.planner.doctor import diagnosis_document, joint_checks
     from mooring.releases import catalog
 
 
@@ -104,7 +105,8 @@ def command(
         return lint_answer.answer_lint(inputs, form, to)
     _check_place(state, node, write=write)
     question = replace(question_of(inputs), pods=())
-    diagnosis = diagnosing.diagnose(question, catalog.RELEASES[release] if release else None)
+    devices = joint_checks.device_record(device_file.read_device_file(Path(state)) if state else None)
+    diagnosis = diagnosing.diagnose(question, catalog.RELEASES[release] if release else None, devices)
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
     findings = [*question.findings, *question.machine.findings]
     if form == "json":

@@ -22,6 +22,7 @@ from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings, build_settings
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.doctor.entry_checks import check_entries, check_hidden_pods, check_pod_entries
+from mooring.planner.doctor.joint_checks import DeviceRecord, check_together
 from mooring.planner.doctor.problem import Dropped, EntryHolder, Problem, Repaired
 from mooring.planner.doctor.release import POD_LEVEL_GATE, changes, honoured, seen
 from mooring.planner.doctor.reports import (
@@ -112,12 +113,13 @@ class Diagnosis:
         return remedy(self.refusal) if self.refusal is not None and self.is_blocked else ""
 
 
-def diagnose(question: Question, release: Release | None = None) -> Diagnosis:
+def diagnose(question: Question, release: Release | None = None, devices: DeviceRecord | None = None) -> Diagnosis:
     """Look at the state files of a question.
 
     Args:
         question: its machine, configuration, files and active pods are checked.
         release: of the kubelet that will start on the files; None is the one that the question is for.
+        devices: the device manager's record; None where it is not known.
     """
     release = release or question.mooring.release
     question = replace(question, mooring=replace(question.mooring, release=release))
@@ -142,7 +144,8 @@ def diagnose(question: Question, release: Release | None = None) -> Diagnosis:
         odd += check_hidden_pods(release.name, CPU_FILE, whole[0], cpu.state)
         odd += check_hidden_pods(release.name, MEMORY_FILE, whole[1], memory.state)
     cpu, memory = _with_own(cpu, odd), _with_own(memory, odd)
-    shared = list(check_entries(settings, ask.active, cpu, memory))
+    odd = list(check_together(settings, ask.active, cpu, memory, devices or DeviceRecord()))
+    shared = [*odd, *check_entries(settings, ask.active, cpu, memory)]
     if base is not None:
         shared.append(_before_the_files(base))
     repairs = _repairs(settings, ask, cpu, memory)
