@@ -23,9 +23,10 @@ from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
-from mooring.publisher.kubelet_source import ASKING, KubeletSource, UnsettledError
+from mooring.publisher.kubelet_source import ASKING, REGISTERING, KubeletSource, UnsettledError
 from mooring.publisher.naming import Names, names_of
 from mooring.publisher.objects import NodeFacts, PodKey
+from mooring.releases.catalog import RELEASES
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in
 
@@ -332,3 +333,19 @@ def test_static_pods_have_the_uid_of_their_kubelet() -> None:
         "annotations": {"kubernetes.io/config.mirror": "hash"},
     }
     assert names_of([{"metadata": metadata}]) == {("kube-system", "p-n"): "hash"}
+
+
+def test_the_release_is_read_again_when_the_new_kubelet_has_registered(
+    running: RunningKubelet, client: PodResourcesClient
+) -> None:
+    current = [FACTS]
+    looking = source(running, client, lambda: current[0])
+    first = looking.look()
+    assert first is not None
+    newer = replace(FACTS.mooring, release=RELEASES["1.34"])
+    current[0] = replace(FACTS, config=replace(CONFIG, max_pods=7), mooring=newer)
+    running.now += REGISTERING
+    seen = looking.look()
+    assert seen is not None
+    assert (seen.facts.mooring.release.name, seen.facts.config) == ("1.34", first.facts.config)
+    assert seen.state.facts != first.state.facts

@@ -110,11 +110,13 @@ def agent_configuration(
         # Read alone first, so that an error names the file that has it.
         with located(part.document):
             places = partial(places_of, part.document)
-            kubelet.kubelet_config(named, source=source, report=findings.append, places=places)
+            kubelet.kubelet_config(
+                named, source=source, report=findings.append, release=options.kubelet_version, places=places
+            )
     configuration = kubelet.kubelet_config(_merged(of_kubelet, named), source=source)
     findings += _idle(configuration, path)
     findings += _unreachable(options, path)
-    mooring = _mooring(parts.get(mooring_config.KIND))
+    mooring = replace(_mooring(parts.get(mooring_config.KIND)), release=options.kubelet_version)
     return AgentConfiguration(options, configuration, mooring, (path, *files), tuple(findings))
 
 

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mooring.core.errors import InputError
+from mooring.core.release import Release
 from mooring.manifest.fields import text_at
+from mooring.releases.catalog import NEWEST_MINOR, minor_of, release_of
 from mooring.service.options import duration_at
 
 ANNOTATION_PREFIX = "mooring/"
@@ -158,6 +160,25 @@ def node_name_at(content: Mapping[str, Any], field: str) -> str:
         remedy = "write it as kubectl get nodes does: lower-case letters, digits, - and ."
         raise InputError(f"{text!r:.60} is not a node name", field=field, remedy=remedy)
     return text
+
+
+def release_at(content: Mapping[str, Any], field: str) -> Release:
+    """Return a kubelet release.
+
+    Raises:
+        InputError: it is none, or not one that Mooring knows.
+
+    >>> release_at({"kubeletVersion": "v1.34.4"}, "kubeletVersion").name
+    '1.34'
+    """
+    text = text_at(content, field)
+    try:
+        release, minor = release_of(text), minor_of(text)
+    except InputError as error:
+        raise InputError(error.problem, field=field, remedy=error.remedy) from None
+    if minor is not None and minor > NEWEST_MINOR:
+        raise InputError(f"kubelet 1.{minor} is newer than all known releases", field=field, remedy=f"write {release}")
+    return release
 
 
 def refuse_same(paths: Mapping[str, str]) -> None:

@@ -21,6 +21,7 @@ from mooring.agent.option_checks import (
     path_at,
     plugin_index_at,
     refuse_same,
+    release_at,
     runtime_socket_at,
     socket_at,
     span_at,
@@ -28,6 +29,7 @@ from mooring.agent.option_checks import (
 )
 from mooring.agent.reactor.values import AssignedScope, Options
 from mooring.core.errors import InputError
+from mooring.core.release import NEWEST, Release
 from mooring.manifest.fields import choice_at
 from mooring.service.configuration import given_values, names_of, option, read_options
 from mooring.service.options import AGENT_CONFIGURATION, Address, LogFormat, LogLevel, address_at
@@ -77,6 +79,9 @@ class AgentOptions(Struct, frozen=True, rename="camel"):
     kubelet_config: Annotated[
         str, option("file of the node's kubelet, from which reservations and the rest come", path_at)
     ] = ""
+    kubelet_version: Annotated[
+        Release, option("release of the kubelet as which the engine decides, such as 1.34", release_at)
+    ] = NEWEST
     node_name: Annotated[str, option("name of the node in the cluster; empty for the computer's", node_name_at)] = ""
     kubeconfig: Annotated[str, option("how to reach the API server", path_at)] = ""
     pod_manifests: Annotated[str, option("folder of static pods", path_at)] = ""

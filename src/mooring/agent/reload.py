@@ -33,6 +33,7 @@ RESTART: Mapping[str, str] = {
     "nriSocket": "the connection to the runtime is open",
     "pluginIndex": "the plugin is registered under the old index",
     "kubeletConfig": "the engine runs on what the old file says",
+    "kubeletVersion": "the engine decides as the old release, and wrote the state files in its formats",
     "nodeName": "pods are watched under the old name",
     "kubeconfig": "the connection to the API server is open",
     "podManifests": "pods were read from the old folder",

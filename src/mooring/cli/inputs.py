@@ -95,6 +95,8 @@ def question_of(options: NodeOptions) -> question.Question:
     listed = [one for source in options.active for one in manifest_documents.load_documents(source)]
     chosen = release_inputs.read_release(options, archive, listed)
     configuration = read_config(options.config, archive, chosen.release)
+    if options.kubelet_version:
+        configuration = replace(configuration, mooring=replace(configuration.mooring, release=chosen.release))
     noticed = [*chosen.findings, *configuration.findings]
     if archive:
         noticed += archive.findings(_replaced(options))
@@ -276,7 +278,7 @@ def read_config(
 
 
 def _configuration(paths: Sequence[str], release: Release) -> node_configuration.NodeConfiguration:
-    """Read files; those of a node that the agent manages say what the agent would do there."""
+    """Read files; those of a node that the agent manages say what the agent would do there, as its own release."""
     documents = [document for path in paths for document in manifest_documents.load_documents(path)]
     if not any(
         isinstance(one.content, dict) and one.content.get("kind") == service_options.AGENT_CONFIGURATION
@@ -289,7 +291,7 @@ def _configuration(paths: Sequence[str], release: Release) -> node_configuration
     found = agent_configuration.agent_configuration((one for one in documents if one not in declared), ", ".join(paths))
     return node_configuration.NodeConfiguration(
         found.kubelet,
-        replace(found.mooring, release=release),
+        found.mooring,
         node_configuration.configuration_of(declared).devices,
         found.findings,
     )

@@ -11,19 +11,22 @@ from mooring.cli.lazy import lazily
 from mooring.core.errors import InputError
 
 with lazily():
-    from mooring.cli import inputs
+    from mooring.cli import inputs, release_inputs
     from mooring.discovery import loader
     from mooring.manifest import configuration as node_configuration
+    from mooring.manifest import documents as manifest_documents
     from mooring.planner import plan as planning
+    from mooring.planner.kubelet_release import KubeletVersion, chosen_release
     from mooring.publisher import facts_document as facts_documents
     from mooring.publisher import kubelet_source as kubelet_sources
-    from mooring.publisher import naming, objects
+    from mooring.publisher import naming, objects, writing
     from mooring.service import podresources
     from mooring.service.cluster import apiserver
+    from mooring.service.cluster.apiserver import ClusterError
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from mooring.planner.plan import Plan
     from mooring.publisher.objects import NodeFacts
@@ -47,6 +50,8 @@ class Asked:
     node: str
     pod_resources: str
     dry_run: bool
+    kubelet_version: str = ""
+    nearest_release: bool = False
 
     @property
     def is_described(self) -> bool:
@@ -66,7 +71,15 @@ def described_node(asked: Asked) -> Plan:
         InputError: something cannot be read or understood.
     """
     options = inputs.NodeOptions(
-        (), asked.machine, asked.config, asked.state, asked.active, asked.node, node_name=asked.node_name
+        (),
+        asked.machine,
+        asked.config,
+        asked.state,
+        asked.active,
+        asked.node,
+        node_name=asked.node_name,
+        kubelet_version=asked.kubelet_version,
+        nearest_release=asked.nearest_release,
     )
     return planning.make_plan(replace(inputs.question_of(options), pods=()))
 
@@ -84,7 +97,7 @@ def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
     inputs.check_folder(root, "--state")
 
     def load() -> NodeFacts:
-        return _facts(asked.config or (f"{root}/config.yaml",), asked.machine)
+        return _facts(asked, asked.config or (f"{root}/config.yaml",))
 
     load()  # a mistake is reported now, not after the first pause
     names = None if asked.dry_run else naming.APINames(connector(asked.kubeconfig), asked.name)
@@ -109,8 +122,31 @@ def connector(kubeconfig: str) -> Callable[[], Cluster]:
     return lambda: apiserver.cluster_of(apiserver.configuration_of(kubeconfig or None))
 
 
-def _facts(config: tuple[str, ...], machine: str) -> objects.NodeFacts:
-    configuration, found = node_configuration.load_config(*config), loader.load_machine(machine)
+def _versions(asked: Asked) -> Iterator[KubeletVersion]:
+    """Yield versions of the kubelet: of the option, of its Node object, of the program that is installed."""
+    yield release_inputs.requested_version(asked.kubelet_version)
+    if not asked.dry_run:
+        yield KubeletVersion(_registered_version(asked), f"node {asked.name}")
+    yield KubeletVersion(release_inputs.installed_version(), "the kubelet of this computer")
+
+
+def _registered_version(asked: Asked) -> str:
+    """Return the version in the Node object; empty while the API server does not answer."""
+    try:
+        cluster = connector(asked.kubeconfig)()
+        try:
+            return writing.node_kubelet_version(cluster.http, asked.name)
+        finally:
+            cluster.close()
+    except ClusterError:
+        return ""
+
+
+def _facts(asked: Asked, config: tuple[str, ...]) -> objects.NodeFacts:
+    release = chosen_release(_versions(asked), nearest=asked.nearest_release).release
+    documents = (one for path in config for one in manifest_documents.load_documents(path))
+    configuration = node_configuration.configuration_of(documents, release)
+    found = loader.load_machine(asked.machine)
     if found.info_error:
         raise InputError(f"cannot be described: {found.info_error}", source=found.name)
     return objects.NodeFacts(facts_documents.essential(found.info), configuration.kubelet, configuration.mooring)

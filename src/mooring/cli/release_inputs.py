@@ -33,15 +33,13 @@ def read_release(options: NodeOptions, archive: NodeArchive | None, active: Sequ
     Raises:
         InputError: the version is not valid or older than all known releases, or nodes of several are given.
     """
-    if options.kubelet_version and minor_of(options.kubelet_version) is None:
-        release_of(options.kubelet_version)  # raises
     return chosen_release(_versions(options, archive, active), nearest=options.nearest_release)
 
 
 def _versions(
     options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document]
 ) -> Iterator[KubeletVersion]:
-    yield KubeletVersion(options.kubelet_version, _OPTION)
+    yield requested_version(options.kubelet_version)
     if archive is not None:
         yield KubeletVersion(archive.about.kubelet, options.node)
     yield from _of_nodes(options, archive, active)
@@ -66,6 +64,17 @@ def _of_nodes(
         )
     name = known or next(iter(versions), "")
     yield KubeletVersion(versions.get(name, ""), f"node {name}")
+
+
+def requested_version(text: str) -> KubeletVersion:
+    """Return the version of the option ``--kubelet-version``; it may be empty.
+
+    Raises:
+        InputError: it is no version.
+    """
+    if text and minor_of(text) is None:
+        release_of(text)  # raises
+    return KubeletVersion(text, _OPTION)
 
 
 def installed_version() -> str:

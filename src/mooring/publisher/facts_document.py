@@ -18,14 +18,17 @@ import msgspec
 
 from mooring.core.config import KubeletConfig, MooringConfig, with_defaults
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.core.errors import InputError
 from mooring.core.machineinfo import CoreKind, CPUFacts, MachineInfo, NUMANode
 from mooring.core.plugins import PluginChoice
+from mooring.core.release import NEWEST, Release
 from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
 from mooring.manifest import kubelet_config as kubelet
 from mooring.manifest import mooring_config as mooring
 from mooring.manifest.kubelet_config import kubelet_config
 from mooring.manifest.mooring_config import mooring_config
 from mooring.publisher.objects import FACTS, NodeFacts, bad_object, new_object, read_object
+from mooring.releases.catalog import release_of
 
 _ENCODING: Final = "zlib+base64"
 _LARGEST_CONTENT: Final = 16 * 1024**2
@@ -56,6 +59,8 @@ class _Content(msgspec.Struct):
     machine: msgspec.Raw
     kubelet: dict[str, Any]
     mooring: dict[str, Any]
+    release: str = NEWEST.name
+    """Of the kubelet, or of the kubelet as which the agent decides; publishers before 0.2 name none."""
     cpus: _CPUs | None = None
     """What plugins may know of the CPUs; only of nodes with plugins."""
 
@@ -98,12 +103,20 @@ def facts_of(document: object) -> NodeFacts:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise bad_object(FACTS, name, _CONTENT, f"cannot be read: {error}") from None
     source = f"{FACTS} {name}"
+    release = _release(name, parts.release)
     machine = parse_machine_info(bytes(parts.machine), source).info
     return NodeFacts(
         machine if parts.cpus is None else replace(machine, facts=_cpu_facts(name, parts.cpus)),
-        kubelet_config(parts.kubelet, source=source),
-        mooring_config(parts.mooring, source=source),
+        kubelet_config(parts.kubelet, source=source, release=release),
+        replace(mooring_config(parts.mooring, source=source), release=release),
     )
+
+
+def _release(name: str, text: str) -> Release:
+    try:
+        return release_of(text)
+    except InputError as error:
+        raise bad_object(FACTS, name, _CONTENT, f"cannot be read: {error.problem}") from None
 
 
 def _content(facts: NodeFacts) -> bytes:
@@ -111,6 +124,7 @@ def _content(facts: NodeFacts) -> bytes:
         "machine": machine_info_document(essential(facts.machine)),
         "kubelet": kubelet_document(facts.config),
         "mooring": mooring_document(facts.mooring),
+        "release": facts.mooring.release.name,
     }
     if facts.mooring.plugins.plugins:
         content["cpus"] = _cpus(facts.machine.facts)

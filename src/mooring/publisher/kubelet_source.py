@@ -6,6 +6,7 @@ were the same before and after and agree with each other, so that an observation
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import Final, Protocol
 from mooring.checkpoint.device_file import DEVICE_FILE, held_devices, read_device_file
 from mooring.checkpoint.store import StateFolder
 from mooring.core.errors import MooringError
+from mooring.core.release import Release
 from mooring.devicemanager.state import Device
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.node.start import CPU_FILE, MEMORY_FILE
@@ -32,6 +34,8 @@ PAUSE: Final = 0.02
 """Seconds between two of them; the kubelet needs a few milliseconds for a pod."""
 _LISTING: Final = 2.0
 """Seconds after which the kubelet is asked for its pods even when its files stay as they are."""
+REGISTERING: Final = 60.0
+"""Seconds after a start of the kubelet when its release is read again: its Node names a new version by then."""
 ASKING: Final = 5
 """How often the API server is asked again for pods that it did not know."""
 
@@ -96,6 +100,7 @@ class KubeletSource:
         self._node, self._root, self._load, self._kubelet = node, root, load, kubelet
         self._socket, self._names, self._clock, self._pause = socket, names, clock, pause
         self._born = self._birth()
+        self._again = 0.0
         self._facts: NodeFacts | None = None
         self._kind: NodeKind | str = ""
         self._digest = ""
@@ -131,10 +136,16 @@ class KubeletSource:
         return self._seen
 
     def _check_restart(self) -> None:
-        born = self._birth()
-        if self._facts is not None and born == self._born:
+        born, now = self._birth(), self._clock()
+        if self._facts is not None and born == self._born and now < self._again:
             return
         facts = self._load()
+        if self._facts is None or born != self._born:
+            self._again = now + REGISTERING
+        else:
+            # The running kubelet knows nothing of a configuration that was written since its start.
+            facts = _with_release(self._facts, facts.mooring.release)
+            self._again = math.inf
         self._born = born
         if facts != self._facts:
             self._facts, self._digest = facts, digest_of(facts)
@@ -198,6 +209,10 @@ class KubeletSource:
         if isinstance(kubelet, str):
             return Observation(self._facts, state, None, kubelet)
         return Observation(self._facts, state, rejoined(kubelet, state, {}).node)
+
+
+def _with_release(facts: NodeFacts, release: Release) -> NodeFacts:
+    return replace(facts, mooring=replace(facts.mooring, release=release))
 
 
 def _started(kind: NodeKind | str, files: StateTexts) -> Kubelet | str:

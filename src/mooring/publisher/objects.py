@@ -87,6 +87,7 @@ class NodeFacts:
     config: KubeletConfig
     """Of the managers that decide: the kubelet's, or the agent's."""
     mooring: MooringConfig
+    """With the release that decides: of the node's kubelet, or of the agent."""
 
 
 @dataclass(frozen=True, slots=True)

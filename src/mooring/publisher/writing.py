@@ -62,18 +62,37 @@ def node_uid(http: httpx2.Client, name: str) -> str:
     Raises:
         ClusterError: the server cannot tell at the moment.
     """
+    return _text_of(_node(http, name), "metadata", "uid")
+
+
+def node_kubelet_version(http: httpx2.Client, name: str) -> str:
+    """Return the version that a node's kubelet reported when it registered; empty where it cannot be read.
+
+    Source: Kubernetes API v1, Node, ``status.nodeInfo.kubeletVersion``.
+
+    Raises:
+        ClusterError: the server cannot tell at the moment.
+    """
+    return _text_of(_node(http, name), "status", "nodeInfo", "kubeletVersion")
+
+
+def _node(http: httpx2.Client, name: str) -> object:
+    """Return a Node object; None when there is none, or it may not be read."""
     try:
         with cluster_errors():
             response = http.get(f"api/v1/nodes/{name}")
             check_response(response)
-            found = msgspec.json.decode(response.content)
+            return msgspec.json.decode(response.content)
     except ClusterError as error:
         if error.code in (httpx2.codes.FORBIDDEN, httpx2.codes.NOT_FOUND):
-            return ""
+            return None
         raise
-    metadata = found.get("metadata") if isinstance(found, dict) else None
-    uid = metadata.get("uid") if isinstance(metadata, dict) else None
-    return uid if isinstance(uid, str) else ""
+
+
+def _text_of(found: object, *path: str) -> str:
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
 
 
 def _path_of(document: Mapping[str, Any]) -> str:

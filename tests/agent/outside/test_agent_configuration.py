@@ -14,6 +14,7 @@ from mooring.agent.configuration import AgentConfiguration, load_agent_configura
 from mooring.agent.options import FIELDS, AgentOptions, IRQAffinity, OnRejection, agent_options, choices_of, overridden
 from mooring.agent.reactor.values import AssignedScope, Options
 from mooring.core.errors import InputError
+from mooring.core.release import NEWEST
 from mooring.manifest.kubelet_flags import kubelet_flags
 from mooring.service.options import Address, LogLevel
 
@@ -24,6 +25,7 @@ FULL: dict[str, Any] = {
     "nriSocket": "/run/nri.sock",
     "pluginIndex": "07",
     "kubeletConfig": "",
+    "kubeletVersion": "v1.34.4",
     "nodeName": "edge-7",
     "kubeconfig": "/etc/kubeconfig",
     "podManifests": "/etc/manifests",
@@ -125,6 +127,12 @@ def test_what_is_not_said_has_its_default() -> None:
             "'example.org/out' is not an annotation of the agent; write one that begins",
         ),
         ("optOutAnnotation", "mooring/opt out", "'mooring/opt out' is not an annotation of the agent"),
+        (
+            "kubeletVersion",
+            "1.30",
+            "kubeletVersion: kubelet 1.30 is older than all known releases; known are 1.31 to 1.37",
+        ),
+        ("kubeletVersion", "1.99", "kubeletVersion: kubelet 1.99 is newer than all known releases; write v1.37.1"),
         ("nodeName", "../x", "nodeName: '../x' is not a node name; write it as kubectl get nodes does"),
         ("nodeName", "Node-7", "nodeName: 'Node-7' is not a node name"),
         ("statusSocket", "/var/run/nri/nri.sock", "statusSocket: is the path of nriSocket already; give each its own"),
@@ -295,3 +303,9 @@ def test_the_command_line_is_judged_as_the_file_is() -> None:
         overridden(options, nri_socket="/" + "s" * 107)
     with pytest.raises(InputError, match="the command line: statusSocket: is the path of nriSocket already"):
         overridden(options, nri_socket=options.status_socket)
+
+
+def test_the_engine_decides_as_the_release_of_the_file_and_else_as_the_newest(tmp_path: Path) -> None:
+    assert load(tmp_path, OWN).mooring.release == NEWEST
+    own = "kind: AgentConfiguration\nkubeletVersion: v1.34.4\n"
+    assert load(tmp_path, OWN, own).mooring.release.name == "1.34"

@@ -58,6 +58,8 @@ _SOURCE = "mooring publish"
 @options.state
 @options.config
 @options.machine
+@options.kubelet_version
+@options.nearest_release
 @click.option("--once", "once", is_flag=True, help="Write once and exit.")
 @click.option("--dry-run", "dry_run", is_flag=True, help="Print the objects; nothing is written to the cluster.")
 @click.option("--prune", "prune", is_flag=True, help="Only remove facts that no node references.")
@@ -86,6 +88,7 @@ def command(
     node_name: str,
     pod_resources: str,
     machine: str,
+    kubelet_version: str,
     config: tuple[str, ...],
     state: str,
     active: tuple[str, ...],
@@ -99,6 +102,7 @@ def command(
     once: bool,
     dry_run: bool,
     prune: bool,
+    nearest_release: bool,
 ) -> int:
     """Publish what the managers of this node have allocated and what is left, on every change, until SIGTERM.
 
@@ -108,7 +112,19 @@ def command(
     Exit code 1 when the kubelet would not start on its state, so nothing is available.
     """
     check_destination(to)
-    asked = Asked(kubeconfig, node_name, machine, config, state, active, node, pod_resources, dry_run)
+    asked = Asked(
+        kubeconfig,
+        node_name,
+        machine,
+        config,
+        state,
+        active,
+        node,
+        pod_resources,
+        dry_run,
+        kubelet_version,
+        nearest_release,
+    )
     rhythm = _rhythm(heartbeat, wakes=wake)
     address = service_options.parse_address(metrics, source="--metrics-address")
     try:
