@@ -116,16 +116,16 @@ def patches_line() -> list[str]:
 
 
 def _by_release(names: Iterable[str], cell: Callable[[str, str], str]) -> list[str]:
-    """Return what each name is in the first release, and the releases in which that changes."""
-    lines = []
+    """Return what each name is in the first release, and the releases in which that changes; equal ones on one line."""
+    alike: dict[str, list[str]] = {}
     for name in names:
         states = [cell(name, release) for release in RELEASE_NAMES]
         changes = [states[0]] if states[0] != UNKNOWN else []
         for release, before, now in zip(RELEASE_NAMES[1:], states, states[1:], strict=False):
             if now != before:
                 changes.append(f"{release} {now if now != UNKNOWN else 'removed'}")
-        lines.append(f"* `{name}`: {'; '.join(changes)}")
-    return lines
+        alike.setdefault("; ".join(changes), []).append(f"`{name}`")
+    return [f"* {', '.join(names)}: {changes}" for changes, names in alike.items()]
 
 
 def _head(*titles: str) -> list[str]:
