@@ -129,8 +129,8 @@ def measures() -> st.SearchStrategy[Measures]:
 @given(measures(), measures(), st.sampled_from(sorted(MEASURES)))
 @settings(deadline=None, max_examples=100)
 def test_what_is_nowhere_worse_is_never_ranked_behind(one: Measures, other: Measures, by: str) -> None:
-    values = [one.lost, *(value(one) for value in MEASURES.values())]
-    others = [other.lost, *(value(other) for value in MEASURES.values())]
+    values = [(one.lost,), *(value(one) for value in MEASURES.values())]
+    others = [(other.lost,), *(value(other) for value in MEASURES.values())]
     if all(left <= right for left, right in zip(values, others, strict=True)):
         assert rank_key(one, by) <= rank_key(other, by)
     if one.lost < other.lost:

@@ -14,6 +14,7 @@ from mooring.documents.parts import (
     DocumentPart,
     FindingPart,
     KubeletRelease,
+    one_of,
 )
 
 
@@ -38,12 +39,14 @@ class VariantChangePart(DocumentPart):
 
 
 class AlignedContainersPart(DocumentPart):
-    """How many containers have all their CPUs in one of each."""
+    """How many containers lie on the fewest of each."""
 
     numa: Count
     socket: Count
     l3: Count
     core: Count
+    memory: Annotated[Count, Meta(description="Of memoryContainers: memory and CPUs together on the fewest nodes.")]
+    devices: Annotated[Count, Meta(description="Of deviceContainers: devices, memory and CPUs together.")]
 
 
 class StrandedCPUsPart(DocumentPart):
@@ -74,7 +77,14 @@ class VariantPart(DocumentPart):
     ]
     lost: Annotated[Count, Meta(description="Running pods that the kubelet refused when it started.")]
     exclusive_containers: Annotated[Count, Meta(description="Containers of admitted pods that have exclusive CPUs.")]
+    memory_containers: Annotated[Count, Meta(description="Containers of admitted pods whose memory is bound.")]
+    device_containers: Annotated[Count, Meta(description="Containers of admitted pods with devices near NUMA nodes.")]
     aligned: AlignedContainersPart
+    alignment_promise: Annotated[
+        str,
+        one_of("nothing", "attempt", "socket", "guarantee"),
+        Meta(description="Of the topology manager policy; without a guarantee aligned containers are luck."),
+    ]
     spread: Annotated[float, Meta(description="NUMA nodes of a container with exclusive CPUs, on average.")]
     stranded: StrandedCPUsPart = field(name="strandedCPUs")
     memory_nodes_beyond_need: Annotated[

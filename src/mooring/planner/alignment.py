@@ -13,6 +13,7 @@ from enum import Enum
 from itertools import combinations
 from math import comb
 
+from mooring.core.decision import Placement
 from mooring.core.pod import ContainerKind, Pod
 from mooring.core.topology import Topology
 from mooring.devicemanager.state import Device
@@ -140,32 +141,57 @@ def extents(kubelet: Kubelet, pod: Pod, decision: Decision) -> dict[str, tuple[E
         pod: admitted by it.
         decision: the kubelet's.
     """
-    found = {name: _extents(kubelet, pod, decision, name) for name in decision.containers}
+    memory = kubelet.node.memory.assignments.get(pod.uid, {})
+    found = {
+        name: _extents(kubelet, place, memory.get(name, ()), decision.devices.get(name, {}))
+        for name, place in decision.containers.items()
+    }
     return {name: extents_ for name, extents_ in found.items() if extents_}
 
 
-def _extents(kubelet: Kubelet, pod: Pod, decision: Decision, name: str) -> tuple[Extent, ...]:
-    place, topology = decision.containers[name], kubelet.settings.topology
-    if topology is None:
-        return ()
-    reserved = kubelet.settings.cpu.reserved if kubelet.settings.cpu is not None else 0
-    supplies: list[Supply] = []
+def _extents(
+    kubelet: Kubelet, place: Placement, blocks: Sequence[Block], held: Mapping[str, Sequence[Device]]
+) -> tuple[Extent, ...]:
+    found = [extent_of_nodes(kubelet, place, blocks)] if place.cpus or place.mems else []
+    topology, cpu = kubelet.settings.topology, kubelet.settings.cpu
+    if place.cpus and topology is not None:
+        found += _of_cpus(topology, place.cpus.mask, cpu.reserved if cpu is not None else 0)
+    if are_near(held):
+        found.append(extent_of_nodes(kubelet, place, blocks, held))
+    return tuple(found)
+
+
+def are_near(held: Mapping[str, Sequence[Device]]) -> bool:
+    """Tell whether the NUMA node of at least one device is known."""
+    return any(device.numa for devices in held.values() for device in devices)
+
+
+def extent_of_nodes(
+    kubelet: Kubelet, place: Placement, blocks: Sequence[Block], held: Mapping[str, Sequence[Device]] | None = None
+) -> Extent:
+    """Return on how many NUMA nodes a container's CPUs and memory lie, or with devices these too.
+
+    Args:
+        kubelet: on which it runs or ran.
+        place: of the container.
+        blocks: of its memory.
+        held: resource -> its devices; None to leave them out.
+    """
+    level = AlignmentLevel.NUMA if held is None else AlignmentLevel.DEVICES
+    topology, cpu = kubelet.settings.topology, kubelet.settings.cpu
     nodes = set(place.mems)
-    if place.cpus:
+    if topology is not None:
         nodes.update(nodes_of(topology, place.cpus.mask))
+    nodes = with_devices(nodes, (device for devices in (held or {}).values() for device in devices))
+    if len(nodes) < 2:
+        return Extent(level, len(nodes), len(nodes))
+    supplies = memory_supplies(blocks, kubelet.node.memory.nodes) if place.mems else []
+    if place.cpus and topology is not None:
+        reserved = cpu.reserved if cpu is not None else 0
         table = {node: (mask & ~reserved).bit_count() for node, mask in topology.numa.items()}
         supplies.append((table, len(place.cpus)))
-    if place.mems:
-        blocks = kubelet.node.memory.assignments.get(pod.uid, {}).get(name, ())
-        supplies += memory_supplies(blocks, kubelet.node.memory.nodes)
-    found = [Extent(AlignmentLevel.NUMA, len(nodes), nodes_needed(supplies))] if supplies else []
-    if place.cpus:
-        found += _of_cpus(topology, place.cpus.mask, reserved)
-    held = decision.devices.get(name, {})
-    if near := device_supplies(held, kubelet.node.providers.devices.devices):
-        together = with_devices(nodes, (device for devices in held.values() for device in devices))
-        found.append(Extent(AlignmentLevel.DEVICES, len(together), nodes_needed([*supplies, *near])))
-    return tuple(found)
+    supplies += device_supplies(held or {}, kubelet.node.providers.devices.devices)
+    return Extent(level, len(nodes), nodes_needed(supplies))
 
 
 def _of_cpus(topology: Topology, cpus: int, reserved: int) -> list[Extent]:

@@ -6,12 +6,12 @@ Source: the policies and options of kubelet v1.37.1 (docs/reference/configuratio
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntEnum
 
 from mooring.core.config import KubeletConfig, with_defaults
 from mooring.core.gotext import GoSyntaxError, parse_bool
 from mooring.cpumanager.options import ALIGN_BY_SOCKET, FULL_PCPUS_ONLY, STRICT_RESERVATION
-from mooring.topologymanager.merge import RESTRICTED, SINGLE_NUMA_NODE
+from mooring.topologymanager.merge import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
 
 
 class Guarantee(Enum):
@@ -56,6 +56,33 @@ def guarantees(config: KubeletConfig) -> frozenset[Guarantee]:
         Guarantee.RESERVED: STRICT_RESERVATION in on,
     }
     return frozenset(one for one, is_given in given.items() if is_given)
+
+
+class AlignmentPromise(IntEnum):
+    """What a topology manager policy promises about alignment."""
+
+    NOTHING = 0
+    """``none`` uses no hints: alignment is luck."""
+    ATTEMPT = 1
+    """``best-effort`` prefers aligned placement, and admits every other."""
+    SOCKET = 2
+    """``restricted`` with ``align-by-socket`` rejects what is not aligned to sockets."""
+    GUARANTEE = 3
+    """``restricted`` and ``single-numa-node`` reject what is not aligned."""
+
+
+def alignment_promise(config: KubeletConfig) -> AlignmentPromise:
+    """Return what a configuration promises about the alignment of CPUs, memory and devices to NUMA nodes.
+
+    >>> alignment_promise(KubeletConfig(topology_manager_policy="best-effort")).name
+    'ATTEMPT'
+    """
+    held = guarantees(config)
+    if Guarantee.ALIGNED in held:
+        by_socket = Guarantee.EXCLUSIVE in held and Guarantee.CPU_NODES not in held
+        return AlignmentPromise.SOCKET if by_socket else AlignmentPromise.GUARANTEE
+    policy = with_defaults(config).topology_manager_policy
+    return AlignmentPromise.ATTEMPT if policy == BEST_EFFORT else AlignmentPromise.NOTHING
 
 
 IMPLIED = {

@@ -11,8 +11,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
+from mooring.core.config import with_defaults
 from mooring.explain.phrases import plural
-from mooring.planner.compare.comparison import Comparison, LeftOut
+from mooring.planner.compare.comparison import Comparison, LeftOut, Result
 from mooring.planner.compare.entries import (
     Row,
     change_words,
@@ -24,6 +25,7 @@ from mooring.planner.compare.entries import (
     variant_words,
 )
 from mooring.planner.compare.measures import Measures
+from mooring.planner.guarantee import AlignmentPromise
 from mooring.planner.picture import machine_view
 from mooring.render.wording import clean
 
@@ -34,22 +36,27 @@ _Cell = Callable[[Measures], str]
 CELLS: dict[str, _Cell] = {
     "admitted": lambda found: f"{found.admitted} of {found.asked}",
     "lost": lambda found: str(found.lost),
-    "NUMA": lambda found: _share(found.aligned.numa, found),
-    "socket": lambda found: _share(found.aligned.socket, found),
-    "L3": lambda found: _share(found.aligned.l3, found),
-    "core": lambda found: _share(found.aligned.core, found),
+    "NUMA": lambda found: _share(found, found.aligned.numa, found.exclusive),
+    "devices": lambda found: _share(found, found.devices.aligned, found.devices.holders),
+    "memory": lambda found: _share(found, found.memory.aligned, found.memory.holders),
+    "socket": lambda found: _share(found, found.aligned.socket, found.exclusive, is_luck=found.is_socket_luck),
+    "L3": lambda found: _share(found, found.aligned.l3, found.exclusive),
+    "core": lambda found: f"{found.aligned.core}/{found.exclusive}" if found.exclusive else "–",
     "stranded": lambda found: str(found.stranded.total),
     "spread": lambda found: f"{float(found.spread):.2f}" if found.exclusive else "–",
-    "memory": lambda found: f"+{found.memory_beyond}",
 }
 """Heading -> cell."""
 
-_DISPENSABLE = ("socket", "spread", "memory", "core", "L3")
+_DISPENSABLE = ("socket", "spread", "memory", "core", "L3", "devices")
 """Columns that are left out where there is no room, in this order."""
 
+_LUCK = "~"
+"""Before a share that no policy guarantees."""
 
-def _share(part: int, found: Measures) -> str:
-    return f"{part}/{found.exclusive}" if found.exclusive else "–"
+
+def _share(found: Measures, part: int, whole: int, *, is_luck: bool | None = None) -> str:
+    mark = _LUCK if (found.is_luck if is_luck is None else is_luck) else ""
+    return f"{mark}{part}/{whole}" if whole else "–"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +104,17 @@ def _chosen_columns(rows: Sequence[Row], width: int) -> Columns:
 
 def _silent(measures: Sequence[Measures]) -> set[str]:
     """Return the columns that can be left out here."""
-    silent = set() if any(found.lost for found in measures) else {"lost"}
-    return silent if any(found.memory_beyond for found in measures) else {*silent, "memory"}
+    said = {
+        "lost": any(found.lost for found in measures),
+        "memory": any(found.memory.holders for found in measures),
+        "devices": any(found.devices.holders for found in measures),
+    }
+    return {name for name, is_said in said.items() if not is_said}
 
 
 WIDE = ("RANK", "SAME", "NAME", "MACHINE", "ADMITTED", "ASKED", "LOST", "EXCLUSIVE", "NUMA", "SOCKET", "L3", "CORE")
-_WIDE_REST = ("SPREAD", "STRANDED", "INIT", "SIBLINGS", "FRAGMENTS", "MEMORY", "REJECTED", "SETTINGS")
+_WIDE_WASTED = ("SPREAD", "STRANDED", "INIT", "SIBLINGS", "FRAGMENTS", "MEMORY")
+_WIDE_REST = (*_WIDE_WASTED, "MEMALIGNED", "DEVALIGNED", "PROMISE", "REJECTED", "SETTINGS")
 
 
 def _wide_lines(rows: Sequence[Row]) -> Iterator[str]:
@@ -128,6 +140,8 @@ def _wide_cells(row: Row) -> tuple[str, ...]:
         *(str(number) for number in (*figures, *levels)),
         f"{float(found.spread):.2f}",
         *(str(number) for number in wasted),
+        *(f"{one.aligned}/{one.holders}" for one in (found.memory, found.devices)),
+        found.promise.name.lower(),
         clean(reason) or "–",
         settings_words(variant.config),
     )
@@ -214,6 +228,12 @@ def _rest(rows: Sequence[Row], shown: Sequence[Row]) -> list[str]:
 def _remarks(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
     best = rows[0].result
     changes = best.variant.changes
+    if any(row.result.outcome.measures.is_luck for row in rows):
+        yield f"{_LUCK} by luck: only policies restricted and single-numa-node guarantee alignment to NUMA nodes."
+    if (lucky := comparison.lucky) is not None:
+        yield f"More is aligned here with {settings_words(lucky.variant.config)}, but by luck: that does not count."
+    if best.outcome.measures.is_luck and not not_started(best):
+        yield f"The best guarantees {_promise_words(best)}: other pods, or another order, can end unaligned."
     if changes and not not_started(best):
         yield f"What makes the best of {best.variant.name}:"
         yield from (f"  {clean(change_words(change))}" for change in changes)
@@ -223,6 +243,12 @@ def _remarks(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
         yield f"Admitted by none: {clean(', '.join(never[:_NAMED_PODS]))}{more}."
     if comparison.left_out:
         yield _left_out(comparison.left_out)
+
+
+def _promise_words(best: Result) -> str:
+    if best.outcome.measures.promise is AlignmentPromise.SOCKET:
+        return "alignment to sockets only (option align-by-socket)"
+    return f"no alignment (policy {with_defaults(best.variant.config).topology_manager_policy})"
 
 
 def _left_out(left_out: Sequence[LeftOut]) -> str:

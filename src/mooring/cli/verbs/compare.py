@@ -35,7 +35,7 @@ Examples:
 DIMENSIONS = ("cpu-policy", "cpu-options", "memory-policy", "topology-policy", "topology-scope", "topology-options")
 """Names of what ``--vary`` varies; those of :class:`mooring.planner.compare.combinations.Dimension`."""
 
-MEASURES = ("admitted", "numa", "l3", "core", "stranded", "socket", "spread", "memory")
+MEASURES = ("admitted", "numa", "devices", "memory", "l3", "core", "stranded", "socket", "spread")
 """Names of what ``--by`` ranks by; those of :data:`mooring.planner.compare.comparison.MEASURES`."""
 
 

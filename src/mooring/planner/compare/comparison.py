@@ -13,20 +13,35 @@ from mooring.planner.compare.measures import Measures, VariantOutcome
 from mooring.planner.compare.trace import Trace, shapes
 from mooring.planner.compare.variant import Variant
 from mooring.planner.compare.workers import Bench, outcomes_of
+from mooring.planner.guarantee import AlignmentPromise
 
-Value = Callable[[Measures], int | Fraction]
+Value = Callable[[Measures], tuple[int | Fraction, ...]]
 
 MEASURES: Mapping[str, Value] = {
-    "admitted": lambda found: -found.admitted,
-    "numa": lambda found: -found.aligned.numa,
-    "l3": lambda found: -found.aligned.l3,
-    "core": lambda found: -found.aligned.core,
-    "stranded": lambda found: found.stranded.total,
-    "socket": lambda found: -found.aligned.socket,
-    "spread": lambda found: found.spread,
-    "memory": lambda found: found.memory_beyond,
+    "admitted": lambda found: (-found.admitted,),
+    "numa": lambda found: (-_guaranteed(found, found.aligned.numa),),
+    "devices": lambda found: (-_guaranteed(found, found.devices.aligned),),
+    "memory": lambda found: (-_guaranteed(found, found.memory.aligned), found.memory_beyond),
+    "l3": lambda found: (-_guaranteed(found, found.aligned.l3),),
+    "core": lambda found: (-found.aligned.core,),
+    "stranded": lambda found: (found.stranded.total,),
+    "socket": lambda found: (0 if found.is_socket_luck else -found.aligned.socket,),
+    "spread": lambda found: (found.is_luck, found.spread),
 }
-"""Name of a measure on the command line -> its value, the smaller the better, in the order in which they count."""
+"""Name of a measure on the command line -> its value, the smaller the better, in the order in which they count.
+
+Where no policy guarantees alignment, aligned containers do not count: another order of pods can end otherwise.
+"""
+
+
+def _guaranteed(found: Measures, aligned: int) -> int:
+    return 0 if found.is_luck else aligned
+
+
+def observed_key(found: Measures) -> tuple[int | Fraction, ...]:
+    """Return what variants with the same guarantees are sorted by: alignment as it happened to be, the best first."""
+    aligned = (found.aligned.numa, found.devices.aligned, found.memory.aligned, found.aligned.l3, found.aligned.socket)
+    return (*(-one for one in aligned), found.spread)
 
 
 def rank_key(found: Measures, by: str = "admitted") -> tuple[int | Fraction, ...]:
@@ -36,7 +51,9 @@ def rank_key(found: Measures, by: str = "admitted") -> tuple[int | Fraction, ...
         found: of a variant.
         by: the measure that counts before all others; running pods that would be lost come before even that.
     """
-    return (found.lost, MEASURES[by](found), *(value(found) for value in MEASURES.values()))
+    ordered = [part for name in (by, *MEASURES) for part in MEASURES[name](found)]
+    promise = -found.promise if found.is_luck else -AlignmentPromise.GUARANTEE
+    return (found.lost, *ordered, promise, *observed_key(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +111,19 @@ class Comparison:
     def is_yes(self) -> bool:
         """Tell whether at least one variant admits everything."""
         return any(group.first.is_yes for group in self.groups)
+
+    @property
+    def lucky(self) -> Result | None:
+        """A variant that aligns more than the best one in this run, admits as much, and guarantees nothing."""
+        if not self.groups:
+            return None
+        best = self.groups[0].first.outcome.measures
+        for group in self.groups[1:]:
+            found = group.first.outcome.measures
+            is_even = (found.lost, -found.admitted) <= (best.lost, -best.admitted)
+            if found.is_luck and not best.is_luck and is_even and observed_key(found) < observed_key(best):
+                return group.first
+        return None
 
     @property
     def never_admitted(self) -> tuple[str, ...]:

@@ -59,7 +59,12 @@ def _variant(group: int, result: Result) -> VariantPart:
         rejected=dict(found.rejected),
         lost=found.lost,
         exclusive_containers=found.exclusive,
-        aligned=AlignedContainersPart(aligned.numa, aligned.socket, aligned.l3, aligned.core),
+        memory_containers=found.memory.holders,
+        device_containers=found.devices.holders,
+        aligned=AlignedContainersPart(
+            aligned.numa, aligned.socket, aligned.l3, aligned.core, found.memory.aligned, found.devices.aligned
+        ),
+        alignment_promise=found.promise.name.lower(),
         spread=round(float(found.spread), 3),
         stranded=StrandedCPUsPart(stranded.total, stranded.init, stranded.siblings, stranded.fragments),
         memory_nodes_beyond_need=found.memory_beyond,

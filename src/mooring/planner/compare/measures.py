@@ -10,7 +10,7 @@ another.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import sha256
 
@@ -18,10 +18,13 @@ from mooring.core.bits import CPUMask
 from mooring.core.decision import StartRefusal
 from mooring.core.pod import ContainerKind, Pod
 from mooring.core.topology import Topology
+from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.state import Block, NUMANodeState
+from mooring.planner.alignment import are_near, extent_of_nodes
 from mooring.planner.compare.trace import Trace
 from mooring.planner.compare.trial import CRASH, Stranded, Trial, TrialAdmission, run_trial, stranded_cpus
 from mooring.planner.compare.variant import Variant
+from mooring.planner.guarantee import AlignmentPromise, alignment_promise
 from mooring.planner.outcome import held_devices
 
 NOT_ASKED = "not asked"
@@ -85,6 +88,14 @@ def alignment(topology: Topology, reserved: int, holders: Iterable[int]) -> Alig
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """How many containers have something on as few NUMA nodes as the empty machine allows, and how many have it."""
+
+    aligned: int = 0
+    holders: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Measures:
     """What became of a variant, in figures."""
 
@@ -105,6 +116,23 @@ class Measures:
     stranded: Stranded = field(default_factory=Stranded)
     memory_beyond: int = 0
     """NUMA nodes that the memory of containers is bound to beyond those that its amount needs, added up."""
+    memory: Together = field(default_factory=Together)
+    """Containers with memory bound to NUMA nodes, and those with memory and CPUs together on the fewest."""
+    devices: Together = field(default_factory=Together)
+    """Containers with devices of known NUMA nodes, and those with devices, memory and CPUs together on the fewest."""
+    promise: AlignmentPromise = AlignmentPromise.GUARANTEE
+    """What the topology manager policy promises about alignment."""
+
+    @property
+    def is_luck(self) -> bool:
+        """Tell whether there is something to align, and no policy guarantees that it is aligned to NUMA nodes."""
+        holders = self.exclusive + self.memory.holders + self.devices.holders
+        return holders > 0 and self.promise is not AlignmentPromise.GUARANTEE
+
+    @property
+    def is_socket_luck(self) -> bool:
+        """Tell whether no policy guarantees that containers are aligned to sockets either."""
+        return self.is_luck and self.promise is not AlignmentPromise.SOCKET
 
     @property
     def spread(self) -> Fraction:
@@ -133,23 +161,48 @@ def measure(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> Measures:
     if trial.kubelet is None:
         return Measures(asked, len(placed), rejected, lost)
     kubelet = trial.kubelet
-    beyond = sum(_beyond(admission, kubelet.node.memory.nodes) for admission in placed)
-    policy = kubelet.settings.cpu
-    if policy is None:
-        return Measures(asked, len(placed), rejected, lost, memory_beyond=beyond)
-    masks = [one.decision.containers[name].cpus.mask for one in placed for name in one.exclusive]
-    topology = policy.topology
-    return Measures(
+    without_cpus = Measures(
         asked=asked,
         admitted=len(placed),
         rejected=rejected,
         lost=lost,
+        memory_beyond=sum(_beyond(admission, kubelet.node.memory.nodes) for admission in placed),
+        memory=_memory(kubelet, placed),
+        devices=_devices(kubelet, placed),
+        promise=alignment_promise(kubelet.settings.config),
+    )
+    policy = kubelet.settings.cpu
+    if policy is None:
+        return without_cpus
+    masks = [one.decision.containers[name].cpus.mask for one in placed for name in one.exclusive]
+    topology = policy.topology
+    return replace(
+        without_cpus,
         exclusive=len(masks),
         aligned=alignment(topology, policy.reserved, masks),
         numa_nodes=sum(touched(topology.numa.values(), cpus) for cpus in masks),
         stranded=stranded_cpus(kubelet, shapes),
-        memory_beyond=beyond,
     )
+
+
+def _memory(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
+    found = [
+        extent_of_nodes(kubelet, one.decision.containers[name], blocks)
+        for one in placed
+        for name, blocks in one.memory.items()
+        if name in one.decision.containers and one.decision.containers[name].mems and not _is_init(one.pod, name)
+    ]
+    return Together(sum(not extent.beyond for extent in found), len(found))
+
+
+def _devices(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
+    found = [
+        extent_of_nodes(kubelet, one.decision.containers[name], one.memory.get(name, ()), held)
+        for one in placed
+        for name, held in one.decision.devices.items()
+        if name in one.decision.containers and are_near(held) and not _is_init(one.pod, name)
+    ]
+    return Together(sum(not extent.beyond for extent in found), len(found))
 
 
 def _rejected(new: Sequence[TrialAdmission], ended: str, asked: int) -> dict[str, int]:

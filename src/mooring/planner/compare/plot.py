@@ -8,6 +8,7 @@ from string import ascii_lowercase
 from mooring.explain.phrases import plural
 from mooring.planner.compare.comparison import Comparison
 from mooring.planner.compare.entries import Row, machines_of, not_started, rows_of, variant_words
+from mooring.planner.compare.measures import Measures, Together
 from mooring.planner.picture import machine_view
 from mooring.render.plot import Kind, Plot, PlotRow, PlotShare
 from mooring.render.wording import clean
@@ -15,11 +16,17 @@ from mooring.render.wording import clean
 ADMITTED = Kind("admitted", "exclusive-0", "")
 NO_START = Kind("not asked, the kubelet would not start", "reserved", "")
 
-LEVELS = ("NUMA node", "socket", "L3", "core")
+LEVELS = ("NUMA", "socket", "L3", "core")
+MORE_LEVELS = ("memory", "devices")
+"""Shown where a container has memory bound to NUMA nodes, or devices near them."""
 
 ALIGNED_NOTE = (
     "Beside the bars: of the containers with exclusive CPUs, how many lie on the fewest NUMA nodes, sockets and L3 "
     "caches that can hold them, and how many have their cores to themselves."
+)
+LUCK_NOTE = (
+    "By luck: only topology manager policies restricted and single-numa-node guarantee alignment to NUMA nodes. Other "
+    "pods, or another order, can end unaligned, so luck does not count in the ranking."
 )
 WASTE_NOTE = (
     "Stranded CPUs are of no use to more pods like these, or held for init containers that have ended. Spread is the "
@@ -42,6 +49,7 @@ def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
     best = rows[:top] if top else rows
     shown = [*best, *(row for row in rows[len(best) :] if row.is_given)]
     reasons = _reasons(shown)
+    more = [name for name in MORE_LEVELS if any(_together(_measures(row), name).holders for row in shown)]
     rejected = [
         Kind(
             f"rejected: {reason}",
@@ -56,10 +64,10 @@ def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
         lines=tuple(_machine_lines(rows)),
         noun="pod",
         kinds=kinds,
-        share_headings=LEVELS,
+        share_headings=(*LEVELS, *more),
         figure_headings=("stranded", "spread"),
-        rows=tuple(_row(row, rows, reasons) for row in shown),
-        notes=(ALIGNED_NOTE, WASTE_NOTE),
+        rows=tuple(_row(row, rows, reasons, more) for row in shown),
+        notes=(ALIGNED_NOTE, *([LUCK_NOTE] if any(_measures(row).is_luck for row in shown) else []), WASTE_NOTE),
     )
 
 
@@ -79,20 +87,34 @@ def _reasons(rows: Sequence[Row]) -> list[str]:
     return sorted(totals, key=lambda reason: (-totals[reason], reason))
 
 
-def _row(row: Row, rows: Sequence[Row], reasons: Sequence[str]) -> PlotRow:
-    found = row.result.outcome.measures
+def _measures(row: Row) -> Measures:
+    return row.result.outcome.measures
+
+
+def _together(found: Measures, name: str) -> Together:
+    return found.memory if name == "memory" else found.devices
+
+
+def _row(row: Row, rows: Sequence[Row], reasons: Sequence[str], more: Sequence[str]) -> PlotRow:
+    found = _measures(row)
     words = [clean(variant_words(row, rows))]
     if row.others:
         words.append(f"and {plural(row.others, 'other')} deciding the same")
     if row.result.outcome.refusal is not None:
         words.append(f"the kubelet would not start: {clean(row.result.outcome.refusal.message)}")
         return PlotRow(f"{row.rank}.", tuple(words), row.is_given, (0, *(0 for _ in reasons), found.asked))
+    if found.is_luck:
+        words.append("aligned by luck")
+    shares = [_together(found, name) for name in more]
     aligned = (found.aligned.numa, found.aligned.socket, found.aligned.l3, found.aligned.core)
     return PlotRow(
         rank=f"{row.rank}.",
         lines=tuple(words),
         is_strong=row.is_given,
         counts=(found.admitted, *(found.rejected.get(reason, 0) for reason in reasons)),
-        shares=tuple(PlotShare(part, found.exclusive) for part in aligned),
+        shares=(
+            *(PlotShare(part, found.exclusive) for part in aligned),
+            *(PlotShare(one.aligned, one.holders) for one in shares),
+        ),
         figures=(str(found.stranded.total), f"{float(found.spread):.2f}" if found.exclusive else "–"),
     )
