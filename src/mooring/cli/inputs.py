@@ -32,10 +32,14 @@ with lazily():
 
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mooring.core.machine import Machine
     from mooring.core.pod import Pod
+    from mooring.devicemanager.state import Device
     from mooring.manifest.configuration import NodeConfiguration
     from mooring.manifest.fields import Document, Report
+    from mooring.planner.kubelet_release import ChosenRelease
     from mooring.planner.nodearchive.reader import NodeArchive
     from mooring.planner.plan import Plan
 
@@ -82,8 +86,54 @@ def plan_of(options: NodeOptions) -> Plan:
     return planning.make_plan(question_of(options))
 
 
-def question_of(options: NodeOptions) -> question.Question:
-    """Read everything that a plan needs.
+@dataclass(frozen=True, slots=True)
+class NodeInputs:
+    """What the shared options name, read once; pods depend on the gates of the kubelet that reads them."""
+
+    options: NodeOptions
+    archive: NodeArchive | None
+    machine: Machine
+    state: kubelet.StateTexts
+    release: ChosenRelease
+    configuration: NodeConfiguration
+    listed: Sequence[Document]
+    """Documents of ``--active``."""
+    manifests: Sequence[Document]
+    """Documents of ``-f``."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was odd, apart from the pods."""
+        noticed = [*self.release.findings, *self.configuration.findings]
+        return [*noticed, *self.archive.findings(_replaced(self.options))] if self.archive else noticed
+
+    @property
+    def devices(self) -> Mapping[str, tuple[Device, ...]]:
+        """The devices of the node."""
+        return node_devices.offered_devices(self.configuration.devices, self.machine.pci)
+
+    def pods(self, gates: defaults.PodGates, report: Report) -> tuple[pod_files.ActivePods, list[Pod]]:
+        """Return the pods of the node, and those of ``-f``.
+
+        Raises:
+            InputError: a pod is not valid, there is none in the manifests, or one of them is active already.
+        """
+        active = _active(self.options, self.archive, self.listed, gates, report)
+        pods = pod_files.pods_of(self.manifests, gates=gates, report=report)
+        if self.options.manifests and not pods:
+            raise InputError(
+                "there is no pod in the manifests",
+                source=", ".join(self.options.manifests),
+                remedy="give pods or workloads with -f",
+            )
+        known = (*active.running, *active.bound, *active.pending)
+        in_archive = self.archive and not self.options.active
+        _check_distinct(known, pods, "in the node archive" if in_archive else "given with --active")
+        return active, pods
+
+
+def read_inputs(options: NodeOptions) -> NodeInputs:
+    """Read everything that the shared options name.
 
     Raises:
         InputError: something cannot be read or understood.
@@ -93,34 +143,34 @@ def question_of(options: NodeOptions) -> question.Question:
     state = archive.state() if archive and not options.state else _read_state(options.state)
     machine = _machine(options.machine, archive)
     listed = [one for source in options.active for one in manifest_documents.load_documents(source)]
-    chosen = release_inputs.read_release(options, archive, listed)
-    configuration = read_config(options.config, archive, chosen.release)
+    release = release_inputs.read_release(options, archive, listed)
+    configuration = read_config(options.config, archive, release.release)
     if options.kubelet_version:
-        configuration = replace(configuration, mooring=replace(configuration.mooring, release=chosen.release))
-    noticed = [*chosen.findings, *configuration.findings]
-    if archive:
-        noticed += archive.findings(_replaced(options))
+        configuration = replace(configuration, mooring=replace(configuration.mooring, release=release.release))
+    manifests = [one for source in options.manifests for one in manifest_documents.load_documents(source)]
+    return NodeInputs(options, archive, machine, state, release, configuration, listed, manifests)
+
+
+def question_of(options: NodeOptions) -> question.Question:
+    """Read everything that a plan needs.
+
+    Raises:
+        InputError: something cannot be read or understood.
+    """
+    inputs = read_inputs(options)
+    configuration, noticed = inputs.configuration, inputs.findings
     gates = defaults.PodGates.of_node(configuration.kubelet, configuration.mooring)
-    active = _active(options, archive, listed, gates, noticed.append)
-    pods = pod_files.load_pods(options.manifests, gates=gates, report=noticed.append)
-    if options.manifests and not pods:
-        raise InputError(
-            "there is no pod in the manifests",
-            source=", ".join(options.manifests),
-            remedy="give pods or workloads with -f",
-        )
+    active, pods = inputs.pods(gates, noticed.append)
     if options.strict:
         check_strict(noticed)
-    known = (*active.running, *active.bound, *active.pending)
-    _check_distinct(known, pods, "in the node archive" if archive and not options.active else "given with --active")
     return question.Question(
-        machine,
+        inputs.machine,
         configuration.kubelet,
         configuration.mooring,
         (*active.bound, *pods, *active.pending),
         active.running,
-        state,
-        node_devices.offered_devices(configuration.devices, machine.pci),
+        inputs.state,
+        inputs.devices,
         tuple(noticed),
         offline=steps.cpu_list(options.offline, "--offline") if options.offline else CPUSet(),
         stop_at_crash=options.stop_at_crash,
@@ -327,3 +377,19 @@ def check_folder(folder: str, option: str, *, may_be_missing: bool = False) -> N
         raise InputError("no such directory", source=folder, field=option, remedy=remedy)
     if not missing and not is_folder:
         raise InputError("is not a directory", source=folder, field=option, remedy=remedy)
+
+
+def check_save(save: str, state: str) -> None:
+    """Refuse a directory that cannot take the state files, before anything is computed.
+
+    Raises:
+        InputError: it is no directory, or the one whose files are continued from: these are never written.
+    """
+    check_folder(save, "--save-state", may_be_missing=True)
+    if state and Path(save).resolve() == Path(state).resolve():
+        raise InputError(
+            "is also the directory of --state, whose files are never written",
+            source=save,
+            field="--save-state",
+            remedy="name another directory",
+        )

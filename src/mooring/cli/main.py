@@ -59,6 +59,7 @@ VERBS: Mapping[str, str] = {
     "show": "Draw a machine and the owners of its CPUs.",
     "status": "Show the agent's status.",
     "topology": "Show a machine as it is and as the kubelet sees it.",
+    "upgrade": "Show what another kubelet release changes on this node.",
     "whatif": "Change one thing and plan again, or find the nearest change.",
 }
 """Verb -> what ``mooring --help`` says; kept here so that help needs no import of the verbs."""

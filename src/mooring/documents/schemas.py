@@ -32,6 +32,8 @@ _CLASSES: Final[Mapping[str, str]] = {
     "Plan": "plan:PlanDocument",
     "PodResources": "podresources:PodResourcesDocument",
     "Resize": "resize:ResizeDocument",
+    "Upgrade": "upgrade:UpgradeDocument",
+    "UpgradeList": "upgrade:UpgradeListDocument",
     "WhatIf": "changes:WhatIfDocument",
 }
 _FACT: Final = "Fact"

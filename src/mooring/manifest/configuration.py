@@ -30,6 +30,8 @@ class NodeConfiguration:
     """Resources of device plugins, listed or to be chosen from the machine's PCI devices."""
     findings: tuple[Finding, ...] = ()
     """What was odd in the files, such as fields that the kubelet does not know."""
+    fields: frozenset[str] = frozenset()
+    """Names of the fields that the KubeletConfiguration sets; none of ``/configz``, which shows defaults too."""
 
 
 def load_config(*paths: str | os.PathLike[str]) -> NodeConfiguration:
@@ -72,7 +74,8 @@ def configuration_of(documents: Iterable[Document], release: Release = NEWEST) -
     if part := found.get(declared.KIND):
         with located(part.document):
             devices = declared.declared_devices(part.content, source=part.source)
-    return NodeConfiguration(kubelet_part, mooring_part, devices, tuple(findings))
+    fields = frozenset(found[kubelet.KIND].content) - {kubelet.CONFIGZ} if kubelet.KIND in found else frozenset()
+    return NodeConfiguration(kubelet_part, mooring_part, devices, tuple(findings), fields)
 
 
 @dataclass(frozen=True, slots=True)

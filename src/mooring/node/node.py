@@ -241,8 +241,7 @@ def made_decision(
     providers: Providers, pod: Pod, admission: Admission, stored: Mapping[str, Mapping[str, Hint]], verdict: Verdict
 ) -> Decision:
     """Return the decision with what the pod holds now."""
-    cpus = providers.cpu.assignments.get(pod.uid, {})
-    blocks = providers.memory.assignments.get(pod.uid, {})
+    containers, whole = placements_of(providers, pod)
     hints = stored.get(pod.uid, {})
     return Decision(
         uid=pod.uid,
@@ -251,15 +250,8 @@ def made_decision(
         admitted=verdict is None,
         rejection=verdict if isinstance(verdict, Rejection) else None,
         endless=verdict if isinstance(verdict, Endless) else None,
-        containers={
-            container.name: Placement(
-                CPUSet(cpus.get(container.name, NO_CPUS)), numa_of_blocks(blocks.get(container.name, ()))
-            )
-            for container in pod.containers
-        },
-        pod=Placement(
-            CPUSet(providers.cpu.pods.get(pod.uid, NO_CPUS)), numa_of_blocks(providers.memory.pods.get(pod.uid, ()))
-        ),
+        containers=containers,
+        pod=whole,
         affinity={container.name: hints.get(container.name, NO_AFFINITY) for container in pod.containers},
         shared_pool=CPUSet(providers.cpu.default),
         devices=_devices_of(providers.devices, pod),
@@ -268,6 +260,22 @@ def made_decision(
         plugin_failures=tuple(dict.fromkeys(admission.failures)),
         hidden={name: CPUSet(mask) for name, mask in hidden_of_pod(providers.cpu, pod.uid).items()},
     )
+
+
+def placements_of(providers: Providers, pod: Pod) -> tuple[dict[str, Placement], Placement]:
+    """Return what each container of a pod holds, in the order of the specification, and what the whole pod holds."""
+    cpus = providers.cpu.assignments.get(pod.uid, {})
+    blocks = providers.memory.assignments.get(pod.uid, {})
+    containers = {
+        container.name: Placement(
+            CPUSet(cpus.get(container.name, NO_CPUS)), numa_of_blocks(blocks.get(container.name, ()))
+        )
+        for container in pod.containers
+    }
+    whole = Placement(
+        CPUSet(providers.cpu.pods.get(pod.uid, NO_CPUS)), numa_of_blocks(providers.memory.pods.get(pod.uid, ()))
+    )
+    return containers, whole
 
 
 def numa_of_blocks(blocks: Iterable[Block]) -> tuple[int, ...]:

@@ -38,6 +38,8 @@ class ChosenRelease:
     release: Release = NEWEST
     findings: tuple[Finding, ...] = ()
     """A warning where the kubelet is of another release."""
+    source: str = ""
+    """Where the version is from; empty where none is known."""
 
 
 def chosen_release(versions: Iterable[KubeletVersion], *, nearest: bool = False) -> ChosenRelease:
@@ -68,7 +70,7 @@ def _chosen(one: KubeletVersion, *, nearest: bool) -> ChosenRelease:
     if minor > NEWEST_MINOR:
         return _other(one, NEWEST, f"is newer than {NEWEST}, the newest known release")
     if minor >= OLDEST_MINOR:
-        return ChosenRelease(release_of(one.version))
+        return ChosenRelease(release_of(one.version), source=one.source)
     oldest = RELEASES[RELEASE_NAMES[0]]
     if not nearest:
         raise InputError(
@@ -81,7 +83,7 @@ def _chosen(one: KubeletVersion, *, nearest: bool) -> ChosenRelease:
 
 def _other(one: KubeletVersion, release: Release, why: str) -> ChosenRelease:
     message = f"{why}: decided as {release}, and what this kubelet does otherwise is not known"
-    return ChosenRelease(release, (Finding("warning", f"kubelet {one.version}", message, CODE),))
+    return ChosenRelease(release, (Finding("warning", f"kubelet {one.version}", message, CODE),), one.source)
 
 
 def node_versions(documents: Iterable[Document]) -> dict[str, str]:

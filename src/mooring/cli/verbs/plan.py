@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs import NodeOptions, check_folder, plan_of
+from mooring.cli.inputs import NodeOptions, check_save, plan_of
 from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.core.errors import InputError
 
 with lazily():
     from mooring.checkpoint import store
@@ -58,7 +57,7 @@ def command(
     """
     check_destination(to)
     if save:
-        _check_save(save, given["state"])
+        check_save(save, given["state"])
     plan = plan_of(NodeOptions(**given))
     # Saved first: an answer that is on the screen is complete, with everything that was requested.
     if save and plan.refusal is None:
@@ -96,22 +95,6 @@ def _yaml(document: object) -> str:
 
 def _text(plan: Plan, *, wide: bool, to: str) -> str:
     return text.plan_text(plan, wide=wide, to=to)
-
-
-def _check_save(save: str, state: str) -> None:
-    """Refuse a directory that cannot take the state files, before anything is computed.
-
-    Raises:
-        InputError: it is no directory, or the one whose files are continued from: these are never written.
-    """
-    check_folder(save, "--save-state", may_be_missing=True)
-    if state and Path(save).resolve() == Path(state).resolve():
-        raise InputError(
-            "is also the directory of --state, whose files are never written",
-            source=save,
-            field="--save-state",
-            remedy="name another directory",
-        )
 
 
 def _save(plan: Plan, folder: str) -> None:

@@ -1,0 +1,126 @@
+"""``mooring upgrade``: what does another release of the kubelet change on this node?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mooring.cli import options
+from mooring.cli.inputs import NodeOptions, check_save
+from mooring.cli.lazy import lazily
+from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
+
+with lazily():
+    from mooring.checkpoint import store
+    from mooring.cli import upgrade_inputs
+    from mooring.cli.text import upgrade as text
+    from mooring.core import release
+    from mooring.planner.upgrade import upgrade_document
+    from mooring.releases import catalog
+
+
+EPILOG = """\b
+Examples:
+  mooring upgrade --node node.tar.gz
+  mooring upgrade --from 1.34 --to 1.36 --node node.tar.gz -o json
+  mooring upgrade --from 1.34 --state /var/lib/kubelet --config kubelet.yaml --active running.yaml
+  mooring upgrade --from 1.34 -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  mooring upgrade --node node-1.tar.gz --node node-2.tar.gz
+  kubectl get nodes,pods -A -o json | mooring upgrade -f - --machine node.tar.gz --config kubelet.yaml
+"""
+
+
+@click.command("upgrade", epilog=EPILOG)
+@click.option(
+    "--from",
+    "before",
+    default="",
+    metavar="VERSION",
+    help="Release of the kubelet before the upgrade. Default: the node's own, where it is known.",
+)
+@click.option(
+    "--to", "after", default="", metavar="VERSION", help="Release of the kubelet after it. Default: the newest."
+)
+@options.pods(
+    "Pods that the old kubelet admits first; or nodes and pods of a cluster, as kubectl lists them. Repeatable."
+)
+@options.machine
+@options.config
+@options.state
+@options.active
+@click.option(
+    "--node",
+    "archives",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=options.complete_file,
+    help="A node archive of mooring collect, instead of --machine, --config, --state and --active; repeatable for "
+    "several nodes.",
+)
+@options.name_of_node
+@options.nearest_release
+@options.strict
+@click.option(
+    "--save-state",
+    "save",
+    default="",
+    metavar="DIR",
+    help="Write the state files as they are after the new kubelet's start.",
+)
+@options.output(("text", "wide", "json"), "text")
+def command(
+    before: str,
+    after: str,
+    manifests: tuple[str, ...],
+    machine: str,
+    config: tuple[str, ...],
+    state: str,
+    active: tuple[str, ...],
+    archives: tuple[str, ...],
+    node_name: str,
+    save: str,
+    form: str,
+    *,
+    nearest_release: bool,
+    strict: bool,
+) -> int:
+    """Show what another release of the kubelet changes on a node: start, running pods, settings, and the way back.
+
+    The kubelet of the new release starts on the state files of the old one and admits the running pods again. With
+    several nodes there is one line for each.
+
+    Exit code 0 when nothing is decided differently, 1 when anything is; 2 when the input is wrong.
+    """
+    if save:
+        check_save(save, state)
+    inputs = NodeOptions(
+        manifests,
+        machine,
+        config,
+        state,
+        active,
+        strict=strict,
+        node_name=node_name,
+        kubelet_version=before,
+        nearest_release=nearest_release,
+    )
+    new = catalog.release_of(after) if after else release.NEWEST
+    found = list(upgrade_inputs.upgrades_of(inputs, archives, new))
+    if save:
+        if len(found) > 1:
+            raise click.UsageError("--save-state needs one node; choose it with --node-name")
+        files = found[0].plan.files
+        if found[0].plan.refusal is None:
+            store.StateFolder(store.make_folder(Path(save))).write_both(files.cpu or "", files.memory or "")
+    if form == "json":
+        single = upgrade_document.upgrade_document(found[0]) if len(found) == 1 else None
+        emit_document(json_text(single or upgrade_document.upgrade_list(found)))
+    else:
+        warn(dict.fromkeys(finding for upgrade in found for finding in upgrade.findings))
+        emit(
+            text.upgrade_text(found[0], wide=form == "wide", to="")
+            if len(found) == 1
+            else text.upgrades_text(found, "")
+        )
+    return NO if any(upgrade.changed for upgrade in found) else YES

@@ -1,0 +1,123 @@
+"""An upgrade in words: advice, settings, causes and placements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mooring.core.decision import Placement
+from mooring.explain.phrases import cpus_text, joined, nodes, plural
+from mooring.node.start import CPU_FILE, MEMORY_FILE
+from mooring.planner.answering import Answer
+from mooring.planner.upgrade.advice import AdviceKind, UpgradeAdvice
+from mooring.planner.upgrade.causes import Factor
+from mooring.planner.upgrade.settings import ReleaseSetting, SettingEffect
+from mooring.releases.rules import ReleaseRule
+
+
+def advice_text(advice: UpgradeAdvice) -> str:
+    """Return what to do, and what becomes of the running pods then."""
+    return f"{_what(advice)} {_effect(advice)}"
+
+
+def _what(advice: UpgradeAdvice) -> str:
+    names = joined(list(advice.names))
+    match advice.kind:
+        case AdviceKind.REMOVE_GATES:
+            return f"Remove {names} from featureGates."
+        case AdviceKind.SET_GATES:
+            settings = ", ".join(f"{name}: {str(advice.value).lower()}" for name in advice.names)
+            return f"Set featureGates: {{{settings}}}."
+        case AdviceKind.REMOVE_FIELD:
+            return f"Remove {names} from the KubeletConfiguration."
+        case AdviceKind.REMOVE_OPTION:
+            return f"Remove {names} from cpuManagerPolicyOptions."
+        case AdviceKind.RECREATE_PODS:
+            them = "it" if len(advice.names) == 1 else "them"
+            return f"Evict {names} before the upgrade, and create {them} again after it."
+        case AdviceKind.DRAIN:
+            return (
+                f"Drain the node, stop the old kubelet, delete {CPU_FILE} and {MEMORY_FILE}, and start the new kubelet."
+            )
+
+
+def _effect(advice: UpgradeAdvice) -> str:
+    total = advice.kept + advice.moved + advice.rejected
+    if not total:
+        return "The kubelet then starts."
+    if advice.kept == total:
+        them = "The running pod then keeps its" if total == 1 else f"All {total} running pods then keep their"
+        return f"{them} CPUs and memory."
+    parts = [f"{advice.kept} of {plural(total, 'running pod')} then keep CPUs and memory"] if advice.kept else []
+    if advice.moved:
+        parts.append(f"{advice.moved} get other CPUs or memory")
+    if advice.rejected:
+        parts.append(f"{advice.rejected} are rejected")
+    text = joined(parts)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def setting_text(change: ReleaseSetting) -> str:
+    """Return a setting that another release takes otherwise, as one line.
+
+    >>> setting_text(ReleaseSetting("failCgroupV1", SettingEffect.DEFAULT, "false", "true"))
+    'failCgroupV1: default false, then true'
+    """
+    match change.effect:
+        case SettingEffect.REFUSED:
+            words = f"refused; {change.before}, then {change.after}"
+        case SettingEffect.IGNORED:
+            words = "then an unknown field, which is ignored"
+        case SettingEffect.TAKES_EFFECT:
+            words = f"takes effect; {change.before}, then {change.after}"
+        case SettingEffect.DEFAULT:
+            words = f"default {change.before}, then {change.after}"
+        case SettingEffect.GROUP:
+            words = f"{change.before}, then {change.after}"
+    return f"{change.name}: {words}"
+
+
+def factor_words(factor: Factor, *, forward: bool) -> tuple[str, str]:
+    """Return what the old and the new release do.
+
+    Args:
+        factor: a rule or gate.
+        forward: whether the new release is the later one.
+    """
+    if isinstance(factor, ReleaseRule):
+        return (factor.says, factor.instead) if forward else (factor.instead, factor.says)
+    return _switch(on=factor.before), _switch(on=factor.after)
+
+
+def _switch(*, on: bool) -> str:
+    return f"{'on' if on else 'off'} by default"
+
+
+def answer_text(answer: Answer) -> str:
+    """Return what is decided about a pod, short."""
+    decision = answer.decision
+    if answer.crash:
+        return "the kubelet crashes"
+    if decision.endless is not None:
+        return "the kubelet does not return"
+    if not decision.admitted:
+        return f"rejected, {decision.reason}: {decision.message}"
+    return placements_text(decision.containers, decision.pod)
+
+
+def placements_text(containers: Mapping[str, Placement], pod: Placement) -> str:
+    """Return what containers have; those of the shared pool without a memory assignment are left out.
+
+    >>> placements_text({}, Placement())
+    'shared pool'
+    """
+    parts = [f"{name} {_placement(one)}" for name, one in containers.items() if one != Placement()]
+    if pod != Placement():
+        parts.append(f"pod {_placement(pod)}")
+    return "; ".join(parts) or "shared pool"
+
+
+def _placement(placement: Placement) -> str:
+    parts = [cpus_text(placement.cpus)] if placement.cpus else []
+    if placement.mems:
+        parts.append(f"memory of {nodes(placement.mems)}")
+    return ", ".join(parts)

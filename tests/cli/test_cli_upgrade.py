@@ -1,0 +1,95 @@
+"""``mooring upgrade``: answers, exit codes, saved files, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.command import EXAMPLES, NODE, PODS, ROOT, mooring
+
+GOLDEN = Path(__file__).parent / "golden"
+MACHINE = ("--machine", "sockets=1 cores=4 threads=2 memory=8Gi")
+POD = """
+{apiVersion: v1, kind: Pod, metadata: {name: big},
+ spec: {containers: [{name: c, resources: {limits: {cpu: 4, memory: 1Gi}}}]}}
+"""
+CONFIG = """
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+cpuManagerPolicyOptions: {full-pcpus-only: "true"}
+reservedSystemCPUs: "0,4"
+"""
+
+
+def node(tmp_path: Path, more: str = "") -> tuple[str | Path, ...]:
+    config, pod = tmp_path / "kubelet.yaml", tmp_path / "pod.yaml"
+    config.write_text(CONFIG + more)
+    pod.write_text(POD)
+    return ("-f", pod, *MACHINE, "--config", config)
+
+
+def test_nothing_changes_for_the_node_of_the_examples() -> None:
+    answered = mooring("upgrade", "--from", "1.34", *PODS, *NODE)
+    assert answered.code == 0
+    assert "all 8 running pods keep their CPUs and memory" in " ".join(answered.out.split())
+
+
+def test_a_pod_that_the_old_release_rejects_again_names_the_rule_and_the_option_to_remove(tmp_path: Path) -> None:
+    """Rule smt-check-before-existing: a rollback to 1.36 rejects a pod that holds most of the node's cores."""
+    answered = mooring("upgrade", "--from", "1.37", "--to", "1.36", *node(tmp_path), "-o", "json")
+    found = answered.document
+    assert (answered.code, found["startError"], found["safe"]) == (1, None, False)
+    [pod] = found["pods"]
+    assert (pod["outcome"], pod["reason"], pod["before"]["c"]["cpus"]) == ("rejected", "SMTAlignmentError", "1-2,5-6")
+    [cause] = found["causes"]
+    assert (cause["kind"], cause["name"], cause["releases"]) == ("rule", "smt-check-before-existing", "1.31 to 1.36")
+    assert [one["name"] for one in cause["pods"]] == ["big"]
+    assert found["advice"][0]["kind"] == "remove option"
+    assert (found["advice"][0]["names"], found["advice"][0]["kept"]) == (["full-pcpus-only"], 1)
+
+
+def test_a_gate_that_the_new_release_does_not_know_stops_it_and_is_to_be_removed(tmp_path: Path) -> None:
+    answered = mooring(
+        "upgrade", "--from", "1.35", *node(tmp_path, "featureGates: {MemoryManager: true}"), "-o", "json"
+    )
+    found = answered.document
+    assert answered.code == 1
+    assert found["startError"].endswith("unrecognized feature gate: MemoryManager")
+    assert {one["outcome"] for one in found["pods"]} == {"not asked"}
+    assert ("featureGates.MemoryManager", "refused") in [(one["name"], one["effect"]) for one in found["settings"]]
+    [advice] = found["advice"]
+    assert (advice["kind"], advice["names"], advice["kept"]) == ("remove gates", ["MemoryManager"], 1)
+    assert [one["startError"] is None for one in found["hops"]] == [False]
+
+
+def test_the_saved_files_are_those_on_which_the_new_kubelet_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "after"
+    found = mooring("upgrade", "--from", "1.34", *node(tmp_path), "--save-state", folder, "-o", "json").document
+    assert (folder / "cpu_manager_state").read_text() == found["cpuManagerState"]
+    assert (folder / "memory_manager_state").read_text() == found["memoryManagerState"]
+    assert '"1-2,5-6"' in found["cpuManagerState"]
+    assert found["rollback"]["startError"] is None
+
+
+def test_each_node_of_a_cluster_has_a_line_with_its_own_release() -> None:
+    cluster = GOLDEN / "cluster.yaml"
+    answered = mooring("upgrade", "-f", cluster, *NODE, "-o", "json")
+    nodes = answered.document["nodes"]
+    assert [(one["node"], one["from"], one["kept"]) for one in nodes] == [("n1", "v1.34.4", 1), ("n2", "v1.36.3", 0)]
+    assert mooring("upgrade", "-f", "-", *NODE, stdin=cluster.read_bytes()).code == answered.code == 0
+    assert mooring("upgrade", "-f", cluster, "--node-name", "n1", *NODE, "-o", "json").document["kind"] == "Upgrade"
+
+
+def test_what_cannot_be_answered_is_one_line(tmp_path: Path) -> None:
+    config = ("--config", EXAMPLES / "kubelet.yaml")
+    unknown = mooring("upgrade", *PODS, "--machine", "epyc-7763-2s-nps4", *config)
+    assert (unknown.code, "--from" in unknown.complaint) == (2, True)
+    assert mooring("upgrade", "--from", "1.12", *PODS, *NODE).code == 2
+    assert mooring("upgrade", "--from", "1.34", "--to", "2", *PODS, *NODE).code == 2
+    several = ("upgrade", "-f", GOLDEN / "cluster.yaml", *NODE, "--save-state", tmp_path)
+    assert (mooring(*several).code, list(tmp_path.iterdir())) == (2, [])
+
+
+def test_the_archive_of_the_examples_names_its_release() -> None:
+    found = mooring("upgrade", "--node", ROOT / "examples" / "node", "-o", "json").document
+    assert found["node"]
+    assert found["to"] == "v1.37.1"

@@ -1,0 +1,181 @@
+"""Laws of upgrades, over recordings that separate neighbouring releases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tests.releases.flipped import FOLDER, machines, recorded
+
+from mooring.core.machine import Machine
+from mooring.core.release import Release
+from mooring.kubelet.kubelet import StateTexts
+from mooring.manifest.defaults import PodGates
+from mooring.manifest.devices import device_table
+from mooring.manifest.pods import pod_from_object
+from mooring.manifest.scenario import Scenario, scenario
+from mooring.planner.plan import Plan, make_plan
+from mooring.planner.question import Question
+from mooring.planner.replay.scenario import replay_scenario
+from mooring.planner.upgrade.decisions import UpgradeOutcome
+from mooring.planner.upgrade.node import NodePods, UpgradedNode
+from mooring.planner.upgrade.settings import SettingEffect
+from mooring.planner.upgrade.upgrade import Upgrade, upgrade_of
+from mooring.releases.catalog import RELEASES
+
+EVERY = 4
+"""One scenario of so many of each kind is taken."""
+PAIRS = list(pairwise(RELEASES.values()))
+NAMES = [f"{old.name}-{new.name}" for old, new in PAIRS]
+
+
+def recordings() -> Iterator[dict[str, Any]]:
+    seen: dict[str, int] = {}
+    for content in recorded(FOLDER / "v1.34.4" / "admission-deltas.jsonl.gz"):
+        kind = content["id"].rpartition("-")[0]
+        seen[kind] = seen.get(kind, -1) + 1
+        if seen[kind] % EVERY == 0 and content["machine"] in machines():
+            yield content
+
+
+RECORDINGS = list(recordings())
+
+
+def before_restart(content: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the steps up to the first restart, and the configuration of the kubelet that starts then."""
+    steps = content["steps"]
+    place = next((index for index, step in enumerate(steps) if step.get("restart")), len(steps))
+    config = steps[place].get("kubelet") if place < len(steps) else None
+    return steps[:place], config or content["kubelet"]
+
+
+def replayed(content: dict[str, Any], old: Release, steps: list[dict[str, Any]]) -> dict[str, Any]:
+    case = scenario({**content, "steps": steps, "expect": {}}, source="recording", release=old)
+    found: dict[str, Any] = replay_scenario(case, machines()).get("expect", {})
+    return found
+
+
+def node_of(content: dict[str, Any], old: Release) -> UpgradedNode:
+    """Return the node on which the recorded pods run under a release."""
+    steps, config = before_restart(content)
+    outcome = replayed(content, old, steps)
+    answers = outcome.get("steps", [])
+    running: dict[str, Any] = {pod["metadata"]["uid"]: pod for pod in content.get("active", ())}
+    if "start" not in outcome or len(answers) < len(steps):
+        files = StateTexts(
+            *(content.get("files", {}).get(name) for name in ("cpu_manager_state", "memory_manager_state"))
+        )
+    else:
+        last = answers[-1] if answers else outcome["start"]
+        files = StateTexts(last["cpuManagerState"], last["memoryManagerState"])
+        admitted = {answer["uid"] for answer in outcome["start"].get("readmitted", ()) if answer["admitted"]}
+        running = {uid: pod for uid, pod in running.items() if uid in admitted}
+        for step, answer in zip(steps, answers, strict=True):
+            if "admit" in step and answer["admitted"]:
+                running[step["admit"]["metadata"]["uid"]] = step["admit"]
+            running.pop(step.get("remove", ""), None)
+    case: Scenario = scenario({**content, "kubelet": config, "steps": []}, source="recording", release=old)
+
+    def read(gates: PodGates) -> NodePods:
+        by_kubelet = replace(gates, api_server=False)
+        return NodePods(tuple(pod_from_object(one, source="recording", gates=by_kubelet) for one in running.values()))
+
+    machine = Machine(case.machine, machines()[case.machine])
+    return UpgradedNode("n", machine, case.kubelet, read, case.mooring, files, device_table(case.devices))
+
+
+def asked(node: UpgradedNode, release: Release, *, anew: bool) -> Plan:
+    """Ask without the rooms of upgrades."""
+    mooring = replace(node.mooring, release=release)
+    pods = node.pods(PodGates.of_node(node.config, mooring)).running
+    question = Question(node.machine, node.config, mooring, devices=node.devices)
+    return make_plan(replace(question, pods=pods) if anew else replace(question, active=pods, files=node.files))
+
+
+def seen(plan: Plan) -> list[object]:
+    """Return what a person sees of a plan's decisions."""
+    answers: list[object] = [plan.refusal]
+    for answer in plan.answers:
+        decision = answer.decision
+        held = (decision.containers, decision.pod, decision.devices) if decision.admitted else ()
+        answers.append((decision.admitted, decision.rejection, decision.endless, answer.crash, held))
+    return answers
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize(("old", "new"), PAIRS, ids=NAMES)
+def test_a_change_is_reported_exactly_where_plans_differ_and_has_a_cause(old: Release, new: Release) -> None:
+    changed = 0
+    for content in RECORDINGS:
+        node = node_of(content, old)
+        upgrade = upgrade_of(node, old, new)
+        situations = [
+            seen(asked(upgrade.node, old, anew=anew)) != seen(asked(upgrade.node, new, anew=anew))
+            for anew in (False, True)
+        ]
+        assert upgrade.changed == any(situations), content["id"]
+        assert upgrade.changed or not (upgrade.causes or upgrade.recreated), content["id"]
+        if upgrade.changed and not by_settings(upgrade):
+            assert upgrade.causes, content["id"]
+        changed += upgrade.changed
+    assert changed
+
+
+def by_settings(upgrade: Upgrade) -> bool:
+    """Tell whether a start that changes is due to the files, or to settings that no rule decides."""
+    refused = upgrade.before.refusal, upgrade.plan.refusal
+    return refused[0] != refused[1] and (
+        any(
+            one.effect in (SettingEffect.REFUSED, SettingEffect.TAKES_EFFECT, SettingEffect.GROUP)
+            for one in upgrade.settings
+        )
+        or any(refusal is not None and refusal.stage in ("start", "decode", "validation") for refusal in refused)
+    )
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("release", RELEASES.values(), ids=list(RELEASES))
+def test_an_upgrade_to_the_same_release_changes_nothing(release: Release) -> None:
+    for content in RECORDINGS[::2]:
+        upgrade = upgrade_of(node_of(content, release), release, release)
+        assert not upgrade.changed, content["id"]
+        assert (upgrade.settings, upgrade.causes, upgrade.recreated, upgrade.hops) == ((), (), (), ()), content["id"]
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize(("old", "new"), PAIRS, ids=NAMES)
+def test_the_running_pods_are_predicted_as_a_restart_with_the_new_release_decides(old: Release, new: Release) -> None:
+    compared = 0
+    for content in RECORDINGS:
+        steps, config = before_restart(content)
+        node = node_of(content, old)
+        readings = [node.pods(PodGates.of_node(node.config, replace(node.mooring, release=one))) for one in (old, new)]
+        # A replay keeps devices, and pods as they were read under the old release.
+        if content.get("devices") or not steps or readings[0] != readings[1]:
+            continue
+        upgrade = upgrade_of(node, old, new)
+        restart = {"restart": True, "release": new.name, "kubelet": config}
+        outcome = replayed(content, old, [*steps, restart])
+        if len(outcome.get("steps", ())) <= len(steps):
+            continue
+        last = outcome["steps"][-1]
+        compared += 1
+        if "startError" in last:
+            assert upgrade.plan.refusal is not None
+            assert upgrade.plan.refusal.message == last["startError"]
+            continue
+        for one, answer in zip(upgrade.pods, last["readmitted"], strict=True):
+            if one.reason.startswith("OutOf"):
+                break
+            assert (one.outcome is not UpgradeOutcome.REJECTED) == answer["admitted"], content["id"]
+            assert (one.reason, one.message) == (answer["reason"], answer["message"]), content["id"]
+            if answer["admitted"]:
+                placed = {
+                    name: {"cpus": str(held.cpus), "mems": ",".join(map(str, held.mems))}
+                    for name, held in one.after.items()
+                }
+                assert placed == answer["containers"], content["id"]
+    assert compared
