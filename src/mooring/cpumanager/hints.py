@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import cast
 
-from mooring.core.bits import NO_CPUS, NO_NODES, CPUMask, NUMAMask, members
+from mooring.core.bits import NO_CPUS, NO_NODES, CPUMask, NUMAMask
 from mooring.core.errors import KubeletCrashError
 from mooring.core.topology import Topology
 from mooring.topologymanager.entries import AnyHints
@@ -46,19 +46,50 @@ def generate_hints(
     if len(nodes) > MOST_LISTED:
         return _family(topology, available, reusable, need, align_by_socket=align_by_socket, absent=absent)
     cpus = tuple(topology.numa.values())
-    wanted = need - reusable.bit_count()
     base = 0
     for position, mask in enumerate(cpus):
         if mask & reusable:
             base |= 1 << position
-    free = _sums([(mask & available).bit_count() for mask in cpus])
-    found = [index for index, count in enumerate(free) if count >= wanted and index & base == base and index]
     smallest = _smallest_size([(mask & ~absent).bit_count() for mask in cpus], need)
-    preferred = [index for index in found if index.bit_count() == smallest]
+    span, sockets = 0, tuple[int, ...]()
     if align_by_socket:
-        sockets = _socket_span(topology, smallest)
-        aligned = [index for index in found if _sockets_of(topology, index) == sockets]
-        preferred = sorted(set(preferred).union(aligned))
+        span, sockets = _socket_span(topology, smallest), _positions_of_sockets(topology)
+    free = tuple([(mask & available).bit_count() for mask in cpus])
+    return _listed(nodes, free, need - reusable.bit_count(), base, smallest, span, sockets)
+
+
+# Of a machine with 8 nodes 255 hints are made. Pods of one shape ask for the same ones again, and so do trials of many
+# configurations. They are remembered by what they depend on.
+
+
+@lru_cache(maxsize=512)
+def _listed(
+    nodes: tuple[int, ...],
+    free: tuple[int, ...],
+    wanted: int,
+    base: int,
+    smallest: int,
+    span: int,
+    sockets: tuple[int, ...],
+) -> Hints:
+    """List the hints.
+
+    Args:
+        nodes: ids of the nodes with CPUs.
+        free: how many CPUs of each may be taken.
+        wanted: how many are wanted beside the reusable ones.
+        base: mask of the positions of nodes that every hint holds.
+        smallest: size of the preferred hints.
+        span: number of sockets that hints touch which are preferred, too.
+        sockets: for each socket the mask of the positions of its nodes; empty without align-by-socket.
+    """
+    sums = _sums(list(free))
+    found = [index for index, count in enumerate(sums) if count >= wanted and index & base == base and index]
+    preferred = [
+        index
+        for index in found
+        if index.bit_count() == smallest or (sockets and sum(1 for own in sockets if own & index) == span)
+    ]
     chosen = set(preferred)
     others = [index for index in found if index not in chosen]
     if nodes == tuple(range(len(nodes))):
@@ -116,12 +147,13 @@ def _socket_span(topology: Topology, smallest: int) -> int:
     return -(-smallest // nodes_per_socket)
 
 
-def _sockets_of(topology: Topology, index: int) -> int:
+def _positions_of_sockets(topology: Topology) -> tuple[int, ...]:
+    """Return, for each socket, the mask of the positions of the nodes that have CPUs on it."""
     cpus = tuple(topology.numa.values())
-    mask = NO_CPUS
-    for position in members(index):
-        mask |= cpus[position]
-    return topology.sockets_touched(mask)
+    return tuple(
+        sum(1 << position for position, mask in enumerate(cpus) if mask & socket)
+        for socket in topology.sockets.values()
+    )
 
 
 def _as_ids(indices: list[int], nodes: tuple[int, ...]) -> list[NUMAMask]:
