@@ -76,6 +76,7 @@ DOCUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("resize", "core/upf-0/forwarder", "--cpu", "20", "--memory", "20Gi", *PODS, *RESIZING),
     ),
     "resize-not-running": ("Resize", ("resize", "hpc/solver", "--cpu", "2", *PODS, *NODE)),
+    "compare-releases": ("ReleaseComparison", ("compare", *PODS, *NODE, "--kubelet-version", "1.31,1.36,1.37")),
     "compare": ("Comparison", ("compare", *PODS, *NODE, "--vary", "topology-policy", "--jobs", "1")),
 }
 """Name -> kind, and the command without its format where that is json."""

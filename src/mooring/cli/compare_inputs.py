@@ -7,17 +7,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mooring.cli.inputs import STANDARD_INPUT, NodeOptions, check_strict, question_of, read_config, read_node
+from mooring.cli.release_inputs import requested_version
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
+from mooring.core.release import Release
 from mooring.devicemanager.state import Device
 from mooring.discovery.loader import load_machine
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.devices import Declared, device_table, offered_devices
+from mooring.manifest.scenario import Scenario
+from mooring.planner.compare.by_release import ReleaseComparison, compare_releases
 from mooring.planner.compare.combinations import Dimension, option_sets
 from mooring.planner.compare.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
 from mooring.planner.compare.variant import Variant, changes_between
+from mooring.planner.kubelet_release import chosen_release
 from mooring.planner.plan import make_plan
+from mooring.planner.question import Question
+from mooring.releases.catalog import minor_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,31 @@ def read_compared(options: CompareOptions) -> Compared:
     return Compared(trace, variants, tuple(findings))
 
 
+def compared_releases(node: NodeOptions, versions: Sequence[str]) -> ReleaseComparison:
+    """Plan for a node under several releases; what is given is read once a release, as that kubelet reads it.
+
+    Raises:
+        InputError: something cannot be read, or a version is none or not known.
+    """
+    if STANDARD_INPUT in (*node.manifests, *node.active, *node.config):
+        problem = "can be read only once, and every release reads it"
+        raise InputError(problem, source="standard input", remedy="give a file")
+    wanted = [requested_version(version) for version in versions]
+    chosen = [chosen_release([one], nearest=node.nearest_release) for one in wanted]
+    releases = sorted(
+        {one.release.name: one.release for one in chosen}.values(), key=lambda one: minor_of(one.name) or 0
+    )
+    if len(releases) < 2:
+        raise InputError("names one release", field="--kubelet-version", remedy="name two, such as 1.34,1.37")
+    noticed = tuple(finding for one in chosen for finding in one.findings)
+
+    def ask(release: Release) -> Question:
+        question = question_of(node, release)
+        return replace(question, findings=(*noticed, *question.findings))
+
+    return compare_releases(ask, releases)
+
+
 def _asked(options: CompareOptions) -> tuple[Trace, _Given, list[_Site], list[Finding]]:
     """Read pods, configuration and machines."""
     if len(options.machines) > 1 and STANDARD_INPUT in options.node.config:
@@ -109,15 +141,25 @@ def _recorded(options: CompareOptions) -> tuple[Trace, _Given, list[_Site], list
     if not trace.pods:
         raise InputError("admits no pod", source=scenario.id or file, remedy="give a trace with steps that admit pods")
     findings = list(noticed)
-    given = _Given(scenario.id or Path(file).name, scenario.kubelet, MooringConfig(), {})
+    given = _Given(
+        scenario.id or Path(file).name, scenario.kubelet, MooringConfig(release=_release_of(options, scenario)), {}
+    )
     if options.node.config:
-        configuration = read_config(options.node.config)
+        configuration = read_config(options.node.config, release=given.mooring.release)
         findings += configuration.findings
         name = _name(options.node)
         given = _Given(name, configuration.kubelet, configuration.mooring, configuration.devices)
     machines = [load_machine(name) for name in options.machines] or [trace_machine(scenario, file)]
     devices = device_table(scenario.devices)
     return trace, given, [_Site(machine, devices) for machine in machines], findings
+
+
+def _release_of(options: CompareOptions, scenario: Scenario) -> Release:
+    """Return the release that is named, else the one that was recorded."""
+    version = requested_version(options.node.kubelet_version)
+    if not version.version:
+        return scenario.mooring.release
+    return chosen_release([version], nearest=options.node.nearest_release).release
 
 
 def _name(node: NodeOptions) -> str:

@@ -132,8 +132,12 @@ class NodeInputs:
         return active, pods
 
 
-def read_inputs(options: NodeOptions) -> NodeInputs:
+def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInputs:
     """Read everything that the shared options name.
+
+    Args:
+        options: as typed.
+        decides: the release, whatever the options name; None where they decide.
 
     Raises:
         InputError: something cannot be read or understood.
@@ -143,21 +147,25 @@ def read_inputs(options: NodeOptions) -> NodeInputs:
     state = archive.state() if archive and not options.state else _read_state(options.state)
     machine = _machine(options.machine, archive)
     listed = [one for source in options.active for one in manifest_documents.load_documents(source)]
-    release = release_inputs.read_release(options, archive, listed)
+    release = release_inputs.read_release(options, archive, listed, decides)
     configuration = read_config(options.config, archive, release.release)
-    if options.kubelet_version:
+    if options.kubelet_version or decides:
         configuration = replace(configuration, mooring=replace(configuration.mooring, release=release.release))
     manifests = [one for source in options.manifests for one in manifest_documents.load_documents(source)]
     return NodeInputs(options, archive, machine, state, release, configuration, listed, manifests)
 
 
-def question_of(options: NodeOptions) -> question.Question:
+def question_of(options: NodeOptions, decides: Release | None = None) -> question.Question:
     """Read everything that a plan needs.
+
+    Args:
+        options: as typed.
+        decides: the release, whatever the options name; None where they decide.
 
     Raises:
         InputError: something cannot be read or understood.
     """
-    inputs = read_inputs(options)
+    inputs = read_inputs(options, decides)
     configuration, noticed = inputs.configuration, inputs.findings
     gates = defaults.PodGates.of_node(configuration.kubelet, configuration.mooring)
     active, pods = inputs.pods(gates, noticed.append)

@@ -15,6 +15,7 @@ from mooring.releases.catalog import minor_of, release_of
 
 if TYPE_CHECKING:
     from mooring.cli.inputs import NodeOptions
+    from mooring.core.release import Release
     from mooring.manifest.fields import Document
     from mooring.planner.nodearchive.reader import NodeArchive
 
@@ -22,17 +23,22 @@ _OPTION = "--kubelet-version"
 _SECONDS = 10
 
 
-def read_release(options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document]) -> ChosenRelease:
+def read_release(
+    options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document], decides: Release | None = None
+) -> ChosenRelease:
     """Return the release that decides: of the first source that names one, else the newest.
 
     Args:
         options: as typed.
         archive: of the node, where one is given.
         active: documents of ``--active``; Nodes among them report their kubelet's version.
+        decides: the release, where it is chosen already.
 
     Raises:
         InputError: the version is not valid or older than all known releases, or nodes of several are given.
     """
+    if decides is not None:
+        return ChosenRelease(decides)
     return chosen_release(_versions(options, archive, active), nearest=options.nearest_release)
 
 

@@ -13,7 +13,10 @@ from mooring.documents.parts import (
     Count,
     DocumentPart,
     FindingPart,
+    HeldDeviceTable,
     KubeletRelease,
+    PlacementPart,
+    PodPart,
     one_of,
 )
 
@@ -113,4 +116,62 @@ class ComparisonDocument(DocumentPart, kw_only=True):
     variants: list[VariantPart]
     left_out: list[LeftOutPart]
     never_admitted: Annotated[list[str], Meta(description="Pods that no variant admits.")]
+    findings: list[FindingPart]
+
+
+class ReleaseDecisionPart(DocumentPart):
+    """What the kubelet of one release decides about a pod."""
+
+    kubelet: KubeletRelease
+    admitted: bool
+    reason: str
+    message: str
+    code: Code
+    containers: dict[str, PlacementPart]
+    pod: PlacementPart
+    devices: HeldDeviceTable
+
+
+class ReleasePodPart(DocumentPart):
+    """A pod under every release."""
+
+    uid: str
+    namespace: str
+    name: str
+    same: Annotated[bool, Meta(description="Whether all releases decide the same.")]
+    decisions: Annotated[list[ReleaseDecisionPart], Meta(description="One a release that asks about the pod.")]
+
+
+class SeparatingRulePart(DocumentPart):
+    """A rule by which two releases decide differently about this node."""
+
+    rule: str
+    releases: Annotated[str, Meta(description="The releases that follow the rule.")]
+    says: str
+    instead: Annotated[str, Meta(description="What later releases do.")]
+    source: str
+    pods: Annotated[list[PodPart], Meta(description="The pods that the rule alone changes.")]
+
+
+class ReleaseDifferencePart(DocumentPart):
+    """What separates two releases that follow one another."""
+
+    older: KubeletRelease
+    newer: KubeletRelease
+    pods: Annotated[list[PodPart], Meta(description="About which they decide differently.")]
+    rules: list[SeparatingRulePart]
+    unexplained: Annotated[
+        list[PodPart], Meta(description="Those that no rule alone changes: gates, option stages and file formats do.")
+    ]
+
+
+class ReleaseComparisonDocument(DocumentPart, kw_only=True):
+    """What mooring compare --kubelet-version A,B -o json prints: one node under several releases."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["ReleaseComparison"] = "ReleaseComparison"
+    kubelets: Annotated[list[str], Meta(description="The releases, the oldest first.")]
+    start_errors: Annotated[dict[str, str], Meta(description="Release -> message of a kubelet that would not start.")]
+    pods: list[ReleasePodPart]
+    differences: list[ReleaseDifferencePart]
     findings: list[FindingPart]

@@ -31,6 +31,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "NodeArchive": "machine:NodeArchiveDocument",
     "Plan": "plan:PlanDocument",
     "PodResources": "podresources:PodResourcesDocument",
+    "ReleaseComparison": "comparison:ReleaseComparisonDocument",
     "Resize": "resize:ResizeDocument",
     "Upgrade": "upgrade:UpgradeDocument",
     "UpgradeList": "upgrade:UpgradeListDocument",

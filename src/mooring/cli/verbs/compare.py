@@ -14,7 +14,8 @@ from mooring.cli.output import NO, YES, check_destination, emit, emit_document, 
 with lazily():
     from mooring.cli import compare_inputs, progress
     from mooring.cli.text import compare as text
-    from mooring.planner.compare import combinations, comparison_document
+    from mooring.cli.text import compare_releases as releases_text
+    from mooring.planner.compare import by_release_document, combinations, comparison_document
     from mooring.planner.compare import comparison as comparing
     from mooring.planner.compare import plot as comparison_plots
     from mooring.render import plot as render_plot
@@ -29,6 +30,7 @@ Examples:
   mooring compare -f pods.yaml --machine node.tar.gz --config kubelet.yaml --with other.yaml
   mooring compare -f pods.yaml --config kubelet.yaml --machine epyc-7763-2s-nps1 --machine epyc-7763-2s-nps4
   mooring compare -f pods.yaml --node node.tar.gz --vary topology-policy,topology-scope --by stranded
+  mooring compare -f pods.yaml --node node.tar.gz --kubelet-version 1.33,1.34,1.37
   mooring compare --trace day.jsonl#node-7 --all-options -o svg --to comparison.svg
 """
 
@@ -92,6 +94,15 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @options.strict
 @options.name_of_node
 @click.option(
+    "--kubelet-version",
+    "kubelet_version",
+    multiple=True,
+    metavar="VERSION[,VERSION]",
+    help="Compare these releases of the kubelet, side by side with the rules that separate them; one release decides "
+    "for all variants. Default: the node's own where it is known, else the newest.",
+)
+@options.nearest_release
+@click.option(
     "--by", "by", type=click.Choice(MEASURES), default="admitted", show_default=True, help="Measure to rank by first."
 )
 @click.option(
@@ -119,6 +130,7 @@ def command(
     active: tuple[str, ...],
     node: str,
     node_name: str,
+    kubelet_version: tuple[str, ...],
     by: str,
     top: int,
     jobs: int,
@@ -128,28 +140,36 @@ def command(
     all_options: bool,
     grouped: bool,
     strict: bool,
+    nearest_release: bool,
 ) -> int:
     """Run the same pods, or a recorded trace, under several configurations, option sets or machines; best first.
 
-    Exit code 1 when no variant admits all pods.
+    Exit code 1 when no variant admits all pods, or releases decide differently.
     """
     _check_source(manifests, trace, others=bool(state or active or node))
     check_destination(to)
     if alternatives and not config and not node and not trace:
         # Without a base the first alternative is one: the kubelet's defaults were not asked for.
         config, alternatives = alternatives[:1], alternatives[1:]
+    versions = [version.strip() for text_ in kubelet_version for version in text_.split(",")]
+    described = NodeOptions(
+        manifests,
+        machines[0] if machines else "",
+        config,
+        state,
+        active,
+        node,
+        strict=strict,
+        node_name=node_name,
+        kubelet_version=versions[0] if versions else "",
+        nearest_release=nearest_release,
+    )
+    if len(versions) > 1:
+        others = bool(trace or alternatives or all_options or vary or len(machines) > 1)
+        return _releases(described, versions, form, to, others=others)
     compared = compare_inputs.read_compared(
         compare_inputs.CompareOptions(
-            NodeOptions(
-                manifests,
-                machines[0] if machines else "",
-                config,
-                state,
-                active,
-                node,
-                strict=strict,
-                node_name=node_name,
-            ),
+            described,
             machines,
             alternatives,
             trace,
@@ -168,6 +188,20 @@ def command(
     else:
         emit(text.comparison_text(comparison, top, wide=form == "wide", grouped=grouped, to=to), to)
     return YES if comparison.is_yes else NO
+
+
+def _releases(node: NodeOptions, versions: list[str], form: str, to: str, *, others: bool) -> int:
+    if others:
+        raise click.UsageError("several releases are compared on one node with one configuration and -f")
+    if form not in ("text", "json"):
+        raise click.UsageError("a comparison of releases is text or json")
+    compared = compare_inputs.compared_releases(node, versions)
+    if form == "json":
+        emit_document(json_text(by_release_document.release_comparison_document(compared)), to)
+    else:
+        warn(dict.fromkeys(finding for plan in compared.plans for finding in plan.findings))
+        emit(releases_text.release_comparison_text(compared, to), to)
+    return YES if compared.is_same else NO
 
 
 def _check_source(manifests: tuple[str, ...], trace: str, *, others: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mooring import KUBELET_VERSION
 from mooring.core.config import KubeletConfig, with_defaults
 from mooring.core.machine import Finding
 from mooring.documents.comparison import (
@@ -25,7 +24,7 @@ from mooring.planner.compare.variant import options_on
 def comparison_document(comparison: Comparison, findings: Iterable[Finding] = ()) -> ComparisonDocument:
     """Return the document."""
     return ComparisonDocument(
-        kubelet=KUBELET_VERSION,
+        kubelet=comparison.results[0].variant.mooring.release.tag,
         by=comparison.by,
         pods=len(comparison.trace.pods),
         steps=len(comparison.trace.steps),
