@@ -156,11 +156,7 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
 
 
 def question_of(options: NodeOptions, decides: Release | None = None) -> question.Question:
-    """Read everything that a plan needs.
-
-    Args:
-        options: as typed.
-        decides: the release, whatever the options name; None where they decide.
+    """Read everything that a plan needs; arguments as of :func:`read_inputs`.
 
     Raises:
         InputError: something cannot be read or understood.
