@@ -75,6 +75,17 @@ def test_nothing_secret_gets_into_the_archive(with_state: Path, pods: Path, tmp_
     assert str(tmp_path).encode() not in gzip.decompress(archive.read_bytes())
 
 
+@pytest.fixture(autouse=True)
+def _at_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collect at the time of the example."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1789371000")
+
+
+def unnamed(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document without the name of its machine, which is that of the archive's node."""
+    return {**document, "name": "", "machine": ""}
+
+
 def test_the_plan_from_the_archive_is_the_plan_from_the_parts(with_state: Path, pods: Path, tmp_path: Path) -> None:
     archive, new = tmp_path / "root.tar.gz", tmp_path / "new.yaml"
     new.write_text(NEW_PODS, encoding="utf-8")
@@ -86,18 +97,19 @@ def test_the_plan_from_the_archive_is_the_plan_from_the_parts(with_state: Path, 
     whole = mooring(*asked, "--node", archive).document
     apart = mooring(*asked, "--machine", archive, "--state", state, "--config", config, "--active", ordered).document
     # A finding names the file in which the misspelt field stands.
-    named = [finding["message"] for finding in whole["findings"]]
+    named = [finding["message"] for finding in whole["findings"] if finding["code"] != "MOOR-583"]
     assert [message.partition(": ")[2].replace("kubelet/config.json: ", "") for message in named] == [
         finding["message"].partition(": ")[2] for finding in apart["findings"]
     ]
-    assert {**whole, "findings": []} == {**apart, "findings": []}
+    assert unnamed({**whole, "findings": []}) == unnamed({**apart, "findings": []})
     assert [pod["name"] for pod in whole["pods"]] == ["shop-2", "shop-1", "shop-0", "new"]
 
 
 def test_the_machine_is_the_same_one(root: Path, tmp_path: Path) -> None:
     archive = tmp_path / "root.tar.gz"
     collected(root, archive)
-    assert mooring("topology", "--node", archive, "-o", "json") == mooring("topology", "--machine", root, "-o", "json")
+    packed = mooring("topology", "--node", archive, "-o", "json").document
+    assert unnamed(packed) == unnamed(mooring("topology", "--machine", root, "-o", "json").document)
     assert mooring("topology", "--node", archive, "-o", "machineinfo").code == 0
 
 
@@ -263,7 +275,7 @@ def test_this_computer_can_be_collected(tmp_path: Path) -> None:
     def without_memory(document: Any) -> Any:
         # A virtual machine's memory may change at any moment.
         nodes = [{**node, "memoryBytes": 0, "hugepages": []} for node in document["numaNodes"]]
-        return {**document, "numaNodes": nodes}
+        return unnamed({**document, "numaNodes": nodes})
 
     packed = mooring("topology", "--node", archive, "-o", "json").document
     live = mooring("topology", "-o", "json").document

@@ -60,7 +60,7 @@ def test_what_is_collected_can_be_read(tmp_path: Path) -> None:
     assert (node.state().cpu, node.state().memory) == ("{}", None)
     assert (node.about.node, node.about.kubelet) == ("n", "v1.36.3")
     assert node.machine().info.num_cores == 2
-    assert {finding.code for finding in node.findings()} == {"MOOR-581"}
+    assert {finding.code for finding in node.findings()} == {"MOOR-581", "MOOR-583"}
 
 
 def test_what_an_archive_lacks_is_a_warning_unless_it_is_given_besides(tmp_path: Path) -> None:

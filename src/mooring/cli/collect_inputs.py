@@ -10,9 +10,11 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -72,8 +74,16 @@ def collection_of(options: CollectOptions) -> Collection:
             flags=flags,
             cluster=cluster,
             anonymous=options.anonymous,
+            captured=_now(),
         ),
     )
+
+
+def _now() -> str:
+    """Return date and time; those of SOURCE_DATE_EPOCH where it is set, as reproducible builds set it."""
+    given = os.environ.get("SOURCE_DATE_EPOCH", "")
+    seconds = int(given) if given.isascii() and given.isdigit() else int(time.time())
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _tree(root: str) -> Tree:

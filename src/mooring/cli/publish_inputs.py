@@ -84,6 +84,12 @@ def described_node(asked: Asked) -> Plan:
     return planning.make_plan(replace(inputs.question_of(options), pods=()))
 
 
+def described_name(asked: Asked) -> str:
+    """Return the name of the node that files describe: as given, else that of its archive, else this computer's."""
+    archive = inputs.read_node(asked.node)
+    return asked.node_name or (archive.about.node if archive is not None else "") or asked.name
+
+
 def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
     """Return the kubelet of this computer as a source, and how to close it.
 

@@ -144,6 +144,9 @@ class NodeArchiveDocument(DocumentPart, kw_only=True):
     anonymous: Annotated[bool, Meta(description="Whether names of pods, namespaces and of the node are made up.")] = (
         False
     )
+    captured: Annotated[
+        str, Meta(description="When it was collected, as in 2026-11-01T12:00:00Z; empty where that is not known.")
+    ] = ""
     parts: list[ArchivePart] = field(default_factory=list)
     unread: Annotated[
         list[UnreadFile], Meta(description="Files that are there on the node and could not be packed.")

@@ -37,7 +37,12 @@ def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
     if plan.kubelet is None or place is None:
         return _untold(plan, pod, container)
     answer = plan.answers[place]
-    return replace(story_of(answer, container), claims=_claims_told(answer, _before(plan, place)))
+    story = story_of(answer, container)
+    return replace(
+        story,
+        circumstances=_circumstances(plan, story.circumstances),
+        claims=_claims_told(answer, _before(plan, place)),
+    )
 
 
 def _before(plan: Plan, place: int) -> Kubelet:
@@ -115,7 +120,9 @@ def _untold(plan: Plan, pod: Pod, container: str) -> Story:
         why=why,
         reason=reason,
         message=message,
-        circumstances=_circumstances(plan),
+        circumstances=_circumstances(
+            plan, policies(plan.kubelet.settings) if plan.kubelet is not None else plan.decided_by
+        ),
         remarks=(),
         chapters=(),
         unreached=(),
@@ -124,8 +131,9 @@ def _untold(plan: Plan, pod: Pod, container: str) -> Story:
     )
 
 
-def _circumstances(plan: Plan) -> str:
-    return policies(plan.kubelet.settings) if plan.kubelet is not None else plan.decided_by
+def _circumstances(plan: Plan, rules: str) -> str:
+    """Return the node archive, where the plan is about one, and by what rules it was decided."""
+    return " · ".join(part for part in (plan.archive, rules) if part)
 
 
 def _claims_told(answer: Answer, before: Kubelet) -> ClaimsInvolved:

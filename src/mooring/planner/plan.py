@@ -36,7 +36,7 @@ from mooring.planner.plan_findings import (
     unasked_finding,
     wrap_findings,
 )
-from mooring.planner.question import Question, happening, opened_for, pods_in, queue_of
+from mooring.planner.question import OF_ARCHIVE, Question, happening, opened_for, pods_in, queue_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,11 @@ class Plan:
     def files(self) -> StateTexts:
         """The state files afterwards."""
         return self.kubelet.files if self.kubelet is not None else self.refused_files
+
+    @property
+    def archive(self) -> str:
+        """Names the node archive that the plan is about, and when it was captured; empty for other nodes."""
+        return next((finding.message for finding in self.findings if finding.code == OF_ARCHIVE), "")
 
     @property
     def decided_by(self) -> str:

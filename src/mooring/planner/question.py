@@ -20,6 +20,9 @@ from mooring.kubelet.events import Event, Readmit
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.steps import Admit, Offline, Remove
 
+OF_ARCHIVE = "MOOR-583"
+"""Code of the finding that names the node archive that a question is about."""
+
 Entry: TypeAlias = Readmit | Offline | Admit
 """One entry of the queue: a pod, or CPUs that go offline."""
 Queue: TypeAlias = tuple[Entry, ...]

@@ -71,6 +71,8 @@ def list_text(plan: Plan, to: str = "") -> str:
         name = clean(f"{answer.pod.namespace}/{answer.pod.name}")
         lines.append(Text.assemble((name, "bold"), (f"  [{answer.code}]", "dim")))
         lines.append(_indented(answer.why, "dim"))
+    if plan.archive:
+        lines += [Text(""), Text(clean(plan.archive), "dim")]
     if plan.decided_by:
         lines += [Text(""), Text(plan.decided_by, "dim")]
     return text_for(Group(*lines), to)

@@ -17,11 +17,18 @@ from mooring.render.console import STYLES, Breaking, new_table
 from mooring.render.wording import clean
 
 
-def publish_text(seen: Observation, to: str = "") -> str:
-    """Return the text for a terminal of the present width, or for the file ``to``."""
+def publish_text(seen: Observation, to: str = "", machine: str = "") -> str:
+    """Return the text for a terminal of the present width, or for the file ``to``.
+
+    Args:
+        seen: what would be published.
+        to: the destination.
+        machine: the name of the machine where files describe it; that of an archive tells when it was captured.
+    """
     state = seen.state
+    title = machine if machine.startswith(f"{state.node},") else state.node
     parts: list[RenderableType] = [
-        Text.assemble((clean(state.node), STYLES["title"]), f": {plural(len(state.pods), 'pod')}"),
+        Text.assemble((clean(title), STYLES["title"]), f": {plural(len(state.pods), 'pod')}"),
         Breaking(f"facts {state.facts[:12]}"),
     ]
     if seen.node is not None:

@@ -57,6 +57,8 @@ def _comparison(
     question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan
 ) -> Iterator[RenderableType]:
     yield Text(clean(sentence(changes, question)), STYLES["title"])
+    if before.archive:
+        yield Text(clean(before.archive), STYLES["quiet"])
     yield from _policies(before, after)
     yield Text("")
     found = differences(before, after)
@@ -162,6 +164,8 @@ def nearest_text(plan: Plan, pod: Pod | None, proposals: Sequence[Proposal], to:
 def _found(plan: Plan, pod: Pod, proposals: Sequence[Proposal]) -> Iterator[RenderableType]:
     name = clean(f"{pod.namespace}/{pod.name}")
     answer = next((answer for answer in plan.answers if answer.pod.uid == pod.uid), None)
+    if plan.archive:
+        yield Text(clean(plan.archive), STYLES["quiet"])
     if plan.decided_by:
         yield Text(plan.decided_by, STYLES["quiet"])
     if answer is not None and answer.admitted:

@@ -22,6 +22,7 @@ with lazily():
     from mooring.cli import lint as lint_answer
     from mooring.cli.text import doctor as text
     from mooring.node import start
+    from mooring.planner import question
     from mooring.planner.doctor import diagnosis as diagnosing
     from mooring.planner.doctor import diagnosis_document, joint_checks
     from mooring.releases import catalog
@@ -104,17 +105,23 @@ def command(
             raise click.UsageError("give either --lint or --write")
         return lint_answer.answer_lint(inputs, form, to)
     _check_place(state, node, write=write)
-    question = replace(question_of(inputs), pods=())
+    asked = replace(question_of(inputs), pods=())
     devices = joint_checks.device_record(device_file.read_device_file(Path(state)) if state else None)
-    diagnosis = diagnosing.diagnose(question, catalog.RELEASES[release] if release else None, devices)
+    diagnosis = diagnosing.diagnose(asked, catalog.RELEASES[release] if release else None, devices)
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
-    findings = [*question.findings, *question.machine.findings]
+    findings = [*asked.findings, *asked.machine.findings]
     if form == "json":
         emit_document(json_text(diagnosis_document.diagnosis_document(diagnosis, findings, backups)), to)
     else:
         warn(findings)
-        emit(text.doctor_text(diagnosis, state or node, backups, to), to)
+        emit(text.doctor_text(diagnosis, _place(diagnosis, state, node), backups, to), to)
     return YES if diagnosis.is_sound or backups else NO
+
+
+def _place(diagnosis: Diagnosis, state: str, node: str) -> str:
+    """Return where the files are: of an archive also its node, and when it was captured."""
+    archive = [finding.message for finding in diagnosis.question.findings if finding.code == question.OF_ARCHIVE]
+    return state or ", ".join([node, *archive])
 
 
 def _check_place(state: str, node: str, *, write: bool) -> None:

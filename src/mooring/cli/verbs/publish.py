@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +13,7 @@ from mooring.cli import options
 from mooring.cli.lazy import lazily
 from mooring.cli.options import complete_file
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.publish_inputs import Asked, connector, described_node, kubelet_source
+from mooring.cli.publish_inputs import Asked, connector, described_name, described_node, kubelet_source
 from mooring.core.errors import InputError, MooringError
 
 with lazily():
@@ -153,12 +154,13 @@ def command(
 def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
     plan = described_node(asked)
     warn(plan.findings)
+    asked = replace(asked, node_name=described_name(asked))
     if plan.kubelet is None:
         emit(f"The kubelet would not start: {plan.refusal.message if plan.refusal is not None else ''}")
         return NO
     seen = observation.EngineObserver(asked.name).observe(plan.kubelet)
     if asked.dry_run:
-        return _shown(seen, form, to)
+        return _shown(seen, form, to, plan.machine.name)
     return _once(_publisher(asked, observation.Still(seen), rhythm), asked.name)
 
 
@@ -172,11 +174,11 @@ def _of_kubelet(source: Source, form: str, to: str) -> int:
     return _shown(seen, form, to)
 
 
-def _shown(seen: Observation, form: str, to: str) -> int:
+def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
     if seen.problem:
         click.echo(f"available amounts are not published: {seen.problem}", err=True)
     if form == "text":
-        emit(text.publish_text(seen, to), to)
+        emit(text.publish_text(seen, to, machine), to)
     else:
         document = observation.listing_of(seen)
         emit_document(json_text(document) if form == "json" else yaml_scalars.yaml_text(document), to)

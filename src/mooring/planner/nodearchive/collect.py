@@ -80,6 +80,8 @@ class CollectRequest:
     """Of the running kubelet; None when none runs."""
     cluster: ClusterAnswers = field(default_factory=ClusterAnswers)
     anonymous: bool = False
+    captured: str = ""
+    """Date and time of the collection, as in ``2026-11-01T12:00:00Z``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ def collect(tree: Tree, request: CollectRequest) -> Collection:
         node=ANONYMOUS_NODE if request.anonymous and request.node else request.node,
         kubelet=request.kubelet or request.cluster.version,
         anonymous=request.anonymous,
+        captured=request.captured,
         parts=parts,
         unread=[UnreadFile(path, problem) for path, problem in sorted(unread.items())],
         mooring=__version__,

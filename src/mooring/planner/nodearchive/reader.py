@@ -31,6 +31,7 @@ from mooring.planner.nodearchive.layout import (
     PODS_PART,
     STATE_PART,
 )
+from mooring.planner.question import OF_ARCHIVE
 
 INCOMPLETE: Final = "MOOR-581"
 _KIND: Final = "NodeArchive"
@@ -51,6 +52,15 @@ class NodeArchive:
     tree: Tree
     about: NodeArchiveDocument
 
+    @property
+    def title(self) -> str:
+        """Name of the node, and when it was collected; empty where its name is not known.
+
+        It is the name of the machine, so that every answer about the archive has it.
+        """
+        captured = f", captured {self.about.captured}" if self.about.captured else ""
+        return f"{self.about.node}{captured}" if self.about.node else ""
+
     def machine(self) -> Machine:
         """Return the machine.
 
@@ -60,7 +70,7 @@ class NodeArchive:
         if not self.tree.is_dir("sys"):
             remedy = "collect it again where sysfs is, or name another machine with --machine"
             raise InputError("holds no machine", source=self.tree.name, remedy=remedy)
-        return machine_of(self.tree)
+        return machine_of(self.tree, self.title)
 
     def configuration(self, release: Release = NEWEST) -> NodeConfiguration | None:
         """Return the configuration of the kubelet, and of Mooring where there is one; None without the former.
@@ -97,11 +107,13 @@ class NodeArchive:
         Args:
             replaced: names of the parts that are given besides the archive.
         """
-        return tuple(
+        about = Finding("info", self.about.node, f"archive of {self.title}", OF_ARCHIVE)
+        missing = (
             Finding("warning", self.tree.name, f"{_CONSEQUENCES[part.name]}: {part.missing}", INCOMPLETE)
             for part in self.about.parts
             if part.missing and part.name in _CONSEQUENCES and part.name not in replaced
         )
+        return (*([about] if self.title else []), *missing)
 
     def _documents(self, path: str) -> Iterator[Document]:
         data = self.tree.data(path)
@@ -152,6 +164,7 @@ def about_of(document: object, *, source: str) -> NodeArchiveDocument:
         node=_text(document, "node", source),
         kubelet=_text(document, "kubelet", source),
         anonymous=document.get("anonymous") is True,
+        captured=_text(document, "captured", source),
         parts=list(_parts(document.get("parts"), source)),
         mooring=_text(document, "mooring", source),
     )
