@@ -61,6 +61,22 @@ def test_a_gate_that_the_new_release_does_not_know_stops_it_and_is_to_be_removed
     assert [one["startError"] is None for one in found["hops"]] == [False]
 
 
+def test_advice_leads_from_one_refusal_to_the_next_until_the_kubelet_starts(tmp_path: Path) -> None:
+    more = "featureGates: {MemoryManager: true}\nrunOnce: true"
+    found = mooring("upgrade", "--from", "1.31", *node(tmp_path, more), "-o", "json").document
+    first, second = found["advice"]
+    assert (first["names"], first["text"]) == (["MemoryManager"], "Remove MemoryManager from featureGates.")
+    assert (second["names"], second["kept"]) == (["runOnce"], 1)
+
+
+def test_pods_of_a_node_whose_kubelet_does_not_start_do_not_run(tmp_path: Path) -> None:
+    more = "featureGates: {PodLevelResourceManagers: true}"
+    found = mooring("upgrade", "--from", "1.35", *node(tmp_path, more), "-o", "json").document
+    assert "PodLevelResourceManagers" in found["startErrorBefore"]
+    [pod] = found["pods"]
+    assert (pod["running"], pod["outcome"], pod["admitted"]) == (False, "admitted", True)
+
+
 def test_the_saved_files_are_those_on_which_the_new_kubelet_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "after"
     found = mooring("upgrade", "--from", "1.34", *node(tmp_path), "--save-state", folder, "-o", "json").document

@@ -28,7 +28,7 @@ class UpgradedPodPart(DocumentPart, kw_only=True):
     namespace: str
     name: str
     running: Annotated[bool, Meta(description="Whether it runs before; otherwise it is admitted after the restart.")]
-    outcome: Annotated[str, one_of("kept", "moved", "rejected", "not asked")]
+    outcome: Annotated[str, one_of("kept", "moved", "admitted", "rejected", "not asked")]
     changed: Annotated[bool, Meta(description="Whether the old kubelet, started again, would decide otherwise.")]
     admitted: bool
     reason: Annotated[str, Meta(description="The kubelet's; empty for admitted pods.")]
@@ -133,7 +133,7 @@ class UpgradeDocument(DocumentPart, kw_only=True):
         bool, Meta(description="Whether anything is decided differently: the start, a pod, or a pod created anew.")
     ]
     safe: Annotated[
-        bool, Meta(description="Whether the new kubelet starts and leaves the running pods as the old one would.")
+        bool, Meta(description="Whether it starts and every running pod keeps what a restart of the old one leaves it.")
     ]
     start_error: Annotated[str | None, Meta(description="Why the new kubelet does not start; null when it does.")]
     start_error_stage: Annotated[str, Meta(description="Empty when it starts.")]

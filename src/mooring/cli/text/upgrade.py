@@ -17,7 +17,7 @@ from mooring.planner.upgrade.decisions import PodUpgrade, UpgradeOutcome
 from mooring.planner.upgrade.node import UpgradeSituation
 from mooring.planner.upgrade.settings import SettingEffect
 from mooring.planner.upgrade.upgrade import Hop, Upgrade, UpgradeRollback
-from mooring.planner.upgrade.wording import advice_text, answer_text, factor_words, placements_text, setting_text
+from mooring.planner.upgrade.wording import advice_text, answer_text, factor_words, placements_text, settings_texts
 from mooring.releases.rules import ReleaseRule
 from mooring.render.console import Breaking, new_table
 from mooring.render.wording import clean
@@ -46,13 +46,13 @@ def _parts(upgrade: Upgrade, *, wide: bool) -> Iterator[RenderableType]:
     shown = [one for one in upgrade.pods if wide or one.changed or one.outcome is not UpgradeOutcome.KEPT]
     if shown and (upgrade.plan.refusal is None or wide):
         yield from _section("Pods", _table(shown))
-    if upgrade.recreated:
+    if upgrade.recreated and upgrade.plan.refusal is None:
         yield from _section("Pods, if all were created anew on the empty node", _table(upgrade.recreated))
     if upgrade.causes:
         yield from _section("Why", *(part for cause in upgrade.causes for part in _cause(upgrade, cause)))
     settings = [one for one in upgrade.settings if wide or one.effect is not SettingEffect.GROUP]
     if settings:
-        yield from _section("Settings", *(Text(setting_text(one)) for one in settings))
+        yield from _section("Settings", *(Text(line) for line in settings_texts(settings)))
     if upgrade.advice:
         yield from _section("Do first (each was tried)", *_numbered([advice_text(one) for one in upgrade.advice]))
     if upgrade.hops:
@@ -82,9 +82,10 @@ def _headline(upgrade: Upgrade) -> str:
         start = f"The new kubelet starts, but {_affected(affected)} of {plural(len(running), 'running pod')}."
     if not upgrade.changed:
         return f"{start} Nothing is decided differently."
-    if upgrade.is_safe and not affected:
-        return f"{start} New pods are decided differently."
-    return start
+    better = sum(one.changed for one in running if one.outcome is UpgradeOutcome.KEPT)
+    if better:
+        return f"{start} The old kubelet, started again, decides otherwise about {better} of them."
+    return start if affected else f"{start} New pods are decided differently."
 
 
 def _affected(affected: Sequence[PodUpgrade]) -> str:
@@ -101,7 +102,7 @@ def _table(pods: Sequence[PodUpgrade]) -> Table:
     table = new_table("pod", "before", "after")
     for one in pods:
         before = placements_text(one.before, one.before_pod) if one.before else "–"
-        table.add_row(Breaking(_name(one.pod)), Breaking(clean(before)), Breaking(clean(_after(one))))
+        table.add_row(Breaking(_name(one.pod)), Text(clean(before)), Text(clean(_after(one))))
     return table
 
 
@@ -109,9 +110,11 @@ def _after(one: PodUpgrade) -> str:
     note = "" if one.changed or one.outcome is UpgradeOutcome.KEPT else " (as after a restart of the old kubelet)"
     match one.outcome:
         case UpgradeOutcome.KEPT:
-            return "the same"
+            return "the same" if not one.changed else "the same; the old kubelet, started again, decides otherwise"
         case UpgradeOutcome.MOVED:
             return f"{placements_text(one.after, one.after_pod)}{note}"
+        case UpgradeOutcome.ADMITTED:
+            return placements_text(one.after, one.after_pod)
         case UpgradeOutcome.REJECTED:
             return f"rejected, {one.reason}: {one.message}{note}"
         case UpgradeOutcome.NOT_ASKED:
@@ -178,6 +181,9 @@ def _files(upgrade: Upgrade) -> Iterator[str]:
 
 def _rollback(upgrade: Upgrade, rollback: UpgradeRollback) -> Iterator[RenderableType]:
     old, new = upgrade.old.release, upgrade.new.release
+    if rollback.refusal is not None and rollback.refusal == upgrade.before.refusal:
+        yield Text(f"{old} does not start, before the upgrade neither.")
+        return
     if rollback.refusal is not None:
         yield Text(f"{old} does not start on the files of {new}: {clean(rollback.refusal.message)}")
         yield Text("Keep a copy of both state files from before the upgrade, or drain the node before the rollback.")

@@ -47,6 +47,8 @@ class UpgradeAdvice:
     moved: int = 0
     """How many get other CPUs or memory, or are created again."""
     rejected: int = 0
+    starts: bool = True
+    """Whether the new kubelet starts then; otherwise the next advice is needed too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,9 @@ class _Attempt:
 
     @property
     def is_harmless(self) -> bool:
-        """Tell whether the running pods are as after a restart of the old kubelet."""
-        return self.starts and not any(
-            one.changed for one in pod_upgrades(self.before, self.plan, self.uids) if one.running
-        )
+        """Tell whether the running pods keep what a restart of the old kubelet leaves them."""
+        upgrades = pod_upgrades(self.before, self.plan, self.uids)
+        return self.starts and not any(one.is_affected for one in upgrades if one.running)
 
     def counted(self, advice: UpgradeAdvice) -> UpgradeAdvice:
         """Return an advice with what becomes of the pods."""
@@ -89,7 +90,7 @@ class _Attempt:
         kept, moved, rejected = (
             outcomes.count(one) for one in (UpgradeOutcome.KEPT, UpgradeOutcome.MOVED, UpgradeOutcome.REJECTED)
         )
-        return replace(advice, kept=kept, moved=moved, rejected=rejected)
+        return replace(advice, kept=kept, moved=moved, rejected=rejected, starts=self.starts)
 
 
 _Changed: TypeAlias = tuple[UpgradeAdvice, KubeletConfig]

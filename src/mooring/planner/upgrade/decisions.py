@@ -37,6 +37,8 @@ class UpgradeOutcome(Enum):
     """It keeps its CPUs and memory."""
     MOVED = "moved"
     """It is admitted with other CPUs or memory."""
+    ADMITTED = "admitted"
+    """It is admitted, and had no place before."""
     REJECTED = "rejected"
     NOT_ASKED = "not asked"
     """The kubelet does not start, or does not return from an admission before."""
@@ -65,6 +67,11 @@ class PodUpgrade:
     """One sentence in plain words."""
     code: str = ""
 
+    @property
+    def is_affected(self) -> bool:
+        """Tell whether the pod does not keep what it has, and a restart of the old kubelet would not do the same."""
+        return self.changed and self.outcome is not UpgradeOutcome.KEPT
+
 
 def pod_upgrades(old: Plan, new: Plan, running: Collection[str]) -> Iterator[PodUpgrade]:
     """Yield what becomes of the pods of a restart.
@@ -90,12 +97,10 @@ def pod_upgrades(old: Plan, new: Plan, running: Collection[str]) -> Iterator[Pod
 def _of_answer(answer: Answer, held: tuple[Mapping[str, Placement], Placement], *, changed: bool) -> PodUpgrade:
     decision = answer.decision
     admitted = decision.admitted
-    same = (dict(decision.containers), decision.pod) == (dict(held[0]), held[1])
-    outcome = UpgradeOutcome.REJECTED if not admitted else UpgradeOutcome.KEPT if same else UpgradeOutcome.MOVED
     return PodUpgrade(
         pod=answer.pod,
         running=answer.running,
-        outcome=outcome,
+        outcome=_outcome(answer, held),
         changed=changed,
         before=held[0],
         before_pod=held[1],
@@ -106,6 +111,16 @@ def _of_answer(answer: Answer, held: tuple[Mapping[str, Placement], Placement], 
         why=answer.why if not admitted else "",
         code=answer.code if not admitted else "",
     )
+
+
+def _outcome(answer: Answer, held: tuple[Mapping[str, Placement], Placement]) -> UpgradeOutcome:
+    decision = answer.decision
+    if not decision.admitted:
+        return UpgradeOutcome.REJECTED
+    if not held[0]:
+        return UpgradeOutcome.ADMITTED
+    same = (dict(decision.containers), decision.pod) == (dict(held[0]), held[1])
+    return UpgradeOutcome.KEPT if same else UpgradeOutcome.MOVED
 
 
 def _held(old: Plan, new: Plan, answer: Answer, earlier: Answer | None) -> tuple[Mapping[str, Placement], Placement]:

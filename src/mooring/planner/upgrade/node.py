@@ -6,7 +6,7 @@ every kubelet that is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
@@ -88,6 +88,17 @@ class UpgradedNode:
         """Return the node without some of its pods, on the same files."""
         return replace(self, pods=_leaving_out(self.pods, uids))
 
+    def as_arriving(self, running: Iterable[Pod]) -> UpgradedNode:
+        """Return the node on which no pods run but some; the others come to it."""
+        uids = {pod.uid for pod in running}
+
+        def read(gates: PodGates) -> NodePods:
+            pods = self.pods(gates)
+            come = (pod for pod in pods.running if pod.uid not in uids)
+            return NodePods(tuple(pod for pod in pods.running if pod.uid in uids), (*come, *pods.arriving))
+
+        return replace(self, pods=read)
+
     def without_arriving(self) -> UpgradedNode:
         """Return the node to which no pod comes."""
         return replace(self, pods=lambda gates: NodePods(self.pods(gates).running))
@@ -136,7 +147,7 @@ class UpgradedNode:
             return self
         plan = make_plan(self._question(setup, active, new, self.files))
         if plan.refusal is not None:
-            return self if first is None else replace(self, pods=_with(self.pods, first, ()))
+            return replace(self, pods=_with(self.pods, first, ())).as_arriving(active)
         rejected = [answer for answer in plan.answers if not answer.admitted]
         findings = tuple(
             Finding(

@@ -68,8 +68,8 @@ class Upgrade:
 
     @property
     def is_safe(self) -> bool:
-        """Tell whether the new kubelet starts and decides about the running pods as the old one, started again."""
-        return self.plan.refusal is None and not any(pod.changed for pod in self.pods if pod.running)
+        """Tell whether the new kubelet starts and no running pod loses by it, as against a restart of the old one."""
+        return self.plan.refusal is None and not any(pod.is_affected for pod in self.pods if pod.running)
 
     @property
     def is_forward(self) -> bool:

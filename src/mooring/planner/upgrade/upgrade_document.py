@@ -103,7 +103,7 @@ def _pod(one: PodUpgrade) -> UpgradedPodPart:
         running=one.running,
         outcome=one.outcome.value,
         changed=one.changed,
-        admitted=one.outcome in (UpgradeOutcome.KEPT, UpgradeOutcome.MOVED),
+        admitted=one.outcome not in (UpgradeOutcome.REJECTED, UpgradeOutcome.NOT_ASKED),
         reason=one.reason,
         message=one.message,
         why=one.why,

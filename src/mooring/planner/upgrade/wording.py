@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mooring.core.decision import Placement
 from mooring.explain.phrases import cpus_text, joined, nodes, plural
@@ -10,13 +10,15 @@ from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.answering import Answer
 from mooring.planner.upgrade.advice import AdviceKind, UpgradeAdvice
 from mooring.planner.upgrade.causes import Factor
-from mooring.planner.upgrade.settings import ReleaseSetting, SettingEffect
+from mooring.planner.upgrade.settings import UNKNOWN, ReleaseSetting, SettingEffect
 from mooring.releases.rules import ReleaseRule
+
+_GATES = "featureGates."
 
 
 def advice_text(advice: UpgradeAdvice) -> str:
     """Return what to do, and what becomes of the running pods then."""
-    return f"{_what(advice)} {_effect(advice)}"
+    return f"{_what(advice)} {_effect(advice)}" if advice.starts else _what(advice)
 
 
 def _what(advice: UpgradeAdvice) -> str:
@@ -47,11 +49,11 @@ def _effect(advice: UpgradeAdvice) -> str:
     if advice.kept == total:
         them = "The running pod then keeps its" if total == 1 else f"All {total} running pods then keep their"
         return f"{them} CPUs and memory."
-    parts = [f"{advice.kept} of {plural(total, 'running pod')} then keep CPUs and memory"] if advice.kept else []
+    parts = [f"{advice.kept} of {plural(total, 'running pod')} then keep their CPUs and memory"] if advice.kept else []
     if advice.moved:
-        parts.append(f"{advice.moved} get other CPUs or memory")
+        parts.append(f"{advice.moved} {'gets' if advice.moved == 1 else 'get'} other CPUs or memory")
     if advice.rejected:
-        parts.append(f"{advice.rejected} are rejected")
+        parts.append(f"{advice.rejected} {'is' if advice.rejected == 1 else 'are'} rejected")
     text = joined(parts)
     return f"{text[:1].upper()}{text[1:]}."
 
@@ -74,6 +76,27 @@ def setting_text(change: ReleaseSetting) -> str:
         case SettingEffect.GROUP:
             words = f"{change.before}, then {change.after}"
     return f"{change.name}: {words}"
+
+
+def settings_texts(changes: Sequence[ReleaseSetting]) -> list[str]:
+    """Return settings as lines; gates that are only on or off by default are listed together."""
+    lines = [setting_text(one) for one in changes if not _is_default_gate(one)]
+    for words, switch in (("on", " on"), ("off", " off")):
+        gates = [one for one in changes if _is_default_gate(one) and f"{one.after} ".find(f"{switch} ") >= 0]
+        if gates:
+            lines.append(f"Feature gates that are {words} by default then: {joined([_gate(one) for one in gates])}")
+    gone = [one for one in changes if _is_default_gate(one) and one.after == UNKNOWN]
+    if gone:
+        lines.append(f"Feature gates that are not known then: {joined([_gate(one) for one in gone])}")
+    return lines
+
+
+def _is_default_gate(change: ReleaseSetting) -> bool:
+    return change.effect is SettingEffect.DEFAULT and change.name.startswith(_GATES)
+
+
+def _gate(change: ReleaseSetting) -> str:
+    return change.name.removeprefix(_GATES) + (" (locked)" if change.after.endswith("locked") else "")
 
 
 def factor_words(factor: Factor, *, forward: bool) -> tuple[str, str]:
