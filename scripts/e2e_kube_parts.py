@@ -24,22 +24,47 @@ from e2e_parts import UnavailableError, cache_folder, last_line, locked, own_sui
 
 MODULE = "k8s.io/kubernetes"
 MODULE_VERSION = "v1.37.1"
-MODULE_SUM = "h1:LTUzSbp9n0W7649oVKBYfC48zcoD3vCk++1PZQn28q8="
-STAGING_VERSION = MODULE_VERSION.replace("v1.", "v0.", 1)
+OLDER_VERSION = "v1.34.4"
+"""Of the kubelet that is upgraded: the oldest that an API server of :data:`MODULE_VERSION` still serves."""
 PROGRAMS = ("kubelet", "kube-apiserver", "kube-scheduler")
-# Without a version the programs say v0.0.0-master, and the API server refuses clients by it.
-_VERSION_PACKAGE = "k8s.io/component-base/version"
-LINKER_FLAGS = (
-    f"-s -w -X {_VERSION_PACKAGE}.gitVersion={MODULE_VERSION}"
-    f" -X {_VERSION_PACKAGE}.gitMajor=1 -X {_VERSION_PACKAGE}.gitMinor={MODULE_VERSION.split('.')[1]}"
-)
-BUILD = ("go", "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-p", "2", "-ldflags", LINKER_FLAGS)
+BUILD = ("go", "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-p", "2")
 ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
 KWOK = "sigs.k8s.io/kwok"
 KWOK_VERSION = "v0.8.0"
 KWOK_SUM = "h1:OTIOTwgROqPMovcTwxICx2eYQ4AwLpSx5EpjbDKF4SQ="
 # What makes a node Ready and keeps it so. Pods are not kwok's: the tests decide about them.
 KWOK_STAGES = ("fast/node-initialize.yaml", "heartbeat/node-heartbeat.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A release of Kubernetes' module, and the programs that are built from it."""
+
+    name: str
+    checksum: str
+    """As Go's checksum database has it."""
+    programs: tuple[str, ...]
+
+    @property
+    def staging(self) -> str:
+        """The version of its staging modules."""
+        return self.name.replace("v1.", "v0.", 1)
+
+    @property
+    def linker_flags(self) -> str:
+        """Without a version the programs report v0.0.0-master, and the API server refuses clients by it."""
+        minor = self.name.split(".")[1]
+        package = "k8s.io/component-base/version"
+        return f"-s -w -X {package}.gitVersion={self.name} -X {package}.gitMajor=1 -X {package}.gitMinor={minor}"
+
+
+VERSIONS = {
+    one.name: one
+    for one in (
+        Version(MODULE_VERSION, "h1:LTUzSbp9n0W7649oVKBYfC48zcoD3vCk++1PZQn28q8=", PROGRAMS),
+        Version(OLDER_VERSION, "h1:Yy6R4QB8C9kJPp25GFqEvX5XQwY5qzKeqD0Xx6oAcmk=", ("kubelet",)),
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +104,9 @@ def etcd() -> Path:
     return program
 
 
-def kube_program(name: str) -> Path:
-    """Return one of :data:`PROGRAMS`, built if it is not there; raises as :func:`kube_parts`."""
+def kube_program(name: str, version: str = MODULE_VERSION) -> Path:
+    """Return one of the programs of a version, built if it is not there; raises as :func:`kube_parts`."""
+    built = VERSIONS[version]
     if shutil.which("go") is None:
         raise UnavailableError(f"no go: {name} could not be built")
     compiler = run(["go", "env", "GOVERSION"], **ENVIRONMENT).stdout.strip()
@@ -88,10 +114,10 @@ def kube_program(name: str) -> Path:
     kept.mkdir(exist_ok=True)
     # A lock of its own: nobody who wants containerd should wait for this build.
     with locked(kept):
-        folder = kept / f"{MODULE_VERSION}-{compiler}-{_key(compiler)}"
+        folder = kept / f"{version}-{compiler}-{_key(compiler, built)}"
         program = folder / name
         if not program.exists():
-            _build(folder, name)
+            _build(folder, name, built)
     return program
 
 
@@ -130,58 +156,59 @@ def _build_kwok(folder: Path) -> None:
     fresh.rename(folder)
 
 
-def _key(compiler: str) -> str:
-    told = json.dumps([MODULE_SUM, compiler, BUILD, ENVIRONMENT])
+def _key(compiler: str, version: Version) -> str:
+    told = json.dumps([version.checksum, compiler, [*BUILD, "-ldflags", version.linker_flags], ENVIRONMENT])
     return hashlib.sha256(told.encode()).hexdigest()[:12]
 
 
-def _build(folder: Path, name: str) -> None:
-    _write_module(folder)
+def _build(folder: Path, name: str, version: Version) -> None:
+    _write_module(folder, version)
     fresh = folder / f"{name}.new"
     nice = ["nice", "-n", "10"] if shutil.which("nice") else []
-    words = [*nice, *BUILD, "-o", str(fresh), f"{MODULE}/cmd/{name}"]
+    words = [*nice, *BUILD, "-ldflags", version.linker_flags, "-o", str(fresh), f"{MODULE}/cmd/{name}"]
     finished = run(words, cwd=folder, **ENVIRONMENT)
     if finished.returncode:
-        raise RuntimeError(f"building {name} {MODULE_VERSION} failed: {finished.stderr[-2000:]}")
+        raise RuntimeError(f"building {name} {version.name} failed: {finished.stderr[-2000:]}")
     fresh.rename(folder / name)
 
 
-def _write_module(folder: Path) -> None:
+def _write_module(folder: Path, version: Version) -> None:
     """Write a module that only depends on Kubernetes, and have Go note the checksums of all that it needs."""
     if (folder / "go.sum").exists():
         return
-    fetched = run(["go", "mod", "download", "-json", f"{MODULE}@{MODULE_VERSION}"], cwd=folder.parent, **ENVIRONMENT)
+    fetched = run(["go", "mod", "download", "-json", f"{MODULE}@{version.name}"], cwd=folder.parent, **ENVIRONMENT)
     if fetched.returncode:
-        raise UnavailableError(f"module {MODULE}@{MODULE_VERSION}: {last_line(fetched)}")
+        raise UnavailableError(f"module {MODULE}@{version.name}: {last_line(fetched)}")
     told = json.loads(fetched.stdout)
-    if told["Sum"] != MODULE_SUM:
-        raise RuntimeError(f"{MODULE}@{MODULE_VERSION} is not what it was: its checksum differs")
+    if told["Sum"] != version.checksum:
+        raise RuntimeError(f"{MODULE}@{version.name} is not what it was: its checksum differs")
     own = Path(told["GoMod"]).read_text(encoding="utf-8")
     folder.mkdir(exist_ok=True)
-    (folder / "go.mod").write_text(module_text(own), encoding="utf-8")
-    imports = "".join(f'import _ "{MODULE}/cmd/{name}"\n' for name in PROGRAMS)
+    (folder / "go.mod").write_text(module_text(own, version), encoding="utf-8")
+    imports = "".join(f'import _ "{MODULE}/cmd/{name}"\n' for name in version.programs)
     (folder / "tools.go").write_text(f"//go:build tools\n\npackage tools\n\n{imports}", encoding="utf-8")
     tidied = run(["go", "mod", "tidy"], cwd=folder, **ENVIRONMENT)
     if tidied.returncode:
         (folder / "go.sum").unlink(missing_ok=True)
-        raise UnavailableError(f"modules of {MODULE}@{MODULE_VERSION}: {last_line(tidied)}")
+        raise UnavailableError(f"modules of {MODULE}@{version.name}: {last_line(tidied)}")
 
 
-def module_text(own: str) -> str:
+def module_text(own: str, version: Version) -> str:
     """Return a ``go.mod`` that requires Kubernetes.
 
     Args:
         own: Kubernetes' ``go.mod``. Where it replaces a module by a folder of its repository, the published version
             stands in; other modules of ``k8s.io`` have versions of their own.
+        version: of Kubernetes.
     """
     staged = re.findall(r"^\s*(?:replace\s+)?(\S+) => \./staging/\S+$", own, re.MULTILINE)
     language = re.search(r"^go (\S+)$", own, re.MULTILINE)
     if not staged or language is None:
-        raise RuntimeError(f"{MODULE}@{MODULE_VERSION}: its go.mod has no staging modules")
-    replaced = "".join(f"\t{name} => {name} {STAGING_VERSION}\n" for name in sorted(set(staged)))
+        raise RuntimeError(f"{MODULE}@{version.name}: its go.mod has no staging modules")
+    replaced = "".join(f"\t{name} => {name} {version.staging}\n" for name in sorted(set(staged)))
     return (
         f"module mooring.test/kubernetes\n\ngo {language[1]}\n\n"
-        f"require {MODULE} {MODULE_VERSION}\n\nreplace (\n{replaced})\n"
+        f"require {MODULE} {version.name}\n\nreplace (\n{replaced})\n"
     )
 
 

@@ -33,7 +33,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_only_modules_of_the_staging_folder_are_replaced_and_by_the_published_version(script: Any) -> None:
-    assert script.module_text(OWN).splitlines() == [
+    assert script.module_text(OWN, script.VERSIONS["v1.37.1"]).splitlines() == [
         "module mooring.test/kubernetes",
         "",
         "go 1.26.0",
@@ -49,7 +49,7 @@ def test_only_modules_of_the_staging_folder_are_replaced_and_by_the_published_ve
 
 def test_a_module_without_staging_modules_is_not_kubernetes(script: Any) -> None:
     with pytest.raises(RuntimeError, match="no staging modules"):
-        script.module_text("module k8s.io/kubernetes\n\ngo 1.26.0\n")
+        script.module_text("module k8s.io/kubernetes\n\ngo 1.26.0\n", script.VERSIONS["v1.37.1"])
 
 
 def test_a_machine_without_go_is_told_what_it_misses(
