@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +29,8 @@ class Case:
     """CPUs of a container that one NUMA node does not have room for."""
     reserved: str = "0"
     is_snapshot: bool = False
+    older: str = ""
+    """Version of an older kubelet; empty for the newest."""
 
     @property
     def reservations(self) -> dict[str, Any]:
@@ -95,9 +97,22 @@ MORE: Sequence[Case] = (
 """With MOORING_E2E_KUBELET=full."""
 
 
+OLDER_VERSION = "v1.34.4"
+"""The oldest kubelet that an API server v1.37.1 still serves."""
+
+
+def older(case: Case) -> Case:
+    """Return the case on a kubelet of :data:`OLDER_VERSION`."""
+    return replace(case, name=f"{case.name}-older", older=OLDER_VERSION)
+
+
+OLDER: Sequence[Case] = tuple(older(case) for case in CASES if case.name != "none")
+"""Three topologies on the older kubelet."""
+
+
 def cases() -> Sequence[Case]:
     """Return the cases of this run."""
-    return (*CASES, *MORE) if WHOLE else CASES
+    return (*CASES, *OLDER, *MORE) if WHOLE else (*CASES, *OLDER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tests.e2e.containerd.wrapper import write_wrapper
 from tests.e2e.folders import short_folder
 from tests.e2e.kubelet.apiserver import APIServer, api_server
 from tests.e2e.kubelet.cases import Case
-from tests.e2e.kubelet.decided import Decided, Deciding, Played, Playing, decide
+from tests.e2e.kubelet.decided import Decided, Deciding, KubeletOf, Played, Playing, decide
 from tests.e2e.kubelet.kubelet import environment_problem
 from tests.e2e.kubelet.network import private_network
 from tests.e2e.kubelet.sysfs import unpack_machine, write_machine
@@ -51,6 +51,19 @@ def kube(parts: Any) -> Any:  # noqa: ARG001 - skips first
     if str(SCRIPT.parent) not in sys.path:
         sys.path.append(str(SCRIPT.parent))
     return _skip_or(importlib.import_module("e2e_kube_parts").kube_parts)
+
+
+@pytest.fixture(scope="session")
+def kubelet_of(kube: Any) -> KubeletOf:
+    """Return the kubelet of a version, built if it is not there."""
+
+    def program(version: str) -> Path:
+        if not version:
+            return Path(kube.kubelet)
+        built: Path = _skip_or(lambda: importlib.import_module("e2e_kube_parts").kube_program("kubelet", version))
+        return built
+
+    return program
 
 
 @pytest.fixture
@@ -108,7 +121,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
 @pytest.fixture(scope="session")
 def deciding(
     cluster: APIServer,
-    kube: Any,
+    kubelet_of: KubeletOf,
     playing: Playing,
     played: Played,
     tmp_path_factory: pytest.TempPathFactory,
@@ -123,7 +136,7 @@ def deciding(
             cluster.forget_everything()
             with playing() as node:
                 folder = tmp_path_factory.mktemp("plan")
-                known[case.name] = decide(cluster, node, kube.kubelet, case, played(case), folder)
+                known[case.name] = decide(cluster, node, kubelet_of(case.older), case, played(case), folder)
             cluster.forget_everything()
         return known[case.name]
 

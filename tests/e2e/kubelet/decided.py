@@ -39,6 +39,8 @@ Playing: TypeAlias = Callable[[], AbstractContextManager[Runtime]]
 """Starts a containerd whose containers can be given any CPUs and memory nodes; a fixture."""
 Played: TypeAlias = Callable[[Case], Path]
 """Returns the folder with the files of a case's machine; a fixture."""
+KubeletOf: TypeAlias = Callable[[str], Path]
+"""Returns the kubelet of a version, the newest for an empty text; a fixture."""
 Deciding: TypeAlias = Callable[[Case], Decided]
 """Returns what a kubelet made of a case; a fixture."""
 
@@ -58,7 +60,7 @@ def decide(api: APIServer, node: Runtime, program: Path, case: Case, machine: Pa
     with kubelet_on(node, program, case.name, policies, machine=machine, kubeconfig=api.kubeconfig) as kubelet:
         until(lambda: api.has_node(case.name), "the node is registered")
         pods = arrive(api, node, case.name, story(case), kubelet.refused)
-        plan = planned(folder, str(machine), kubelet.configuration, pods)
+        plan = planned(folder, str(machine), kubelet.configuration, pods, case.older)
         until_same(node, plan.placements)
         return Decided(
             pods,

@@ -66,7 +66,7 @@ def given(node: Runtime) -> Placements:
     return {one.place: last[one.id] for one in containers(node) if one.id in last}
 
 
-def planned(folder: Path, machine: str, config: Path, pods: Sequence[Mapping[str, Any]]) -> Plan:
+def planned(folder: Path, machine: str, config: Path, pods: Sequence[Mapping[str, Any]], version: str = "") -> Plan:
     """Ask ``mooring plan`` about pods as the API server has them.
 
     Args:
@@ -74,12 +74,15 @@ def planned(folder: Path, machine: str, config: Path, pods: Sequence[Mapping[str
         machine: for ``--machine``.
         config: the kubelet's file.
         pods: in the order in which they arrived.
+        version: of the kubelet; empty for the newest.
     """
     folder.mkdir(exist_ok=True)
     listed = folder / "pods.json"
     listed.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(pods)}), encoding="utf-8")
     state = folder / "state"
     words = ("-f", listed, "--machine", machine, "--config", config, "--save-state", state, "-o", "json")
+    if version:
+        words = (*words, "--kubelet-version", version)
     answered = mooring("plan", *words)
     assert answered.code in (0, 1), answered.err
     document = answered.document
