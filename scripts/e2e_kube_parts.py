@@ -1,9 +1,10 @@
 """Make the Kubernetes parts that e2e tests need: kubelet, API server, scheduler and etcd; kwok where it is asked for.
 
 Kubernetes' programs are built from its Go module, whose checksum is known here; its staging modules are replaced by
-their published versions, as its own ``go.mod`` names them. etcd is Debian's. Everything lies in the folder of
-``e2e_parts.py``, under a key of versions and flags; what is there is not made again. The first build takes 5 to 10
-minutes, 2.3 GB of memory for its linker, and 3 GB of Go's own cache; kwok takes three minutes more.
+their published versions, as its own ``go.mod`` names them. An older kubelet is built from its own version of the
+module. etcd is Debian's. Everything lies in the folder of ``e2e_parts.py``, under a key of versions and flags; what is
+there is not made again. The first build takes 5 to 10 minutes, 2.3 GB of memory for its linker, and 3 GB of Go's own
+cache; kwok and the older kubelet take three minutes more each.
 
 Run by hand, it makes all parts but kwok, or those that are named, and says where they are. What cannot be had is
 skipped by name and reason; what fails beyond that is an error.
@@ -215,11 +216,12 @@ def module_text(own: str, version: Version) -> str:
 def _named(name: str) -> Path:
     if name == "etcd":
         return etcd()
-    return kwok().program if name == "kwok" else kube_program(name)
+    program, _, version = name.partition("@")
+    return kwok().program if name == "kwok" else kube_program(program, version or MODULE_VERSION)
 
 
 def main(names: list[str]) -> int:
-    """Make everything, or the named programs, and say where it is."""
+    """Make everything, or the named programs (``kubelet@v1.34.4``), and print where they are."""
     for name in names or ["etcd", *PROGRAMS]:
         try:
             program = _named(name)

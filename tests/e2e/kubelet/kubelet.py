@@ -86,7 +86,7 @@ def kubelet_on(
     kubeconfig: Path | None = None,
     cpu_state: str = "",
 ) -> Iterator[Kubelet]:
-    """Run a kubelet until the end of the block.
+    """Run a kubelet until the end of the block; one of the same node finds the files of the one before.
 
     Args:
         node: its containerd.
@@ -98,8 +98,10 @@ def kubelet_on(
         cpu_state: state file of the CPU manager that it finds; empty for none.
     """
     made = Kubelet(name, node.folder / name)
-    made.root.mkdir(parents=True)
-    made.manifests.mkdir()
+    made.root.mkdir(parents=True, exist_ok=True)
+    made.manifests.mkdir(exist_ok=True)
+    ready = made.root / "pod-resources" / "kubelet.sock"
+    ready.unlink(missing_ok=True)
     if cpu_state:
         (made.root / "cpu_manager_state").write_text(cpu_state, encoding="utf-8")
     _make_groups(node.cgroup_parent)
@@ -124,7 +126,6 @@ def kubelet_on(
             start_new_session=True,
         )
     try:
-        ready = made.root / "pod-resources" / "kubelet.sock"
         until(lambda: process.poll() is not None or ready.exists(), "the kubelet serves")
         assert process.poll() is None, made.log[-3000:]
         yield made
@@ -180,8 +181,8 @@ def _mounts(folder: Path, machine: Path | None) -> Iterator[Sequence[str]]:
         yield "mount", "--bind", str(kept), f"/proc/sys/{name}"
     for name in ("lib", "log"):
         upper, work = folder / "var" / name, folder / "var" / f"{name}.work"
-        upper.mkdir(parents=True)
-        work.mkdir()
+        upper.mkdir(parents=True, exist_ok=True)
+        work.mkdir(exist_ok=True)
         options = f"lowerdir=/var/{name},upperdir={upper},workdir={work}"
         yield "mount", "-t", "overlay", "overlay", "-o", options, f"/var/{name}"
     for path in MOUNTED if machine is not None else ():

@@ -80,22 +80,43 @@ def planned(folder: Path, machine: str, config: Path, pods: Sequence[Mapping[str
     listed = folder / "pods.json"
     listed.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(pods)}), encoding="utf-8")
     state = folder / "state"
-    words = ("-f", listed, "--machine", machine, "--config", config, "--save-state", state, "-o", "json")
+    words: tuple[str | Path, ...] = (
+        "-f",
+        listed,
+        "--machine",
+        machine,
+        "--config",
+        config,
+        "--save-state",
+        state,
+        "-o",
+        "json",
+    )
     if version:
         words = (*words, "--kubelet-version", version)
     answered = mooring("plan", *words)
     assert answered.code in (0, 1), answered.err
     document = answered.document
     assert "startError" not in document, document
+    placements = placements_of(document, "containers")
+    refused = {pod["name"]: (pod["reason"], pod["message"]) for pod in document["pods"] if not pod["admitted"]}
+    return Plan(placements, refused, *(_text(state / f"{one}_manager_state") for one in ("cpu", "memory")))
+
+
+def placements_of(document: Mapping[str, Any], member: str) -> Placements:
+    """Return where the containers of admitted pods go as a document of Mooring says.
+
+    Args:
+        document: with pods and a shared pool.
+        member: of its pods that has the placements.
+    """
     pool = document["sharedPool"]
-    placements = {
+    return {
         f"{pod['name']}/{container}": (_canonical(place["cpus"] or pool), _canonical(place["mems"]))
         for pod in document["pods"]
         if pod["admitted"]
-        for container, place in pod["containers"].items()
+        for container, place in pod[member].items()
     }
-    refused = {pod["name"]: (pod["reason"], pod["message"]) for pod in document["pods"] if not pod["admitted"]}
-    return Plan(placements, refused, *(_text(state / f"{one}_manager_state") for one in ("cpu", "memory")))
 
 
 def _text(path: Path) -> str:
