@@ -10,10 +10,10 @@ import pytest
 from tests.planner.recordings import CORPORA
 
 from mooring.core.decision import StartRefusal
-from mooring.explain.codes.pages import page
+from mooring.explain.codes.pages import all_codes, page
 from mooring.explain.remedies import refusal_code, remedy
 from mooring.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
-from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.rules import RELEASE_NAMES, RULES
 from mooring.releases.state_files import state_file_rules
 
 WITHOUT_ADVICE = (
@@ -85,3 +85,15 @@ def test_the_page_about_unreadable_state_files_has_the_formats_of_every_release(
     assert "1.31 to 1.35 read V1; 1.36 also V2" in memory
     assert cpu.endswith("1.37 reads V4, V3 and V2.")
     assert memory.endswith("1.37 reads V3, V2 and V1.")
+
+
+def test_a_page_names_the_rules_of_releases_that_decide_about_its_code() -> None:
+    known = set(all_codes())
+    for rule in RULES:
+        assert set(rule.codes) <= known
+        for code in rule.codes:
+            text = page(code).text
+            section = text.partition("## Rules of older releases\n\n")[2].partition("\n\n## ")[0]
+            assert f"* `{rule.name}` ({rule.span}): {rule.says}. Since {rule.after}: {rule.instead}." in section
+            assert text.rpartition("\n## ")[2].startswith("Source\n")
+    assert "## Rules of older releases" not in page("MOOR-101").text

@@ -32,6 +32,8 @@ class ReleaseRule:
     """The first release that follows it; the oldest known one unless the rule came later."""
     options: tuple[str, ...] = ()
     """CPU manager policy options that must be on for it to matter."""
+    codes: tuple[str, ...] = ()
+    """Codes of what the rule decides about; their pages name it."""
     recording: str = ""
     """A recorded scenario of its last release that fails without it; empty when no recording separates it there."""
     recording_after: str = ""
@@ -64,6 +66,7 @@ RULES = (
         options=("full-pcpus-only",),
         recording="cpu-packed-136-0020",
         recording_after="delta-align-distribute-000",
+        codes=("MOOR-121", "MOOR-122"),
     ),
     ReleaseRule(
         "distribute-ignores-sockets",
@@ -75,6 +78,7 @@ RULES = (
         options=("align-by-socket", "distribute-cpus-across-numa"),
         recording="cpu-distributed-136-0053",
         recording_after="delta-align-distribute-027",
+        codes=("MOOR-174",),
     ),
     ReleaseRule(
         "distribute-claims-full-share",
@@ -85,6 +89,7 @@ RULES = (
         source="cpumanager, distribute; spec: releases.md section 5, rule 3",
         options=("distribute-cpus-across-numa",),
         recording_after="delta-align-distribute-027",
+        codes=("MOOR-124", "MOOR-174"),
     ),
     ReleaseRule(
         "empty-memory-request-is-served",
@@ -104,6 +109,7 @@ RULES = (
         source="QoS class; spec: releases.md section 5, rule 5",
         recording="delta-empty-pod-resources-002",
         recording_after="delta-empty-pod-resources-002",
+        codes=("MOOR-164",),
     ),
     ReleaseRule(
         "reserved-cpu-not-rounded",
@@ -113,6 +119,7 @@ RULES = (
         source="kubelet command, reservation; spec: releases.md section 5, rule 6",
         recording="delta-reservation-rounding-000",
         recording_after="delta-reservation-rounding-000",
+        codes=("MOOR-231",),
     ),
     ReleaseRule(
         "resize-asks-like-admission",
@@ -121,6 +128,7 @@ RULES = (
         "are an impossible hint, and a container without CPUs of its own may get some",
         instead="the CPU manager and the memory manager have no opinion about a resize and change nothing",
         source="all managers, operation resize; spec: releases.md section 5, rule 8",
+        codes=("MOOR-184",),
     ),
     ReleaseRule(
         "memory-pinning-counted-first",
@@ -137,6 +145,7 @@ RULES = (
         source="devicemanager, hints; spec: releases.md section 6, rule 1",
         recording="delta-device-nodes-033",
         recording_after="delta-device-nodes-033",
+        codes=("MOOR-132",),
     ),
     ReleaseRule(
         "pod-level-pods-by-containers-without-gate",
@@ -147,6 +156,7 @@ RULES = (
         source="cpumanager and memorymanager; spec: releases.md section 6, rule 3",
         recording="podlevel-135-0046",
         recording_after="podlevel-136-0026",
+        codes=("MOOR-166",),
     ),
     ReleaseRule(
         "status-resources-decide-size",
@@ -156,6 +166,7 @@ RULES = (
         source="cpumanager and memorymanager; spec: releases.md section 7, rule 1",
         recording="delta-status-sizes-004",
         recording_after="delta-status-sizes-004",
+        codes=("MOOR-106",),
     ),
     ReleaseRule(
         "partial-uncore-rounds-down",
@@ -167,6 +178,7 @@ RULES = (
         options=("prefer-align-cpus-by-uncorecache",),
         recording="delta-odd-uncore-010",
         recording_after="delta-odd-uncore-010",
+        codes=("MOOR-172",),
     ),
     ReleaseRule(
         "pod-level-pods-by-containers",
@@ -177,6 +189,7 @@ RULES = (
         source="cpumanager and memorymanager; spec: releases.md section 8",
         recording="delta-pod-level-gate-on-003",
         recording_after="delta-pod-level-gate-on-003",
+        codes=("MOOR-166",),
     ),
     ReleaseRule(
         "pod-level-pods-admitted-without-gate",
@@ -184,6 +197,7 @@ RULES = (
         says="the kubelet admits pods with resources of their own while PodLevelResources is off",
         instead="it rejects them before it asks the managers: PodLevelResourcesNotSupported",
         source="kubelet, admission; spec: releases.md section 8 (1.33 to 1.34, rule 5) and section 10",
+        codes=("MOOR-145",),
     ),
     ReleaseRule(
         "status-of-init-containers-ignored",
@@ -202,6 +216,7 @@ RULES = (
         source="kubelet command, reservation; spec: releases.md section 8",
         recording="delta-merge-eviction-006",
         recording_after="delta-merge-eviction-007",
+        codes=("MOOR-501",),
     ),
     ReleaseRule(
         "uncore-alignment-not-counted",
@@ -232,6 +247,7 @@ RULES = (
         source="topologymanager, policy options; spec: releases.md section 8",
         recording="delta-topology-option-004",
         recording_after="delta-topology-option-004",
+        codes=("MOOR-243",),
     ),
     ReleaseRule(
         "smt-text-needs-free-cores",
@@ -242,6 +258,7 @@ RULES = (
         options=("full-pcpus-only",),
         recording="state-131-0098",
         recording_after="config-errors-132-0045",
+        codes=("MOOR-121", "MOOR-122"),
     ),
     ReleaseRule(
         "violating-hints-accepted",
@@ -251,6 +268,7 @@ RULES = (
         source="memorymanager, static policy, Allocate; spec: releases.md section 8",
         recording="delta-memory-groups-024",
         recording_after="delta-memory-groups-024",
+        codes=("MOOR-114",),
     ),
     ReleaseRule(
         "memory-file-compared-by-number",
@@ -260,6 +278,7 @@ RULES = (
         source="memorymanager, static policy, Start; spec: releases.md section 8",
         recording="delta-group-distribution-007",
         recording_after="delta-group-distribution-007",
+        codes=("MOOR-332",),
     ),
     ReleaseRule(
         "best-effort-memory-policy-unknown",
@@ -269,6 +288,7 @@ RULES = (
         source="memorymanager, NewManager; spec: releases.md section 8",
         recording="delta-memory-policy-000",
         recording_after="delta-memory-policy-000",
+        codes=("MOOR-209",),
     ),
     ReleaseRule(
         "machine-not-read-for-policy-none",
@@ -276,6 +296,7 @@ RULES = (
         says="the CPU manager reads the machine's CPUs for the static policy only",
         instead="it reads them for policy none too, so that a machine without CPUs stops the kubelet",
         source="cpumanager, NewManager; spec: releases.md section 8 (1.31 to 1.32, rule 6)",
+        codes=("MOOR-208",),
     ),
     ReleaseRule(
         "pod-resources-unknown",
@@ -284,6 +305,7 @@ RULES = (
         instead="the field exists, behind the gate PodLevelResources",
         source="API; spec: releases.md section 8",
         recording_after="delta-pod-level-gate-on-003",
+        codes=("MOOR-512",),
     ),
     ReleaseRule(
         "gates-checked-after-decoding",
@@ -293,6 +315,7 @@ RULES = (
         source="kubelet command, feature gates; spec: releases.md section 2",
         recording="config-errors-131-0090",
         recording_after="delta-gate-036",
+        codes=("MOOR-202",),
     ),
     ReleaseRule(
         "default-pod-sysctls-unknown",
@@ -300,6 +323,7 @@ RULES = (
         says="defaultPodSysctls is an unknown field and is ignored",
         instead="it is refused while the gate DefaultPodSysctls is off",
         source="kubelet configuration, validation",
+        codes=("MOOR-203", "MOOR-501"),
     ),
     ReleaseRule(
         "memory-throttling-needs-no-gate",
@@ -307,6 +331,7 @@ RULES = (
         says="memoryThrottlingFactor may be set whether MemoryQoS is on or off",
         instead="a value other than 0.9 is refused while MemoryQoS is off",
         source="kubelet configuration, validation; spec: releases.md section 5, rule 9",
+        codes=("MOOR-203",),
     ),
     ReleaseRule(
         "memory-reservation-policy-unknown",
@@ -314,6 +339,7 @@ RULES = (
         says="memoryReservationPolicy is an unknown field and is ignored",
         instead="it is None or TieredReservation, the latter with MemoryQoS only",
         source="kubelet configuration, validation; spec: releases.md section 6, rule 10",
+        codes=("MOOR-203", "MOOR-501"),
     ),
     ReleaseRule(
         "image-minimum-gc-age-not-checked",
@@ -321,6 +347,7 @@ RULES = (
         says="a negative imageMinimumGCAge is accepted",
         instead="it is refused",
         source="kubelet configuration, validation; spec: releases.md section 6, rule 10",
+        codes=("MOOR-203",),
     ),
     ReleaseRule(
         "log-query-text-names-handler",
@@ -328,6 +355,7 @@ RULES = (
         says="the refusal of enableSystemLogQuery without NodeLogQuery names enableSystemLogHandler",
         instead="it names enableSystemLogQuery",
         source="kubelet configuration, validation; spec: releases.md section 7, rule 8",
+        codes=("MOOR-203",),
     ),
     ReleaseRule(
         "run-once-accepted",
@@ -335,6 +363,7 @@ RULES = (
         says="runOnce is accepted",
         instead="it is refused",
         source="kubelet configuration, validation",
+        codes=("MOOR-203",),
     ),
 )
 """Every named rule, the newest changes first."""

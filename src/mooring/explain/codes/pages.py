@@ -8,8 +8,10 @@ from difflib import get_close_matches
 from importlib.resources import files
 
 from mooring.core.errors import InputError
+from mooring.releases.rules import RULES
 
 _CODE = re.compile(r"MOOR-[0-9]{3}")
+_SOURCE = "\n## Source\n"
 _BEGINNING = re.compile(r"MOOR-[0-9]{0,2}")
 
 
@@ -51,7 +53,17 @@ def page(code: str) -> CodePage:
         raise InputError("no such code", source=code, remedy=f"did you mean {near[0]}?" if near else "")
     text = (files("mooring.explain.codes") / "pages" / f"{wanted}.md").read_text(encoding="utf-8")
     heading = text.partition("\n")[0]
-    return CodePage(wanted, heading.removeprefix(f"# {wanted}: "), text)
+    return CodePage(wanted, heading.removeprefix(f"# {wanted}: "), _with_rules(wanted, text))
+
+
+def _with_rules(code: str, text: str) -> str:
+    """Return a page with the rules that only some releases follow, before its sources."""
+    rules = [rule for rule in RULES if code in rule.codes]
+    if not rules:
+        return text
+    lines = [f"* `{rule.name}` ({rule.span}): {rule.says}. Since {rule.after}: {rule.instead}.\n" for rule in rules]
+    before, source, after = text.rpartition(_SOURCE)
+    return f"{before}\n## Rules of older releases\n\n{''.join(lines)}{source}{after}"
 
 
 def codes_beginning(text: str) -> list[CodePage]:
