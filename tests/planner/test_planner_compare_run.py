@@ -23,6 +23,7 @@ from mooring.planner.compare.combinations import ALL_OPTIONS, Dimension, option_
 from mooring.planner.compare.comparison import MEASURES, Comparison, compare, rank_key
 from mooring.planner.compare.comparison_document import comparison_document
 from mooring.planner.compare.measures import Alignment, Measures, VariantOutcome
+from mooring.planner.compare.trace import shapes
 from mooring.planner.compare.trial import Stranded
 from mooring.planner.compare.variant import Variant, changes_between
 
@@ -244,3 +245,13 @@ def test_every_setting_is_dealt_to_every_worker(number: int) -> None:
     for stride in (2, 4, 16):
         for rest in range(stride):
             assert set(shares[rest::stride]) == set(range(number))
+
+
+def test_every_combination_has_the_outcome_that_it_has_alone() -> None:
+    variants = varied(machine(), STATIC, *ALL_OPTIONS)
+    asked = trace([*pods(3, 8, 1), pod("with-init", 2, init=4)])
+    bench = workers.Bench(asked, tuple(variants), shapes(asked))
+    together = list(bench.outcomes(range(len(variants))))
+    assert together == [bench.outcome(position) for position in range(len(variants))]
+    alike = [one.decisive for one, outcome in zip(variants, together, strict=True) if outcome.refusal is None]
+    assert len(set(alike)) < len(alike)

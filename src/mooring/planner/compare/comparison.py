@@ -213,4 +213,4 @@ def usable_cores() -> int:
 
 
 def _here(bench: Bench) -> Iterator[VariantOutcome]:
-    return (bench.outcome(position) for position in range(len(bench.variants)))
+    return bench.outcomes(range(len(bench.variants)))

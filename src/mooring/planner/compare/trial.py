@@ -21,6 +21,7 @@ from mooring.kubelet.admit import AdmitMode, AdmitResult, added, admit
 from mooring.kubelet.adoption import opened
 from mooring.kubelet.events import Readmit, after_event
 from mooring.kubelet.kubelet import Kubelet
+from mooring.kubelet.start import start_on
 from mooring.manifest.steps import Admit, Restart
 from mooring.memorymanager.state import Block
 from mooring.node import Decision, Node
@@ -84,6 +85,11 @@ def run_trial(trace: Trace, variant: Variant) -> Trial:
         if result.is_last:
             return Trial(tuple(admissions), None, result.refusal, CRASH if result.crash else "")
     return Trial(tuple(admissions), kubelet.settled())
+
+
+def run_starts(trace: Trace, variant: Variant) -> bool:
+    """Tell whether the kubelet starts with a variant."""
+    return start_on(variant.machine, variant.config, variant.mooring, trace.files).kubelet is not None
 
 
 def _admission(result: AdmitResult, *, running: bool) -> TrialAdmission:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 
 from mooring.core.config import KubeletConfig, MooringConfig, with_defaults
 from mooring.core.gotext import GoSyntaxError, parse_bool
 from mooring.core.machine import Machine
 from mooring.devicemanager.state import Device
-from mooring.topologymanager.options import MAX_ALLOWABLE
+from mooring.topologymanager.merge import NONE, SINGLE_NUMA_NODE
+from mooring.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,25 @@ class Variant:
     def is_given(self) -> bool:
         """Tell whether the configuration is one that was given."""
         return not self.changes
+
+    @property
+    def decisive(self) -> Hashable:
+        """What decisions and measures depend on: variants of one comparison that start and have it in common are alike.
+
+        Under the topology policy ``none`` no hint is requested: neither scope nor options are read (kubelet v1.37.1,
+        topologymanager/scope_none.go). single-numa-node compares sets of one node only, so that distances do not count
+        (spec: topology-manager.md section 3). Plugins may read any setting.
+        """
+        config = self.config
+        if not self.mooring.plugins.plugins:
+            policy = with_defaults(config).topology_manager_policy
+            options = config.topology_manager_policy_options
+            if policy == NONE:
+                config = replace(config, topology_manager_scope="", topology_manager_policy_options={})
+            elif policy == SINGLE_NUMA_NODE:
+                kept = {name: text for name, text in options.items() if name != PREFER_CLOSEST}
+                config = replace(config, topology_manager_policy_options=kept)
+        return id(self.machine), repr((self.mooring, self.devices, config))
 
 
 def changes_between(before: KubeletConfig, after: KubeletConfig) -> tuple[SettingChange, ...]:

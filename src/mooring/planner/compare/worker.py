@@ -16,8 +16,8 @@ def main() -> None:
     bench, positions = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by the process that started this one
     if not isinstance(bench, Bench):
         raise TypeError(bench)
-    for position in positions:
-        pickle.dump(bench.outcome(position), sys.stdout.buffer)
+    for outcome in bench.outcomes(positions):
+        pickle.dump(outcome, sys.stdout.buffer)
         # Flushed one by one: when the reader is gone, this ends with it.
         sys.stdout.buffer.flush()
 

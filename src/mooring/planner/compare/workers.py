@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Self
@@ -20,6 +20,7 @@ from typing import IO, Self
 from mooring.core.pod import Pod
 from mooring.planner.compare.measures import VariantOutcome, judge
 from mooring.planner.compare.trace import Trace
+from mooring.planner.compare.trial import run_starts
 from mooring.planner.compare.variant import Variant
 
 
@@ -35,6 +36,18 @@ class Bench:
     def outcome(self, position: int) -> VariantOutcome:
         """Run one variant through the trace."""
         return judge(self.trace, self.variants[position], self.shapes)
+
+    def outcomes(self, positions: Iterable[int]) -> Iterator[VariantOutcome]:
+        """Run some variants through the trace; one that decides as an earlier one must is only started."""
+        done: dict[object, VariantOutcome] = {}
+        for position in positions:
+            variant = self.variants[position]
+            known = done.get(variant.decisive)
+            if known is None or not run_starts(self.trace, variant):
+                known = self.outcome(position)
+            if known.refusal is None:
+                done[variant.decisive] = known
+            yield known
 
     @property
     def work(self) -> int:
