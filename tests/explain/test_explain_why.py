@@ -236,20 +236,23 @@ def test_too_few_devices_are_counted(scope: str) -> None:
     who = "Container c" if scope == "container" else "The pod as a whole"
     kubelet, first = told(with_devices("restricted", scope), nic_pod("first", 1))
     assert first.text == "Its 1 exclusive CPU comes from NUMA node 0. It gets nic-0 of example.com/nic on NUMA node 0."
-    assert told(kubelet, nic_pod("second", 2))[1].text == f"{who} requests 2 of example.com/nic, but only 1 is free."
+    text = f"{who} requests 2 NICs (example.com/nic), but only 1 of 2 is free."
+    assert told(kubelet, nic_pod("second", 2))[1].text == text
 
 
 def test_devices_that_lie_apart_are_told() -> None:
     _, answer = told(with_devices("single-numa-node"), nic_pod("far", 2))
-    assert (
-        answer.text
-        == "Container c needs 2 of example.com/nic on one NUMA node; free: 1 on NUMA nodes 0-1, 0 on NUMA nodes 2-3."
+    assert answer.text == (
+        "Container c needs 2 NICs (example.com/nic) on one NUMA node; the machine has 1 on NUMA nodes 0-1, "
+        "0 on NUMA nodes 2-3."
     )
 
 
 def test_too_few_devices_under_policy_none_are_told_with_the_kubelets_figures() -> None:
     _, answer = told(with_devices("none"), nic_pod("many", 3))
-    assert answer.text.startswith("It requests more devices than are free (requested number of devices unavailable")
+    assert answer.text.startswith(
+        "It requests 3 NICs (example.com/nic), but the node has 2 (requested number of devices unavailable"
+    )
 
 
 @pytest.mark.parametrize(

@@ -252,7 +252,7 @@ def test_devices_take_part_when_they_are_declared() -> None:
     assert to_builtins(plan_document(plan))["pods"][0]["devices"] == {
         "c": {"example/nic": {"ids": ["nic-0"], "numa": [[3]]}}
     }
-    assert plan.answers[2].why == "Container c requests 1 of example/nic, but none is free."
+    assert plan.answers[2].why == "Container c requests 1 NIC (example/nic), but none of 2 is free."
     assert warnings(plan) == []
 
 

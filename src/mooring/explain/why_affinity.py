@@ -11,7 +11,6 @@ from dataclasses import replace
 from mooring.core.bits import NUMAMask, members
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUHintsAsked
-from mooring.devicemanager.facts import DeviceHintsAsked
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.opinions import CPU, MEMORY
@@ -28,6 +27,8 @@ from mooring.explain.phrases import (
 )
 from mooring.explain.reason import Reason
 from mooring.explain.story import Opinion
+from mooring.explain.why_allocation import fewer_cpus
+from mooring.explain.why_devices import no_common_node, why_devices
 from mooring.explain.why_memory import MAKE_ROOM, nothing_to_share, why_memory
 from mooring.node import Decision
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
@@ -43,6 +44,9 @@ def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:
     subject = who(chapter.container)
     stuck = [opinion for opinion in chapter.opinions if not opinion.suffices]
     if not stuck:
+        far = no_common_node(chapter.opinions, circumstances)
+        if far is not None:
+            return replace(far, sentence=f"{subject} {far.sentence}.")
         return Reason(
             code.PULLED_APART,
             f"{subject} {_conflict(chapter.opinions, policy)}.",
@@ -88,42 +92,7 @@ def _clause(opinion: Opinion, decision: Decision, circumstances: Circumstances) 
         return replace(cause, sentence=f"requests {plural(asked.need, 'exclusive CPU')}{cause.sentence}")
     if opinion.resource == MEMORY:
         return why_memory(opinion, decision, circumstances)
-    return _devices(opinion, circumstances)
-
-
-def _devices(opinion: Opinion, circumstances: Circumstances) -> Reason:
-    asked, name = opinion.asked, opinion.resource
-    need, free, held = (asked.need, len(asked.free), asked.held) if isinstance(asked, DeviceHintsAsked) else (0, 0, 0)
-    if opinion.narrowest:
-        return Reason(
-            code.DEVICES_APART,
-            _apart(opinion, need, circumstances.settings.topology_policy),
-            f"Request fewer of them, {MAKE_ROOM[0].lower()}{MAKE_ROOM[1:]}, or use topologyManagerPolicy best-effort.",
-        )
-    asks = f"requests {need} of {name}"
-    if held:
-        return Reason(
-            code.HOLDS_ANOTHER_NUMBER,
-            f"{asks}, but already holds {held} from its earlier admission, and the kubelet does not change that number",
-            "Delete the pod, so that its controller creates a new one.",
-        )
-    return Reason(
-        code.NOT_ENOUGH_DEVICES,
-        f"{asks}, but {only(free)} free",
-        "Request fewer of them, or remove a pod that holds some." if free else "Remove a pod that holds some.",
-    )
-
-
-def _apart(opinion: Opinion, need: int, policy: str) -> str:
-    """Say that the free devices are on more NUMA nodes than the policy allows."""
-    name = opinion.resource
-    free = {node: types.get(name, 0) for node, types in opinion.free.items()}
-    alike = len(set(free.values())) == 1
-    listed = f"each node has {next(iter(free.values()))} free" if alike else f"free: {per_node(free)}"
-    if policy == SINGLE_NUMA_NODE:
-        return f"needs {need} of {name} on one NUMA node; {listed}"
-    takes = f"take {plural(opinion.narrowest, 'NUMA node')} now and fewer on an empty machine"
-    return f"requests {need} of {name}; they {takes}, so {policy} rejects them ({listed})"
+    return why_devices(opinion, circumstances)
 
 
 def _cpus(
@@ -137,7 +106,7 @@ def _cpus(
         return Reason(
             code.NOT_ENOUGH_CPUS,
             f", but {only(usable)} free on the whole node",
-            "Request fewer CPUs, or remove a pod." if usable else "Remove a pod.",
+            fewer_cpus(asked.need, usable, circumstances),
         )
     largest = max(mask.bit_count() for mask in topology.numa.values())
     if policy == SINGLE_NUMA_NODE and largest < asked.need:
@@ -156,7 +125,7 @@ def _cpus(
             f" and already holds them on {where}, which {policy} rejects when the pod is admitted again",
             "Delete the pod, so that its controller creates a new one.",
         )
-    return _scattered(asked, now, topology, policy)
+    return _scattered(asked, now, topology, circumstances)
 
 
 def _held(asked: CPUHintsAsked, decision: Decision) -> int:
@@ -203,10 +172,14 @@ def _pinned(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> 
     return Reason(code.PINNED_BY_EARLIER, clause, advice)
 
 
-def _scattered(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> Reason:
+def _scattered(asked: CPUHintsAsked, now: int, topology: Topology, circumstances: Circumstances) -> Reason:
+    policy, cpu = circumstances.settings.topology_policy, circumstances.settings.cpu
     free = _free(topology, asked.available)
     listed = f"free: {per_node(free)}"
     advice = f"{MAKE_ROOM}, request fewer CPUs, or use topologyManagerPolicy best-effort."
+    reserved = cpu.reserved if cpu is not None else 0
+    if policy == SINGLE_NUMA_NODE and fewest_nodes(topology, asked.need, reserved) != 1:
+        advice = "Request fewer CPUs, reserve fewer, or use topologyManagerPolicy best-effort."
     if policy == SINGLE_NUMA_NODE:
         return Reason(code.NO_SINGLE_NODE, f", but no NUMA node has that many free ({listed})", advice)
     return Reason(

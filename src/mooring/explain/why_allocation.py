@@ -14,6 +14,7 @@ from mooring.explain.chapters import Circumstances
 from mooring.explain.phrases import only, plural, who
 from mooring.explain.reason import Reason
 from mooring.explain.story import Taking
+from mooring.explain.why_devices import device_words, fewer_devices
 from mooring.explain.why_memory import nothing_to_share, why_no_memory
 from mooring.node import Decision
 from mooring.plugins.facts import PluginFiltered, PluginMadeRoom
@@ -69,11 +70,14 @@ def why_unexpected(decision: Decision, circumstances: Circumstances) -> Reason:
     inner = decision.message.removeprefix("Allocate failed due to ").removesuffix(", which is unexpected")
     if "[memorymanager]" in inner:
         return why_no_memory(inner, circumstances)
-    if circumstances.refusal(DevicesTaken) is not None:
+    devices = circumstances.refusal(DevicesTaken)
+    if devices is not None:
+        total = len(circumstances.devices.devices.get(devices.resource, ()))
+        has = f"the node has {total or 'none'}" if total < devices.need else "fewer are free"
         return Reason(
             code.NOT_ENOUGH_DEVICES,
-            f"It requests more devices than are free ({inner}).",
-            "Request fewer of them, or remove a pod that holds some.",
+            f"It requests {device_words(devices.resource, devices.need)}, but {has} ({inner}).",
+            fewer_devices(devices.need, total),
         )
     taken = circumstances.refusal(Taking)
     if taken is None or any(run.place == "partition" for run in taken.runs):
@@ -85,7 +89,7 @@ def why_unexpected(decision: Decision, circumstances: Circumstances) -> Reason:
         return Reason(
             code.NOT_ENOUGH_CPUS,
             f"{asks}, but {only(usable)} free{also}.",
-            "Request fewer CPUs, or remove a pod." if usable else "Remove a pod.",
+            fewer_cpus(taken.need, usable, circumstances),
         )
     if _withheld_sentences(circumstances.facts):
         return Reason(
@@ -98,6 +102,14 @@ def why_unexpected(decision: Decision, circumstances: Circumstances) -> Reason:
         f"{asks} and {usable} are available, but the kubelet's allocation fails on their layout ({taken.error}).",
         "Request another number of CPUs, or use another CPU manager option.",
     )
+
+
+def fewer_cpus(need: int, usable: int, circumstances: Circumstances) -> str:
+    """Return what helps where too few CPUs are free; no pod is in the way of what the node does not have."""
+    policy = circumstances.settings.cpu
+    if policy is not None and (policy.topology.all_cpus & ~policy.reserved).bit_count() < need:
+        return "Request fewer CPUs, or use a larger node."
+    return "Request fewer CPUs, or remove a pod." if usable else "Remove a pod."
 
 
 def with_withheld(reason: Reason, facts: Sequence[object]) -> Reason:

@@ -92,7 +92,7 @@ def _parts(
         yield Text(clean(story.circumstances), "dim")
     yield from (_tree(line) for line in shown)
     notes = list(_notes(story))
-    helps = [f"help: {text}" for text in _helps(story, nearest)]
+    helps = helps_of(story, nearest)
     for texts in (notes, helps):
         if texts:
             yield Text("")
@@ -122,10 +122,11 @@ def _notes(story: Story) -> Iterator[str]:
             yield f"note[{remark.code}]: {' '.join(texts)}"
 
 
-def _helps(story: Story, nearest: Sequence[str]) -> Iterator[str]:
-    if story.why.remedy:
-        yield story.why.remedy
-    yield from nearest
+def helps_of(story: Story, nearest: Sequence[str]) -> list[str]:
+    """Return what can be done: changes that were run, and only where none was found general advice, marked as such."""
+    if nearest:
+        return [f"help: {text}" for text in nearest]
+    return [f"help (general, not run): {story.why.remedy}"] if story.why.remedy else []
 
 
 def _noted(text: str) -> Text:

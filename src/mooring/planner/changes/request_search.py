@@ -49,9 +49,10 @@ def proposals(search: Search) -> Iterator[Proposal]:
                 more = [Quantity.of_bytes(quantity.units + _least(resource))] if container is None else []
                 yield from _first(search, container, resource, quantity, more)
                 yield from _first(search, container, resource, quantity, _bytes(search, container, resource, quantity))
-            elif quantity.units > 1:
-                counts = [Quantity.parse(str(count)) for count in range(quantity.units - 1, 0, -1)]
-                yield from _first(search, container, resource, quantity, counts)
+            else:
+                for counts in (_later_devices(search.pod, container, resource), range(quantity.units - 1, 0, -1)):
+                    amounts = [Quantity.parse(str(count)) for count in counts]
+                    yield from _first(search, container, resource, quantity, amounts)
 
 
 def _requests(pod: Pod, container: Container | None) -> ResourceList:
@@ -121,6 +122,15 @@ def _larger(pod: Pod, container: Container | None, policy: StaticPolicy) -> list
         later = pod.containers[pod.containers.index(container) + 1 :]
         counts.update(exclusive_cpus(pod, one, policy.gates) for one in later)
     return sorted(count for count in counts if count > whole)
+
+
+def _later_devices(pod: Pod, container: Container | None, resource: str) -> list[int]:
+    """Return larger numbers of devices of later containers: those that an init container got are reused by them."""
+    if container is None or container.kind is not ContainerKind.INIT:
+        return []
+    later = pod.containers[pod.containers.index(container) + 1 :]
+    counts = {one.limits[resource].units for one in later if resource in one.limits}
+    return sorted(count for count in counts if count > container.limits[resource].units)
 
 
 def _exclusive(search: Search, container: Container | None) -> int:

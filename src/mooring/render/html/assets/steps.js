@@ -107,7 +107,7 @@ function storyOf(step) {
   if (pod.code) head.append(" ", make("span", { className: "code", title: `mooring explain ${pod.code}` }, pod.code));
   const changed = changedCpus(frames[step - 1], frames[step]).length;
   const words = [pod.why, changed ? `${plural(changed, "CPU")} changed, outlined on the map.` : "No CPU changed."];
-  const todo = pod.remedy ? [make("p", {}, make("b", {}, "What to do: "), pod.remedy)] : [];
+  const todo = pod.remedy ? [make("p", {}, make("b", {}, "In general: "), pod.remedy)] : [];
   const said = pod.message ? [make("p", {}, "The kubelet says: ", make("q", { className: "message" }, pod.message))] : [];
   return [head, make("p", {}, words.filter(Boolean).join(" ")), ...todo, ...said];
 }

@@ -1,0 +1,154 @@
+"""Why devices were not served, in plain words: in a merge of the topology manager, or between resources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mooring.core.bits import members
+from mooring.core.pod import ContainerKind
+from mooring.devicemanager.facts import DeviceHintsAsked, DevicesTaken
+from mooring.explain import reason as code
+from mooring.explain.chapters import Circumstances
+from mooring.explain.phrases import joined, nodes, per_node, plural
+from mooring.explain.reason import Reason
+from mooring.explain.story import Opinion
+from mooring.topologymanager.merge import SINGLE_NUMA_NODE
+
+
+def why_devices(opinion: Opinion, circumstances: Circumstances) -> Reason:
+    """Return what is wrong with the devices of one resource; the sentence is a clause without its subject."""
+    asked, name = opinion.asked, opinion.resource
+    if not isinstance(asked, DeviceHintsAsked):
+        return Reason(code.NOT_ENOUGH_DEVICES, f"requests {name}, but none is free", "Request fewer of them.")
+    words = device_words(name, asked.need)
+    if opinion.narrowest:
+        return _apart(opinion, asked, circumstances)
+    if asked.held:
+        return Reason(
+            code.HOLDS_ANOTHER_NUMBER,
+            f"requests {words}, but already holds {asked.held} from its earlier admission, and the kubelet does not "
+            "change that number",
+            "Delete the pod, so that its controller creates a new one.",
+        )
+    if tie := _tied(asked, circumstances):
+        return tie
+    return too_few(f"requests {words}", asked, circumstances)
+
+
+def too_few(clause: str, asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason:
+    """Return the reason for too few devices on the whole node: that it has too few, or that too few are free."""
+    total, free = len(circumstances.devices.devices.get(asked.resource, ())), len(asked.free)
+    left = "none" if not free else f"only {free}"
+    has = f"{left} of {total} {'is' if free < 2 else 'are'} free"
+    if total < asked.need:
+        has = f"the node has {total or 'none'}"
+    return Reason(code.NOT_ENOUGH_DEVICES, f"{clause}, but {has}", fewer_devices(asked.need, total))
+
+
+def fewer_devices(need: int, total: int) -> str:
+    """Return what helps where too few devices are free; no pod is in the way of what the node does not have."""
+    if total < need:
+        return "Request fewer of them, or use a node with more." if total else "Use a node that has some."
+    return "Request fewer of them, or remove a pod that holds some."
+
+
+def device_words(resource: str, count: int) -> str:
+    """Return a number of devices; a resource that ends in ``gpu`` or ``nic`` has the field's noun, too.
+
+    >>> device_words("nvidia.com/gpu", 2), device_words("vendor.example/fpga", 2)
+    ('2 GPUs (nvidia.com/gpu)', '2 of vendor.example/fpga')
+    """
+    noun = resource.rpartition("/")[2]
+    return f"{plural(count, noun.upper())} ({resource})" if noun in ("gpu", "nic") else f"{count} of {resource}"
+
+
+def _apart(opinion: Opinion, asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason:
+    """Say why no set of NUMA nodes that has enough of them satisfies the policy."""
+    policy, name = circumstances.settings.topology_policy, opinion.resource
+    if tie := _tied(asked, circumstances):
+        return tie
+    words = device_words(name, asked.need)
+    free = {node: types.get(name, 0) for node, types in opinion.free.items()}
+    total = _per_node(circumstances, name, free)
+    if policy != SINGLE_NUMA_NODE:
+        takes = f"take {plural(opinion.narrowest, 'NUMA node')} now and fewer on an empty machine"
+        return Reason(
+            code.DEVICES_APART,
+            f"requests {words}; they {takes}, so {policy} rejects them (free: {per_node(free)})",
+            "Remove a pod that holds some, request fewer of them, or use topologyManagerPolicy best-effort.",
+        )
+    if max(total.values(), default=0) < asked.need:
+        return Reason(
+            code.MORE_DEVICES_THAN_A_NODE,
+            f"needs {words} on one NUMA node; {_listed(total)}",
+            "Request at most as many as one NUMA node has, or use topologyManagerPolicy restricted, which allows as "
+            "many NUMA nodes as the request needs on an empty machine. Removing pods does not help.",
+        )
+    return Reason(
+        code.DEVICES_APART,
+        f"needs {words} on one NUMA node; {_listed(free, ' free')} (of {per_node(total)})",
+        "Remove a pod that holds some, request fewer of them, or use topologyManagerPolicy best-effort.",
+    )
+
+
+def _per_node(circumstances: Circumstances, resource: str, nodes_: Mapping[int, int]) -> dict[int, int]:
+    """Return how many devices of a resource each NUMA node has, used ones and unhealthy ones included."""
+    devices = circumstances.devices.devices.get(resource, ())
+    return {node: sum(1 for device in devices if device.mask >> node & 1) for node in nodes_}
+
+
+def _listed(amounts: Mapping[int, int], state: str = "") -> str:
+    alike = len(set(amounts.values())) == 1
+    if alike:
+        return f"each node has {next(iter(amounts.values()))}{state}"
+    return f"free: {per_node(amounts)}" if state else f"the machine has {per_node(amounts)}"
+
+
+def _tied(asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason | None:
+    """Say that devices which an init container got keep later containers on their NUMA nodes."""
+    init = {one.name for one in circumstances.pod.containers if one.kind is ContainerKind.INIT}
+    taken = [
+        fact
+        for fact in circumstances.facts
+        if isinstance(fact, DevicesTaken) and fact.pod == asked.pod and fact.resource == asked.resource
+    ]
+    left = [fact for fact in taken if fact.container in init and fact.container != asked.container and fact.taken]
+    home = 0
+    for fact in left:
+        home |= fact.near
+    if not home or not asked.container:
+        return None
+    there = sum(1 for mask in asked.free.values() if mask & home)
+    if there >= asked.need:
+        return None
+    words = device_words(asked.resource, asked.need)
+    return Reason(
+        code.PINNED_BY_DEVICES,
+        f"needs {words}, and the kubelet keeps it on {nodes(members(home))}, where init container {left[0].container} "
+        f"got its devices; including those, {there} {'is' if there == 1 else 'are'} available there",
+        "Let the init container request none of them, or as many as the later container, so that the same devices "
+        "serve both.",
+    )
+
+
+def no_common_node(opinions: Sequence[Opinion], circumstances: Circumstances) -> Reason | None:
+    """Return the reason for devices of several resources of which no NUMA node has enough together; None otherwise."""
+    asked = [one.asked for one in opinions if isinstance(one.asked, DeviceHintsAsked) and not one.indifferent]
+    if circumstances.settings.topology_policy != SINGLE_NUMA_NODE or len(asked) < 2:
+        return None
+    every = dict.fromkeys(members(circumstances.settings.numa.nodes), 0)
+    totals = {one.resource: _per_node(circumstances, one.resource, every) for one in asked}
+    if any(all(totals[one.resource][node] >= one.need for one in asked) for node in every):
+        return None
+    has = [
+        f"{resource}: {per_node({node: count for node, count in table.items() if count})}"
+        for resource, table in totals.items()
+    ]
+    words = joined([device_words(one.resource, one.need) for one in asked])
+    together = "both" if len(asked) == 2 else "all of them"
+    return Reason(
+        code.DEVICES_FAR_APART,
+        f"needs {words} on one NUMA node; no NUMA node has {together} ({'; '.join(has)})",
+        "Use a node that has these devices on one NUMA node, or topologyManagerPolicy best-effort. Removing pods does "
+        "not help.",
+    )
