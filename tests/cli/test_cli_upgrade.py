@@ -77,6 +77,15 @@ def test_pods_of_a_node_whose_kubelet_does_not_start_do_not_run(tmp_path: Path) 
     assert (pod["running"], pod["outcome"], pod["admitted"]) == (False, "admitted", True)
 
 
+def test_a_pod_that_the_old_kubelet_rejects_does_not_run_and_is_named(tmp_path: Path) -> None:
+    given = list(node(tmp_path))
+    Path(given[1]).write_text(POD.replace("cpu: 4", "cpu: 3"))
+    answered = mooring("upgrade", "--from", "1.34", *given, "-o", "json")
+    found = answered.document
+    assert (answered.code, found["pods"], found["recreated"]) == (0, [], [])
+    assert [one["code"] for one in found["findings"] if one["subject"] == "default/big"] == ["MOOR-582"]
+
+
 def test_the_saved_files_are_those_on_which_the_new_kubelet_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "after"
     found = mooring("upgrade", "--from", "1.34", *node(tmp_path), "--save-state", folder, "-o", "json").document

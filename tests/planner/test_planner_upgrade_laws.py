@@ -90,9 +90,13 @@ def node_of(content: dict[str, Any], old: Release) -> UpgradedNode:
 def asked(node: UpgradedNode, release: Release, *, anew: bool) -> Plan:
     """Ask without the rooms of upgrades."""
     mooring = replace(node.mooring, release=release)
-    pods = node.pods(PodGates.of_node(node.config, mooring)).running
+    pods = node.pods(PodGates.of_node(node.config, mooring))
     question = Question(node.machine, node.config, mooring, devices=node.devices)
-    return make_plan(replace(question, pods=pods) if anew else replace(question, active=pods, files=node.files))
+    return make_plan(
+        replace(question, pods=(*pods.running, *pods.rejected))
+        if anew
+        else replace(question, active=pods.running, files=node.files)
+    )
 
 
 def seen(plan: Plan) -> list[object]:

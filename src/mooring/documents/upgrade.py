@@ -87,7 +87,7 @@ class UpgradeCausePart(DocumentPart, kw_only=True):
     source: str
     situation: Annotated[str, one_of("restart", "recreated")]
     machine: str
-    pods: Annotated[list[ExamplePodPart], Meta(description="The fewest pods of the node that show it, in order.")]
+    pods: Annotated[list[ExamplePodPart], Meta(description="Few pods of the node that show it, in order.")]
     start_before: Annotated[str, Meta(description="Why the kubelet does not start in the example; empty if it does.")]
     start_after: Annotated[str, Meta(description="The same with the rule or gate as in the new release.")]
 

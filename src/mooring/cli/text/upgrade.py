@@ -145,9 +145,17 @@ def _example(cause: Cause) -> Iterator[str]:
         return
     answers = {answer.pod.uid: answer_text(answer) for answer in cause.before.answers}
     later = {answer.pod.uid: answer_text(answer) for answer in cause.after.answers}
+    others = 0
     for pod in cause.pods:
         before, after = answers.get(pod.uid, "not asked"), later.get(pod.uid, "not asked")
-        yield clean(f"{_name(pod)}: {before}" + ("" if before == after else f"; then {after}"))
+        if before != after:
+            yield clean(f"{_name(pod)}: {before}; then {after}")
+        elif len(cause.pods) <= _MOST_NAMES:
+            yield clean(f"{_name(pod)}: {before}")
+        else:
+            others += 1
+    if others:
+        yield f"besides {plural(others, 'other pod')} (-o json lists them)"
 
 
 def _numbered(lines: Sequence[str]) -> Iterator[RenderableType]:

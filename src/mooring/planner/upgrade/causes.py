@@ -1,4 +1,4 @@
-"""Why two releases decide differently about a node: the named rules and gates, each with the fewest pods that show it.
+"""Why two releases decide differently about a node: the named rules and gates, each with few pods that show it.
 
 A rule or the default of a gate counts when plans with it as in the old release and as in the new one differ, everything
 else being equal. The example is then asked with fewer and fewer pods.
@@ -21,6 +21,9 @@ from mooring.planner.upgrade.settings import gate_value
 from mooring.releases.gates import known_gates
 from mooring.releases.rules import RULES, ReleaseRule
 
+MOST_TRIALS = 60
+"""How often an example is asked with fewer pods; it has more than the fewest on a full node of which it needs most."""
+
 
 @dataclass(frozen=True, slots=True)
 class GateDefault:
@@ -41,7 +44,7 @@ class Cause:
     factor: Factor
     situation: UpgradeSituation
     pods: tuple[Pod, ...]
-    """The fewest pods of the node that show it."""
+    """Few pods of the node that show it."""
     before: Plan
     """What is decided with the rule or gate as in the old release."""
     after: Plan
@@ -116,12 +119,13 @@ def gates_for(name: str, config: KubeletConfig, release: Release, *, value: bool
 
 
 def _example(node: UpgradedNode, situation: UpgradeSituation, factor: Factor, old: KubeletSetup, pair: _Pair) -> Cause:
-    """Return a cause with the fewest pods that show it."""
-    pods = node.pods_of(old)
-    everything = (*pods.running, *pods.arriving)
+    """Return a cause with few pods that show it, the fewest where that takes no more than :data:`MOST_TRIALS`."""
+    everything = node.pods_of(old).every
 
     def shown(uids: Sequence[str]) -> tuple[Plan, Plan] | None:
-        some = node.only(uids, old)
+        some = node.only(uids)
+        if situation is UpgradeSituation.RESTART:
+            some = some.prepared(old)
         before, after = (some.plan(situation, setup) for setup in pair)
         return None if decided(before) == decided(after) else (before, after)
 
@@ -131,10 +135,11 @@ def _example(node: UpgradedNode, situation: UpgradeSituation, factor: Factor, ol
         # The state files hold what these pods alone do not explain: the example is the node as it is.
         before, after = (node.plan(situation, setup) for setup in pair)
         return Cause(factor, situation, everything, before, after)
-    size = len(uids)
-    while size:
+    size, trials = len(uids), 0
+    while size and trials < MOST_TRIALS:
         start = 0
-        while start < len(uids):
+        while start < len(uids) and trials < MOST_TRIALS:
+            trials += 1
             fewer = (*uids[:start], *uids[start + size :])
             found = shown(fewer)
             if found is None:

@@ -31,10 +31,18 @@ class NodePods:
     running: tuple[Pod, ...] = ()
     arriving: tuple[Pod, ...] = ()
     """Pods that the new kubelet admits after the running ones."""
+    rejected: tuple[Pod, ...] = ()
+    """Pods that the old kubelet rejects; they are asked about where all pods are created anew."""
+
+    @property
+    def every(self) -> tuple[Pod, ...]:
+        """All of them."""
+        return (*self.running, *self.rejected, *self.arriving)
 
     def only(self, uids: Collection[str]) -> NodePods:
         """Return those with certain uids."""
-        return NodePods(*(tuple(pod for pod in pods if pod.uid in uids) for pods in (self.running, self.arriving)))
+        parts = (self.running, self.arriving, self.rejected)
+        return NodePods(*(tuple(pod for pod in pods if pod.uid in uids) for pods in parts))
 
 
 PodReader: TypeAlias = Callable[[PodGates], NodePods]
@@ -82,7 +90,7 @@ class UpgradedNode:
         pods = self.pods_of(setup)
         if situation is UpgradeSituation.RESTART:
             return make_plan(self._question(setup, pods.running, pods.arriving, self.files))
-        return make_plan(self._question(setup, (), (*pods.running, *pods.arriving), StateTexts()))
+        return make_plan(self._question(setup, (), pods.every, StateTexts()))
 
     def leaving_out(self, uids: Collection[str]) -> UpgradedNode:
         """Return the node without some of its pods, on the same files."""
@@ -95,7 +103,8 @@ class UpgradedNode:
         def read(gates: PodGates) -> NodePods:
             pods = self.pods(gates)
             come = (pod for pod in pods.running if pod.uid not in uids)
-            return NodePods(tuple(pod for pod in pods.running if pod.uid in uids), (*come, *pods.arriving))
+            running = tuple(pod for pod in pods.running if pod.uid in uids)
+            return replace(pods, running=running, arriving=(*come, *pods.arriving))
 
         return replace(self, pods=read)
 
@@ -108,7 +117,7 @@ class UpgradedNode:
 
         def read(gates: PodGates) -> NodePods:
             pods = self.pods(gates)
-            return NodePods((*pods.running, *pods.arriving))
+            return replace(pods, running=(*pods.running, *pods.arriving), arriving=())
 
         return replace(self, pods=read)
 
@@ -123,14 +132,14 @@ class UpgradedNode:
 
         def read(gates: PodGates) -> NodePods:
             here, there = self.pods(gates), original.pods(gates)
-            return NodePods(here.running, (*(pod for pod in there.running if pod.uid in uids), *here.arriving))
+            come = (pod for pod in there.running if pod.uid in uids)
+            return replace(here, arriving=(*come, *here.arriving))
 
         return replace(self, pods=read)
 
-    def only(self, uids: Collection[str], setup: KubeletSetup) -> UpgradedNode:
-        """Return the node with some of its pods, the running ones as a kubelet had admitted them alone."""
-        alone = replace(self, pods=lambda gates: self.pods(gates).only(uids), files=StateTexts(), findings=())
-        return alone.prepared(setup)
+    def only(self, uids: Collection[str]) -> UpgradedNode:
+        """Return the node with some of its pods, and without state files."""
+        return replace(self, pods=lambda gates: self.pods(gates).only(uids), files=StateTexts(), findings=())
 
     def prepared(self, setup: KubeletSetup, first: PodReader | None = None) -> UpgradedNode:
         """Return the node with the state files of a kubelet on it.
@@ -174,15 +183,19 @@ class UpgradedNode:
 def _leaving_out(reader: PodReader, uids: Collection[str]) -> PodReader:
     def read(gates: PodGates) -> NodePods:
         pods = reader(gates)
-        return NodePods(*(tuple(pod for pod in part if pod.uid not in uids) for part in (pods.running, pods.arriving)))
+        return pods.only({pod.uid for pod in pods.every}.difference(uids))
 
     return read
 
 
-def _with(reader: PodReader, first: PodReader | None, gone: Collection[str]) -> PodReader:
+def _with(reader: PodReader, first: PodReader | None, rejected: Collection[str]) -> PodReader:
     def read(gates: PodGates) -> NodePods:
         pods = reader(gates)
-        more = first(gates).running if first is not None else ()
-        return NodePods((*pods.running, *more), pods.arriving)
+        running = (*pods.running, *(first(gates).running if first is not None else ()))
+        return NodePods(
+            tuple(pod for pod in running if pod.uid not in rejected),
+            pods.arriving,
+            (*pods.rejected, *(pod for pod in running if pod.uid in rejected)),
+        )
 
-    return _leaving_out(read, gone)
+    return read
