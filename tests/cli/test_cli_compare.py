@@ -49,6 +49,12 @@ def test_the_best_stands_first_and_the_given_one_is_shown_below(loose: Path) -> 
     assert "and 1 more (--top 0 shows all)" in lines
 
 
+def test_a_configuration_alone_is_compared_with_the_other_topology_policies() -> None:
+    alone, varied = mooring("compare", *PODS, *NODE), mooring("compare", *PODS, *NODE, "--vary", "topology-policy")
+    assert "11 pods under 4 variants." in alone.out
+    assert (alone.code, alone.out) == (varied.code, varied.out)
+
+
 def test_without_a_variant_that_admits_all_the_answer_is_no() -> None:
     answered = mooring("compare", *VARIED)
     assert answered.code == 1
@@ -169,7 +175,6 @@ def test_a_trace_takes_another_machine_and_configuration(tmp_path: Path, loose: 
         ((), "mooring compare: missing option '-f' or '--trace'; see mooring compare --help"),
         ((*PODS, "--trace", "x"), "mooring compare: -f and --trace exclude each other; see"),
         (("--trace", "x", "--state", "y"), "mooring compare: --trace brings its own state: remove"),
-        ((*PODS, *NODE), "mooring: kubelet.yaml: there is nothing to compare with; give another configuration"),
         ((*PODS, *NODE, "--vary", "colour"), "mooring compare: invalid value for '--vary': 'colour' is not one of"),
         ((*PODS, *NODE, "--with", "no-such-file"), "mooring: no-such-file: "),
         (("--trace", "no-such-file"), "mooring: no-such-file: "),
@@ -179,7 +184,7 @@ def test_a_trace_takes_another_machine_and_configuration(tmp_path: Path, loose: 
             "mooring: standard input: --config: can be read",
         ),
     ],
-    ids=range(9),
+    ids=range(8),
 )
 def test_what_cannot_be_compared_is_told_in_one_line(arguments: tuple[str, ...], complaint: str) -> None:
     answered = mooring("compare", *arguments)

@@ -73,7 +73,7 @@ def read_compared(options: CompareOptions) -> Compared:
     """Read the trace and make the variants.
 
     Raises:
-        InputError: something cannot be read or understood, or there is nothing to compare.
+        InputError: something cannot be read or understood.
     """
     trace, base, sites, findings = _recorded(options) if options.trace else _asked(options)
     given = [base]
@@ -84,13 +84,10 @@ def read_compared(options: CompareOptions) -> Compared:
     if options.node.strict:
         check_strict(findings)
     findings += _gate_findings(given)
-    variants = tuple(variant for site in sites for one in given for variant in _variants(site, one, options.dimensions))
-    if len(variants) < 2:
-        raise InputError(
-            "there is nothing to compare with",
-            source=base.name,
-            remedy="give another configuration with --with, a second --machine, or --all-options",
-        )
+    # Alone, a configuration is compared with the other topology manager policies.
+    alone = len(sites) * len(given) == 1 and not options.dimensions
+    dimensions = [Dimension.TOPOLOGY_POLICY] if alone else options.dimensions
+    variants = tuple(variant for site in sites for one in given for variant in _variants(site, one, dimensions))
     return Compared(trace, variants, tuple(findings))
 
 
