@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.planner.compared import SMALL, STATIC, machine, pod, pods, trace, varied
+from tests.planner.compared import SMALL, STATIC, container, machine, pod, pods, trace, varied
 
 from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.pod import Pod, QoS
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.planner.compare import comparison as run
@@ -248,8 +249,10 @@ def test_every_setting_is_dealt_to_every_worker(number: int) -> None:
 
 
 def test_every_combination_has_the_outcome_that_it_has_alone() -> None:
+    """Two containers tell the scopes apart, 12 CPUs beside a full node the distances."""
     variants = varied(machine(), STATIC, *ALL_OPTIONS)
-    asked = trace([*pods(3, 8, 1), pod("with-init", 2, init=4)])
+    two = Pod("uid-two", "two", containers=(container("a", 5), container("b", 5)), qos=QoS.GUARANTEED)
+    asked = trace([*pods(7, 12), two])
     bench = workers.Bench(asked, tuple(variants), shapes(asked))
     together = list(bench.outcomes(range(len(variants))))
     assert together == [bench.outcome(position) for position in range(len(variants))]
