@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -18,6 +18,8 @@ from mooring.render.console import STYLES, Breaking, new_table
 from mooring.render.wording import clean, numbers
 
 _INDENT = (0, 0, 0, 2)
+_NAMED_PODS = 5
+"""How many of the pods that a rule changes are named."""
 
 
 def release_comparison_text(comparison: ReleaseComparison, to: str) -> str:
@@ -82,12 +84,17 @@ def _reasons(difference: ReleaseDifference) -> Iterator[RenderableType]:
     yield Text(f"{difference.older} and {difference.newer} differ by:", STYLES["title"])
     for one in difference.rules:
         rule = one.rule
-        what = f" ({joined([_name(pod) for pod in one.pods])})"
-        yield Padding(Text(f"{rule.name} ({rule.span}): {rule.says}. Later: {rule.instead}.{what}"), _INDENT)
-    others = [_name(pod) for pod in difference.unexplained]
-    if others:
-        text = f"feature gates, stages of options or formats of state files ({joined(others)})"
+        text = f"{rule.name} ({rule.span}): {rule.says}. Later: {rule.instead}. ({_names(one.pods)})"
         yield Padding(Text(text), _INDENT)
+    if difference.unexplained:
+        text = f"feature gates, stages of options or formats of state files ({_names(difference.unexplained)})"
+        yield Padding(Text(text), _INDENT)
+
+
+def _names(pods: Sequence[Pod]) -> str:
+    named = [_name(pod) for pod in pods[:_NAMED_PODS]]
+    more = len(pods) - len(named)
+    return joined([*named, plural(more, "other pod")] if more else named)
 
 
 def _name(pod: Pod) -> str:
