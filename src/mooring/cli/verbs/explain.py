@@ -156,7 +156,7 @@ def _write_text(
     nearest = [_in_words(proposal) for proposal in found]
     if form == "svg":
         nodes = sorted(node.node_id for node in plan.machine.info.topology)
-        helps = [words.removeprefix("help: ") for words in text.helps_of(story, nearest)]
+        helps = [words.removeprefix("help").removeprefix(": ").strip() for words in text.helps_of(story, nearest)]
         emit_document(decision_svg.decision_svg(decision.decision_view(story, nodes, topology, helps)), to)
     else:
         emit(text.explain_text(story, topology, nearest, verbose=verbose, to=to), to)
