@@ -86,6 +86,32 @@ def test_a_pod_that_the_old_kubelet_rejects_does_not_run_and_is_named(tmp_path: 
     assert [one["code"] for one in found["findings"] if one["subject"] == "default/big"] == ["MOOR-582"]
 
 
+def test_an_example_has_only_the_pods_that_it_needs(tmp_path: Path) -> None:
+    given = list(node(tmp_path))
+    small = POD.replace("name: big", "name: logs").replace("cpu: 4", "cpu: 100m")
+    Path(given[1]).write_text(f"{POD}---{small}")
+    found = mooring("upgrade", "--from", "1.37", "--to", "1.36", *given, "-o", "json").document
+    assert [one["name"] for one in found["pods"]] == ["big", "logs"]
+    [cause] = found["causes"]
+    assert [one["name"] for one in cause["pods"]] == ["big"]
+
+
+def test_a_file_that_the_new_release_does_not_read_is_to_be_deleted_on_a_drained_node(tmp_path: Path) -> None:
+    """Version 1 of the CPU manager's file names containers by their ids; 1.37 does not read it."""
+    given, state = list(node(tmp_path)), tmp_path / "state"
+    state.mkdir()
+    (state / "cpu_manager_state").write_text(
+        '{"policyName":"static","defaultCpuSet":"0,3-4,7","entries":{"abc":"1-2,5-6"},"checksum":0}'
+    )
+    running = ("--active", given[1], *given[2:], "--state", state)
+    answered = mooring("upgrade", "--from", "1.36", *running, "-o", "json")
+    found = answered.document
+    assert "could not restore state from checkpoint" in found["startError"]
+    [advice] = found["advice"]
+    assert (advice["kind"], advice["moved"], advice["rejected"]) == ("drain", 1, 0)
+    assert mooring("upgrade", "--from", "1.36", *running).out.count("Drain the node") == 1
+
+
 def test_the_saved_files_are_those_on_which_the_new_kubelet_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "after"
     found = mooring("upgrade", "--from", "1.34", *node(tmp_path), "--save-state", folder, "-o", "json").document
