@@ -130,6 +130,17 @@ def test_each_node_of_a_cluster_has_a_line_with_its_own_release() -> None:
     assert mooring("upgrade", "-f", cluster, "--node-name", "n1", *NODE, "-o", "json").document["kind"] == "Upgrade"
 
 
+def test_releases_that_are_not_known_are_named_with_their_option(tmp_path: Path) -> None:
+    newer = mooring("upgrade", "--from", "1.36", "--to", "1.99", *node(tmp_path))
+    assert newer.err.startswith("warning[MOOR-580]: kubelet 1.99")
+    for option, other in (("--from", ()), ("--to", ("--from", "1.36"))):
+        older = mooring("upgrade", option, "1.30", *other, *node(tmp_path))
+        assert (older.code, older.complaint.startswith(f"mooring: {option}: kubelet 1.30 is older")) == (2, True)
+        assert "--kubelet-version" not in older.complaint
+        nonsense = mooring("upgrade", option, "nonsense", *other, *node(tmp_path))
+        assert (nonsense.code, nonsense.complaint.startswith(f"mooring: {option}: 'nonsense' is not")) == (2, True)
+
+
 def test_what_cannot_be_answered_is_one_line(tmp_path: Path) -> None:
     config = ("--config", EXAMPLES / "kubelet.yaml")
     unknown = mooring("upgrade", *PODS, "--machine", "epyc-7763-2s-nps4", *config)

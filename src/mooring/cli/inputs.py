@@ -30,7 +30,6 @@ with lazily():
     from mooring.planner.nodearchive import layout, reader
     from mooring.service import options as service_options
 
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -68,6 +67,7 @@ class NodeOptions:
     """Whether pods after one on which the kubelet crashes are not asked."""
     kubelet_version: str = ""
     """The kubelet release that decides; empty for the node's own."""
+    version_option: str = "--kubelet-version"  # the option that names it, for messages
     nearest_release: bool = False
     """Whether the oldest known release decides for an older kubelet."""
 

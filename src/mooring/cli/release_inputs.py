@@ -45,7 +45,7 @@ def read_release(
 def _versions(
     options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document]
 ) -> Iterator[KubeletVersion]:
-    yield requested_version(options.kubelet_version)
+    yield requested_version(options.kubelet_version, options.version_option)
     if archive is not None:
         yield KubeletVersion(archive.about.kubelet, options.node)
     yield from _of_nodes(options, archive, active)
@@ -66,21 +66,24 @@ def _of_nodes(
             f"the {len(versions)} nodes have kubelets of different versions",
             source=", ".join(options.active),
             field="--active",
-            remedy=f"choose a node with --node-name, or a release with {_OPTION}",
+            remedy=f"choose a node with --node-name, or a release with {options.version_option}",
         )
     name = known or next(iter(versions), "")
     yield KubeletVersion(versions.get(name, ""), f"node {name}")
 
 
-def requested_version(text: str) -> KubeletVersion:
-    """Return the version of the option ``--kubelet-version``; it may be empty.
+def requested_version(text: str, option: str = _OPTION) -> KubeletVersion:
+    """Return the version that an option names; it may be empty.
 
     Raises:
         InputError: it is no version.
     """
     if text and minor_of(text) is None:
-        release_of(text)  # raises
-    return KubeletVersion(text, _OPTION)
+        try:
+            release_of(text)  # raises
+        except InputError as error:
+            raise error.at(option) from None
+    return KubeletVersion(text, option)
 
 
 def installed_version() -> str:

@@ -10,7 +10,6 @@ from mooring.cli import release_inputs
 from mooring.cli.inputs import NodeInputs, NodeOptions, check_strict, read_inputs
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
-from mooring.core.release import Release
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.fields import ignore
 from mooring.planner.kubelet_release import node_versions
@@ -19,9 +18,10 @@ from mooring.planner.upgrade.upgrade import Upgrade, upgrade_of
 
 if TYPE_CHECKING:
     from mooring.manifest.fields import Report
+    from mooring.planner.kubelet_release import ChosenRelease
 
 
-def upgrades_of(options: NodeOptions, archives: Sequence[str], new: Release) -> Iterator[Upgrade]:
+def upgrades_of(options: NodeOptions, archives: Sequence[str], new: ChosenRelease) -> Iterator[Upgrade]:
     """Yield the upgrade of each node that the options describe.
 
     Args:
@@ -53,12 +53,12 @@ def _nodes(inputs: NodeInputs) -> Iterator[NodeInputs]:
         yield replace(inputs, options=of_node, release=release_inputs.read_release(of_node, None, inputs.listed))
 
 
-def _upgrade(inputs: NodeInputs, new: Release) -> Upgrade:
+def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> Upgrade:
     if not inputs.release.source:
         raise InputError("is missing", source="--from", remedy="name the release of the node's kubelet, such as 1.34")
     old, configuration = inputs.release.release, inputs.configuration
     mooring = replace(configuration.mooring, release=old)
-    noticed: list[Finding] = inputs.findings
+    noticed: list[Finding] = [*inputs.findings, *new.findings]
     inputs.pods(PodGates.of_node(configuration.kubelet, mooring), noticed.append)
     if inputs.options.strict:
         check_strict(noticed)
@@ -81,7 +81,7 @@ def _upgrade(inputs: NodeInputs, new: Release) -> Upgrade:
         fields=configuration.fields,
         findings=tuple(noticed),
     )
-    return upgrade_of(node, old, new, first if inputs.manifests else None)
+    return upgrade_of(node, old, new.release, first if inputs.manifests else None)
 
 
 def _name(inputs: NodeInputs) -> str:

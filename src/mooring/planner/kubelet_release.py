@@ -76,7 +76,7 @@ def _chosen(one: KubeletVersion, *, nearest: bool) -> ChosenRelease:
         raise InputError(
             f"kubelet {one.version} is older than all known releases ({', '.join(RELEASE_NAMES)})",
             source=one.source,
-            remedy=f"add --nearest-release to decide as {oldest.name}, or name a release with --kubelet-version",
+            remedy=f"add --nearest-release to decide as {oldest.name}, or name another release",
         )
     return _other(one, oldest, f"is older than {oldest}, the oldest known release")
 

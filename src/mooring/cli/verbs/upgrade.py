@@ -13,11 +13,10 @@ from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
 
 with lazily():
     from mooring.checkpoint import store
-    from mooring.cli import upgrade_inputs
+    from mooring.cli import release_inputs, upgrade_inputs
     from mooring.cli.text import upgrade as text
-    from mooring.core import release
+    from mooring.planner import kubelet_release
     from mooring.planner.upgrade import upgrade_document
-    from mooring.releases import catalog
 
 
 EPILOG = """\b
@@ -103,9 +102,10 @@ def command(
         strict=strict,
         node_name=node_name,
         kubelet_version=before,
+        version_option="--from",
         nearest_release=nearest_release,
     )
-    new = catalog.release_of(after) if after else release.NEWEST
+    new = kubelet_release.chosen_release([release_inputs.requested_version(after, "--to")], nearest=nearest_release)
     found = list(upgrade_inputs.upgrades_of(inputs, archives, new))
     if save:
         if len(found) > 1:
