@@ -50,6 +50,15 @@ def test_options_in_the_text_can_be_typed() -> None:
         assert "admitted" in mooring("whatif", *PODS, *NODE, *shlex.split(line[3:])).out
 
 
+def test_changes_that_are_given_are_made_before_others_are_searched() -> None:
+    text = mooring("whatif", "core/timekeeper", *PODS, *NODE, *RESTRICTED, columns=200).out
+    line = next(line for line in text.splitlines() if line.startswith("1  --"))
+    assert line[3:].startswith("--set topologyManagerPolicy=restricted --ask ")
+    after = mooring("whatif", *PODS, *NODE, *shlex.split(line[3:]), "-o", "json").document["after"]
+    assert {pod["name"]: pod["admitted"] for pod in after["pods"]}["timekeeper"]
+    assert "hpc/solver is admitted" in mooring("whatif", SOLVER, *PODS, *NODE, *RESTRICTED).out
+
+
 def test_before_and_after_are_shown_side_by_side() -> None:
     answer = mooring("whatif", *PODS, *NODE, *RESTRICTED)
     assert answer.code == 1
@@ -157,8 +166,8 @@ def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
         (("nobody",), "mooring: there is no pod 'nobody'; there are core/upf-0"),
         (("solvr",), "mooring: there is no pod 'solvr'; did you mean hpc/solver?"),
         (("upf-*",), "mooring: 'upf-*' means 3 pods: core/upf-0, core/upf-1, core/upf-2; name one of them"),
-        ((SOLVER, *RESTRICTED), "mooring whatif: give either changes or POD, for which to find some"),
-        ((*RESTRICTED, "--limit", "3"), "mooring whatif: give either changes or --limit"),
+        ((SOLVER, *RESTRICTED, "-o", "svg"), "mooring whatif: -o svg draws the node after a change: give one, without"),
+        ((*RESTRICTED, "--limit", "3"), "mooring whatif: --limit is for changes that are searched: give POD"),
         (("-o", "svg"), "mooring whatif: -o svg draws the node after a change: give one"),
         (("--ask", "inference:cpu=2"), "--ask: ai/inference has several containers; name one of load-model, server"),
         (("--ask", "solver/rang:cpu=2"), "--ask: hpc/solver has no container 'rang'; it has rank"),

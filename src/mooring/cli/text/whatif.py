@@ -153,15 +153,27 @@ def _still_refused(after: Plan) -> Iterator[RenderableType]:
         yield Padding(Text(f"{name}: {clean(answer.why)}"), _INDENT)
 
 
-def nearest_text(plan: Plan, pod: Pod | None, proposals: Sequence[Proposal], to: str) -> str:
-    """Return the changes that were found, the nearest first."""
+def nearest_text(
+    plan: Plan, pod: Pod | None, proposals: Sequence[Proposal], to: str, made: Sequence[PlannedChange] = ()
+) -> str:
+    """Return the changes that were found, the nearest first.
+
+    Args:
+        plan: without them.
+        pod: that they admit.
+        proposals: the changes.
+        to: the destination.
+        made: changes that the plan contains already; their options are printed, too.
+    """
     if pod is None:
         by = f" by {plan.decided_by}" if plan.decided_by else ""
         return f"Every pod is admitted{by}: nothing needs to change."
-    return text_for(Group(*_found(plan, pod, proposals)), to)
+    return text_for(Group(*_found(plan, pod, proposals, made)), to)
 
 
-def _found(plan: Plan, pod: Pod, proposals: Sequence[Proposal]) -> Iterator[RenderableType]:
+def _found(
+    plan: Plan, pod: Pod, proposals: Sequence[Proposal], made: Sequence[PlannedChange]
+) -> Iterator[RenderableType]:
     name = clean(f"{pod.namespace}/{pod.name}")
     answer = next((answer for answer in plan.answers if answer.pod.uid == pod.uid), None)
     if plan.archive:
@@ -193,7 +205,9 @@ def _found(plan: Plan, pod: Pod, proposals: Sequence[Proposal]) -> Iterator[Rend
     yield Text("With these options, mooring whatif shows the outcome for all other pods.", STYLES["quiet"])
     options = Table.grid(padding=(0, 2, 0, 0))
     for number, proposal in enumerate(proposals, 1):
-        words = [clean(word) for option in proposal.options for word in option]
+        replaced = {change.target for change in proposal.changes} - {""}
+        kept = [change.option for change in made if change.target not in replaced]
+        words = [clean(word) for option in (*kept, *proposal.options) for word in option]
         options.add_row(str(number), Breaking(shlex.join(words), " "))
     yield options
 

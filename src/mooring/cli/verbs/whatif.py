@@ -91,22 +91,24 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
 def command(pod: str, limit: int | None, form: str, to: str, **given: Any) -> int:
     """Change something, and show which pods are then admitted, and where; or find the nearest change that admits POD.
 
-    Without a change, it searches for one: for POD, or for the first pod that is not admitted.
+    Without a change, it searches for one: for POD, or for the first pod that is not admitted. With POD and changes, it
+    searches for what POD needs beside them.
 
     Exit code 0 when all pods are admitted after the change, or a change was found; else 1.
     """
     check_destination(to)
     wanted = [(option, text) for option, name in _OPTIONS.items() for text in given.pop(name)]
-    if wanted and (pod or limit):
-        raise click.UsageError(f"give either changes or {'POD, for which to find some' if pod else '--limit'}")
-    if form == "svg" and not wanted:
-        raise click.UsageError("-o svg draws the node after a change: give one")
+    if wanted and limit and not pod:
+        raise click.UsageError("--limit is for changes that are searched: give POD, or leave it out")
+    if form == "svg" and (pod or not wanted):
+        raise click.UsageError("-o svg draws the node after a change: give one, without POD")
     question = question_of(NodeOptions(**given))
     if not (question.pods or question.active):
         raise InputError("there is no pod to evaluate", remedy="give pods with -f, --active or --node")
-    if wanted:
-        return _changed(question, wanted, form, to)
-    return _searched(question, pod, limit or _DEFAULT_LIMIT, form, to)
+    changes = [change for option, text in wanted for change in nearest_search.understood(question, option, text)]
+    if wanted and not pod:
+        return _changed(question, changes, form, to)
+    return _searched(planned_change.applied(question, changes), pod, limit or _DEFAULT_LIMIT, (form, to), changes)
 
 
 _OPTIONS = {
@@ -121,8 +123,7 @@ _OPTIONS = {
 """Option -> parameter."""
 
 
-def _changed(question: Question, wanted: Sequence[tuple[str, str]], form: str, to: str) -> int:
-    changes = [change for option, text in wanted for change in nearest_search.understood(question, option, text)]
+def _changed(question: Question, changes: Sequence[PlannedChange], form: str, to: str) -> int:
     changed = planned_change.applied(question, changes)
     before, after = planning.make_plan(question), planning.make_plan(changed)
     if form == "json":
@@ -146,7 +147,9 @@ def _svg(after: Plan) -> str:
     return svg.svg_text(pictures.plan_view(after))
 
 
-def _searched(question: Question, name: str, limit: int, form: str, to: str) -> int:
+def _searched(question: Question, name: str, limit: int, where: tuple[str, str], made: Sequence[PlannedChange]) -> int:
+    """Search for changes of a question in which some are made already."""
+    form, to = where
     plan = planning.make_plan(question)
     pod = _asked_for(question, plan, name)
     admitted = pod is None or any(answer.pod.uid == pod.uid and answer.admitted for answer in plan.answers)
@@ -155,7 +158,7 @@ def _searched(question: Question, name: str, limit: int, form: str, to: str) -> 
         emit_document(json_text(change_documents.nearest_document(question, pod, proposals, plan)), to)
     else:
         warn(plan.findings)
-        emit(text.nearest_text(plan, pod, proposals, to), to)
+        emit(text.nearest_text(plan, pod, proposals, to, made), to)
     return YES if admitted or proposals else NO
 
 
