@@ -24,7 +24,7 @@ help:
 	@echo "make e2e-kubelet   run kubelet, API server and agent against each other on machines that are played (root on Debian, Go)"
 	@echo "make e2e-kube      let the real scheduler and the extender place pods on nodes whose kubelets are the engine (Go)"
 	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs, citations of the specification, the page of releases"
-	@echo "make soak          100,000 lives of containers through the agent's heart: nothing grows (half an hour)"
+	@echo "make soak          100,000 container lifecycles through the agent's reactor: memory does not grow (half an hour)"
 	@echo "make test-pythons  run the tests on every Python 3.11 to 3.13 that is found"
 	@echo "make bench         run the benchmarks"
 	@echo "make docs          write into the docs what their examples print now"
@@ -101,7 +101,7 @@ e2e-kube: $(STAMP)
 	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kube-scheduler kwok
 	$(BIN)/python -m pytest -q -p no:xdist -rA tests/e2e/kube tests/e2e/kubelet/test_e2e_kubelet_scheduled.py
 
-# First the heart alone, then the agent as a process of its own, through real frames of the wire.
+# First the reactor alone, then the agent as a process of its own, through real frames of the wire.
 soak: $(STAMP)
 	MOORING_SOAK=100000 $(BIN)/python -m pytest -q -p no:xdist tests/agent/test_agent_soak.py
 	MOORING_SOAK_FOLDER=/dev/shm MOORING_SOAK=100000 $(BIN)/python -m pytest -q -s -p no:xdist tests/agent/wire/test_wire_soak.py

@@ -133,12 +133,12 @@ def place(
     closed = closed_to_others(owners)
     if not original & closed:
         return Place(original, Why.ORIGINAL)
-    nobodys = room.online - union(one.cpus for one in owners)
+    unowned = room.online - union(one.cpus for one in owners)
     left = original - closed
-    if left & nobodys:
+    if left & unowned:
         return Place(left, Why.KEPT_AWAY)
     # A CPU of a pod that does not mind is no place to gather what others do not want.
-    rest = nobodys & room.reserved or nobodys
+    rest = unowned & room.reserved or unowned
     return Place(rest, Why.KEPT_AWAY) if rest else Place(None, Why.NO_ROOM)
 
 

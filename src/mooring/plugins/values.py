@@ -28,7 +28,7 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Somebody who has CPUs of its own now."""
+    """An owner of exclusive CPUs: a container, a pod or a claim."""
 
     uid: str
     """Of the pod; of a claim of dynamic resource allocation what it stands under in the state file."""

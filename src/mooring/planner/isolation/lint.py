@@ -32,7 +32,7 @@ def lint(facts: IsolationFacts, assignments: Assignments) -> tuple[Finding, ...]
     return tuple(sorted(found, key=lambda finding: finding.severity != "warning"))
 
 
-def _nobody(_facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
+def _nothing_exclusive(_facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
     if not assignments.exclusive:
         message = "No container holds CPUs of its own, so there is nothing to protect."
         yield Finding("info", "assignments", message, "MOOR-615")
@@ -206,7 +206,7 @@ def _misplaced(groups: list[ControlGroup], assignments: Assignments) -> Iterator
 
 
 _RULES: Sequence[Rule] = (
-    _nobody,
+    _nothing_exclusive,
     _siblings,
     _groups,
     _interrupts,

@@ -52,7 +52,7 @@ class Spread:
     def score_set(self, request: CPURequest, candidate: CPUSet) -> float | None:
         """Score a set lower for each other pod of the group beside it, and for each domain beyond the first.
 
-        Who lies across two domains leaves none of them to the next pod of the group.
+        A pod across two domains leaves neither of them to the next pod of the group.
         """
         if not _group(request):
             return None
@@ -60,7 +60,7 @@ class Spread:
         return 0.0 - sum(touched.values()) - (len(touched) - 1) / (2.0 * len(request.machine.cpus))
 
     def _occupied(self, request: CPURequest) -> dict[CPUSet, int]:
-        """Return how many other pods of the group have CPUs in each domain; nothing for who is in no group."""
+        """Return how many other pods of the group have CPUs in each domain; nothing for an owner without a group."""
         group = _group(request)
         if not group or request.pod is None:
             return {}
