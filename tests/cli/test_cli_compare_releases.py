@@ -52,6 +52,11 @@ def test_a_difference_is_named_by_the_rule_that_alone_makes_it(asked: tuple[str 
     assert not decisions["v1.34.4"]
 
 
+def test_the_answer_of_one_older_release_names_it(asked: tuple[str | Path, ...]) -> None:
+    assert " of kubelet v1.33.13" in " ".join(mooring(*asked, "--kubelet-version", "1.33").out.split())
+    assert " of kubelet v" not in mooring(*asked, "--kubelet-version", "1.37").out
+
+
 def test_the_text_has_a_column_for_neighbours_that_decide_alike(asked: tuple[str | Path, ...]) -> None:
     answered = mooring(*asked, "--kubelet-version", "1.32,1.33,1.34,1.37")
     heading = next(line for line in answered.out.splitlines() if line.startswith(" ") and "v1.33.13" in line)

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
 from mooring.core.config import with_defaults
-from mooring.explain.phrases import plural
+from mooring.core.release import NEWEST
+from mooring.explain.phrases import joined, plural
 from mooring.planner.compare.comparison import Comparison, LeftOut, Result
 from mooring.planner.compare.entries import (
     Row,
@@ -199,7 +200,9 @@ def _counts(comparison: Comparison, rows: Sequence[Row]) -> str:
     pods, steps, variants = len(comparison.trace.pods), len(comparison.trace.steps), len(comparison.results)
     what = plural(pods, "pod") if pods == steps else f"{plural(steps, 'step')} with {plural(pods, 'pod')}"
     different = f", of which {len(rows)} differ in what they decide" if len(rows) < variants else ""
-    return f"{what} under {plural(variants, 'variant')}{different}."
+    releases = {result.variant.mooring.release for result in comparison.results} - {NEWEST}
+    kubelets = f" of kubelet {joined(sorted(str(release) for release in releases))}" if releases else ""
+    return f"{what} under {plural(variants, 'variant')}{kubelets}{different}."
 
 
 def _entry(row: Row, rows: Sequence[Row], columns: Columns) -> Iterator[RenderableType]:
