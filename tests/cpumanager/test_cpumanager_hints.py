@@ -18,8 +18,7 @@ from mooring.core.topology import CPUPlace, Topology, build_topology
 from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.cpumanager.hints import MOST_LISTED, generate_hints
 from mooring.cpumanager.policy_hints import container_hints, pod_hints
-from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import Reusable
+from mooring.cpumanager.state import CPUState, Reusable
 from mooring.topologymanager.hints import IMPOSSIBLE, Hints
 
 

@@ -21,8 +21,8 @@ from mooring.cpumanager.options import TakeRules
 from mooring.cpumanager.pod_allocation import allocate_pod
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.policy_hints import pod_hints
-from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import Allocated, Reusable, allocate, remove
+from mooring.cpumanager.state import CPUState, Reusable
+from mooring.cpumanager.static import Allocated, allocate, remove
 
 BOTH = PodLevelGates(resources=True, managers=True)
 POLICY = replace(static_policy("2S12", reserved="0"), gates=BOTH)

@@ -15,8 +15,8 @@ from mooring.cpumanager.facts import CPUsReleased, CPUsTaken, ExclusiveCPUsCount
 from mooring.cpumanager.options import TakeRules
 from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
 from mooring.cpumanager.policy_hints import container_hints, pod_hints
-from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import Allocated, Reusable, allocate, remove, start
+from mooring.cpumanager.state import CPUState, Reusable
+from mooring.cpumanager.static import Allocated, allocate, remove, start
 from mooring.topologymanager.hints import IMPOSSIBLE
 
 MANAGED = PodLevelGates(managers=True)

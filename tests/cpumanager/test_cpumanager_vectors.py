@@ -9,8 +9,8 @@ from tests.cpumanager.pods import container, guaranteed, static_policy
 from mooring.core.decision import Endless
 from mooring.cpumanager.options import TakeError, TakeRules
 from mooring.cpumanager.policy import AllocationError
-from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import Allocated, Reusable, allocate
+from mooring.cpumanager.state import CPUState, Reusable
+from mooring.cpumanager.static import Allocated, allocate
 from mooring.cpumanager.take import take
 
 # fixture: declared cpus, cores, sockets, nodes, uncores; CPUs per core on average; whether NUMA nodes come first.

@@ -18,8 +18,9 @@ from tests.patience import until
 
 from mooring.core.errors import InputError
 from mooring.service import sockets
-from mooring.service.http import ConnectionLimits, HTTPServer, Page, listener_at, serve_tcp, serve_unix
+from mooring.service.http import HTTPServer, listener_at, serve_tcp, serve_unix
 from mooring.service.options import Address
+from mooring.service.pages import ConnectionLimits, Page
 
 TIMEOUT = 60
 PATIENT = 3600.0

@@ -33,7 +33,8 @@ from mooring.service.claims_messages import (
     UnprepareRequestMessage,
     UnprepareResponseMessage,
 )
-from mooring.service.grpc_socket import GRPCSocket, Method, Methods
+from mooring.service.grpc_methods import Method, Methods
+from mooring.service.grpc_socket import GRPCSocket
 from mooring.service.logs import Log
 
 MOST_SHARES: Final = 64

@@ -28,7 +28,8 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.fields import Report
 from mooring.node import Node
 from mooring.planner.podresources import allocatable_message, list_message
-from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method, Methods
+from mooring.service.grpc_methods import CallRefusedError, Method, Methods
+from mooring.service.grpc_socket import GRPCSocket
 from mooring.service.http import serve_tcp, serve_unix
 from mooring.service.logs import Log
 from mooring.service.podresources_messages import (

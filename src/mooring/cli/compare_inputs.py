@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mooring.cli.inputs import STANDARD_INPUT, NodeOptions, check_strict, question_of, read_config, read_node
+from mooring.cli.inputs import STANDARD_INPUT, check_strict, question_of, read_config, read_node
+from mooring.cli.options import NodeOptions
 from mooring.cli.release_inputs import requested_version
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError

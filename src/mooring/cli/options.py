@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
@@ -13,6 +14,37 @@ with lazily():
     from click import shell_completion
 
     from mooring.discovery import shipped as shipped_machines
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """The shared options as typed."""
+
+    manifests: Sequence[str]
+    machine: str
+    config: Sequence[str]
+    state: str
+    active: Sequence[str]
+    node: str = ""
+    """A node archive; what the other options name comes from there instead."""
+    offline: str = ""
+    """CPUs that go offline when the running pods are back."""
+    strict: bool = False
+    """Whether unknown fields are refused."""
+    node_name: str = ""
+    """Name of the node whose pods are taken of those that are active."""
+    stop_at_crash: bool = False
+    """Whether pods after one on which the kubelet crashes are not asked."""
+    kubelet_version: str = ""
+    """The kubelet release that decides; empty for the node's own."""
+    version_option: str = "--kubelet-version"  # the option that names it, for messages
+    nearest_release: bool = False
+    """Whether the oldest known release decides for an older kubelet."""
+
+    @property
+    def describes_node(self) -> bool:
+        """Tell whether there is more than a machine: then a kubelet is to be started on it."""
+        return bool(self.manifests or self.active or self.state or self.config or self.node)
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

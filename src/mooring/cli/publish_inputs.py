@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mooring.cli.lazy import lazily
+from mooring.cli.options import NodeOptions
 from mooring.core.errors import InputError
 
 with lazily():
@@ -70,7 +71,7 @@ def described_node(asked: Asked) -> Plan:
     Raises:
         InputError: something cannot be read or understood.
     """
-    options = inputs.NodeOptions(
+    options = NodeOptions(
         (),
         asked.machine,
         asked.config,

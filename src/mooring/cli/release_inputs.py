@@ -14,7 +14,7 @@ from mooring.planner.kubelet_release import ChosenRelease, KubeletVersion, chose
 from mooring.releases.catalog import minor_of, release_of
 
 if TYPE_CHECKING:
-    from mooring.cli.inputs import NodeOptions
+    from mooring.cli.options import NodeOptions
     from mooring.core.release import Release
     from mooring.manifest.fields import Document
     from mooring.planner.nodearchive.reader import NodeArchive

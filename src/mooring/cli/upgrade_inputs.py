@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mooring.cli import release_inputs
-from mooring.cli.inputs import NodeInputs, NodeOptions, check_strict, read_inputs
+from mooring.cli.inputs import NodeInputs, check_strict, read_inputs
+from mooring.cli.options import NodeOptions
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.manifest.defaults import PodGates

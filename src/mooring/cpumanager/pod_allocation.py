@@ -27,8 +27,8 @@ from mooring.cpumanager.pod_partition import EMPTY_SHARED_POOL, divided, shared_
 from mooring.cpumanager.pod_restore import POD_RESTART, restored_sets, without_pod
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.requests import exclusive_cpus_of_pod
-from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import Allocated, Reusable, with_baselines
+from mooring.cpumanager.state import CPUState, Reusable
+from mooring.cpumanager.static import Allocated, with_baselines
 
 
 def allocate_pod(

@@ -1,4 +1,4 @@
-"""What the static policy knows before the first pod, and how it says no.
+"""What the static policy knows before the first pod, the seam of extensions in it, and how it says no.
 
 Source: kubelet v1.37.1, cpumanager policy_static.go; spec: cpu-manager.md section 1.
 """
@@ -6,13 +6,17 @@ Source: kubelet v1.37.1, cpumanager policy_static.go; spec: cpu-manager.md secti
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from mooring.core.bits import NO_CPUS, CPUMask
-from mooring.core.pod import PodLevelGates
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
+from mooring.core.decision import Endless
+from mooring.core.observer import Observer
+from mooring.core.pod import Container, Pod, PodLevelGates
 from mooring.core.topology import Topology
-from mooring.cpumanager.chooser import Chooser
+from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted
+from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.cpumanager.options import TakeRules
-from mooring.cpumanager.state import CPUState
+from mooring.cpumanager.state import CPUState, Reusable
 
 STATIC = "static"
 
@@ -26,6 +30,45 @@ class ScaleDown:
     """The option scale-delay-time, in nanoseconds."""
     of_pods: bool = False
     """Whether pods may bring a delay of their own (gate InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationError:
+    """Why a container is not admitted."""
+
+    message: str
+    reason: str = ""
+    """The kubelet's reason where the error has a type of its own; else the topology manager wraps the text."""
+
+
+class Chooser(Protocol):
+    """Takes part in the choice of CPUs; a pure value, like everything that decides."""
+
+    def usable(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUMask:
+        """Return the mask of those CPUs of the pool that may be given."""
+
+    def narrowed(
+        self, policy: StaticPolicy, state: CPUState, pod: Pod, asked: CPUHintsAsked, observer: Observer | None
+    ) -> tuple[CPUHintsAsked, CPUMask]:
+        """Return from what hints are made instead, and the mask of the CPUs that the pod could never get."""
+
+    def choose(
+        self,
+        policy: StaticPolicy,
+        state: CPUState,
+        left: CPUMask,
+        pod: Pod,
+        container: str,
+        need: int,
+        affinity: NUMAMask | None,
+        observer: Observer | None,
+    ) -> CPUsChosen | AllocationError | Endless:
+        """Choose in place of :func:`mooring.cpumanager.choice.choose`, with the same arguments."""
+
+    def stored(
+        self, state: CPUState, reusable: Reusable, pod: str, container: Container, chosen: CPUsChosen
+    ) -> tuple[CPUState, Reusable]:
+        """Return state and record with what else the choice entails, once a container's CPUs are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +100,6 @@ class StaticPolicy:
         if self.strict_reservation:
             return self.topology.all_cpus & ~self.reserved
         return self.topology.all_cpus
-
-
-@dataclass(frozen=True, slots=True)
-class AllocationError:
-    """Why a container is not admitted."""
-
-    message: str
-    reason: str = ""
-    """The kubelet's reason where the error has a type of its own; else the topology manager wraps the text."""
 
 
 def available_cpus(policy: StaticPolicy, state: CPUState) -> CPUMask:

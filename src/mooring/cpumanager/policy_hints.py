@@ -15,8 +15,7 @@ from mooring.cpumanager.pod_partition import shared_pool_error
 from mooring.cpumanager.pod_restore import POD_RESTART, restored_sets, without_pod
 from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
-from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import Reusable
+from mooring.cpumanager.state import CPUState, Reusable
 from mooring.topologymanager.entries import ResourceHints
 from mooring.topologymanager.hints import IMPOSSIBLE
 

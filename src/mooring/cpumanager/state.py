@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.moment import Moment
+from mooring.core.pod import Container, ContainerKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +93,23 @@ class CPUState:
             for mask in containers.values():
                 cpus |= mask
         return cpus
+
+
+@dataclass(frozen=True, slots=True)
+class Reusable:
+    """CPUs that ended init containers of the pod now being admitted leave to its later containers.
+
+    Kept in memory only; admitting another pod forgets it (spec: cpu-manager.md section 4.1).
+    """
+
+    pod: str = ""
+    cpus: CPUMask = NO_CPUS
+
+    def of(self, pod: str) -> CPUMask:
+        """Return the mask for a pod; empty for every other."""
+        return self.cpus if pod == self.pod else NO_CPUS
+
+    def after(self, pod: str, container: Container, cpus: CPUMask) -> Reusable:
+        """Return the record after a container got ``cpus``: init containers add to it, all others take from it."""
+        before = self.of(pod)
+        return Reusable(pod, before | cpus if container.kind is ContainerKind.INIT else before & ~cpus)

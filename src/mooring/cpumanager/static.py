@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
+from mooring.core.bits import CPUMask, NUMAMask, list_text
 from mooring.core.decision import Endless
 from mooring.core.gotext import quote
 from mooring.core.observer import Observer
-from mooring.core.pod import Container, ContainerKind, Pod
+from mooring.core.pod import Container, Pod
 from mooring.cpumanager.choice import check_whole_cores, choose
 from mooring.cpumanager.chooser import CPUsChosen
 from mooring.cpumanager.facts import (
@@ -26,27 +26,7 @@ from mooring.cpumanager.facts import (
 )
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.requests import exclusive_cpus
-from mooring.cpumanager.state import CPUState
-
-
-@dataclass(frozen=True, slots=True)
-class Reusable:
-    """CPUs that ended init containers of the pod now being admitted leave to its later containers.
-
-    Kept in memory only; admitting another pod forgets it (spec: cpu-manager.md section 4.1).
-    """
-
-    pod: str = ""
-    cpus: CPUMask = NO_CPUS
-
-    def of(self, pod: str) -> CPUMask:
-        """Return the mask for a pod; empty for every other."""
-        return self.cpus if pod == self.pod else NO_CPUS
-
-    def after(self, pod: str, container: Container, cpus: CPUMask) -> Reusable:
-        """Return the record after a container got ``cpus``: init containers add to it, all others take from it."""
-        before = self.of(pod)
-        return Reusable(pod, before | cpus if container.kind is ContainerKind.INIT else before & ~cpus)
+from mooring.cpumanager.state import CPUState, Reusable
 
 
 @dataclass(frozen=True, slots=True)

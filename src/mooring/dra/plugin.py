@@ -30,8 +30,8 @@ from mooring.dra.messages import (
     RegistrationStatusMessage,
     RegistrationStatusResponseMessage,
 )
+from mooring.service.grpc_methods import CallLimits, Method, Methods
 from mooring.service.grpc_server import serve_at_once
-from mooring.service.grpc_socket import CallLimits, Method, Methods
 from mooring.service.logs import Log
 
 _LIMITS: Final = CallLimits(threads=4, waiting=64, grace=2.0)

@@ -26,9 +26,10 @@ from mooring.dra.reconcile import Reconciler
 from mooring.dra.slices import SliceOffer, SlicePublisher
 from mooring.service.cluster.apiserver import configuration_of
 from mooring.service.daemon import stop_signals
-from mooring.service.http import Page, serve_tcp
+from mooring.service.http import serve_tcp
 from mooring.service.logs import LAST_LINES, Log, open_log
 from mooring.service.options import Address, LogFormat, LogLevel
+from mooring.service.pages import Page
 
 DRIVER: Final = "cpu.mooring.dev"
 _CLAIMS_SOCKET: Final = "/run/mooring/claims.sock"

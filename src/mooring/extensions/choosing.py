@@ -17,8 +17,7 @@ from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
 from mooring.cpumanager.facts import CPUHintsAsked, CPUsTaken
 from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
-from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import Reusable
+from mooring.cpumanager.state import CPUState, Reusable
 from mooring.extensions.hidden import hidden_for, with_hidden
 from mooring.extensions.whole_cores import common_size, whole_cores_in
 

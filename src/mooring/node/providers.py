@@ -14,8 +14,7 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager import policy_hints as cpu_hints
 from mooring.cpumanager.pod_restore import without_orphans as without_orphaned_cpus
-from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import Reusable
+from mooring.cpumanager.state import CPUState, Reusable
 from mooring.devicemanager import hints as device_hints
 from mooring.devicemanager.allocation import drop_stale
 from mooring.devicemanager.state import DeviceState, ReusableDevices

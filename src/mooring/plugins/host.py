@@ -21,8 +21,7 @@ from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted
 from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.cpumanager.options import TakeError, TakeRules
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
-from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import Reusable
+from mooring.cpumanager.state import CPUState, Reusable
 from mooring.extensions import choosing
 from mooring.extensions.hidden import hidden_of_pod
 from mooring.plugins import pipeline

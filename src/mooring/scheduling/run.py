@@ -26,9 +26,10 @@ from mooring.scheduling.watches import Report, followers
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.following import Follower
 from mooring.service.daemon import stop_signals
-from mooring.service.http import Application, ConnectionLimits, HTTPServer, listener_at
+from mooring.service.http import HTTPServer, listener_at
 from mooring.service.logs import start_log
 from mooring.service.options import LogLevel
+from mooring.service.pages import Application, ConnectionLimits
 
 _TIDY_PERIOD = 5.0
 """Seconds between two times that what is over is forgotten."""

@@ -35,7 +35,7 @@ from mooring.scheduling.wire import (
     PreemptArguments,
     decoded,
 )
-from mooring.service.http import JSON, PROMETHEUS
+from mooring.service.pages import JSON, PROMETHEUS
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Seconds; a scheduler waits for five by default."""

@@ -22,7 +22,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from mooring.service.http import Application, ASGIMessage, ConnectionLimits, Page, Pages, Receive, Send
+from mooring.service.pages import Application, ASGIMessage, ConnectionLimits, Page, Pages, Receive, Send
 
 _STATE: Final = "mooring.connection"
 _ACCEPTED: Final = 64

@@ -33,7 +33,8 @@ from mooring.core.bits import NUMAMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.discovery.loader import load_machine
-from mooring.service.http import Page, serve_unix
+from mooring.service.http import serve_unix
+from mooring.service.pages import Page
 
 COUNTS = AgentCounts(replies=1200, reply_seconds=0.9, rejections=3, repairs=1, reconnects=2)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs import NodeOptions
 from mooring.cli.lazy import lazily
+from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 
 with lazily():

@@ -21,7 +21,7 @@ with lazily():
     from mooring.manifest import quantities, yaml_scalars
     from mooring.publisher import observation, pace, writing
     from mooring.publisher import publisher as publishing
-    from mooring.service import daemon, http, logs
+    from mooring.service import daemon, http, logs, pages
     from mooring.service import options as service_options
 
 
@@ -210,7 +210,7 @@ def _serving(publisher: Publisher, address: Address) -> HTTPServer:
         InputError: the address cannot be had.
     """
     metrics = publishing.PublisherMetrics(publisher.counts, time.monotonic)
-    return http.serve_tcp(address, {"/metrics": lambda: http.Page(metrics.text(), http.PROMETHEUS)})
+    return http.serve_tcp(address, {"/metrics": lambda: pages.Page(metrics.text(), pages.PROMETHEUS)})
 
 
 def _once(publisher: Publisher, name: str) -> int:

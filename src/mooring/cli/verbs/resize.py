@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs import NodeOptions, question_of
+from mooring.cli.inputs import question_of
 from mooring.cli.lazy import lazily
+from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 
 with lazily():

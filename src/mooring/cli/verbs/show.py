@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs import NodeOptions, plan_of, read_machine
+from mooring.cli.inputs import plan_of, read_machine
 from mooring.cli.lazy import lazily
+from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, warn
 from mooring.core.moment import Moment
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs import NodeOptions, check_save
+from mooring.cli.inputs import check_save
 from mooring.cli.lazy import lazily
+from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
 
 with lazily():
