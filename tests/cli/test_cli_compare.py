@@ -157,6 +157,14 @@ def test_a_recorded_trace_runs_on_its_machine_under_its_configuration() -> None:
     assert (document["steps"], document["pods"]) == (3, 1)
 
 
+def test_a_recorded_trace_warns_of_a_release_that_is_not_known() -> None:
+    source = f"{CORPORA / 'admission-lifecycle-restart.jsonl.gz'}#lifecycle-restart-0004"
+    newer = mooring("compare", "--trace", source, "--kubelet-version", "1.99", "-o", "json")
+    assert "MOOR-580" in {finding["code"] for finding in newer.document["findings"]}
+    assert "warning[MOOR-580]: kubelet 1.99" in mooring("compare", "--trace", source, "--kubelet-version", "1.99").err
+    assert "MOOR-580" not in mooring("compare", "--trace", source, "--kubelet-version", "1.34").err
+
+
 def test_a_trace_takes_another_machine_and_configuration(tmp_path: Path, loose: Path) -> None:
     pod = {"metadata": {"name": "a", "uid": "a"}, "spec": {"containers": [{"name": "c"}]}}
     scenario = {"machine": "cores=4", "kubelet": {}, "steps": [{"admit": pod}, {"remove": "a"}]}

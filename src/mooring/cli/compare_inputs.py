@@ -22,7 +22,7 @@ from mooring.planner.compare.by_release import ReleaseComparison, compare_releas
 from mooring.planner.compare.combinations import Dimension, option_sets
 from mooring.planner.compare.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
 from mooring.planner.compare.variant import Variant, changes_between
-from mooring.planner.kubelet_release import chosen_release
+from mooring.planner.kubelet_release import ChosenRelease, chosen_release
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 from mooring.releases.catalog import minor_of
@@ -138,10 +138,10 @@ def _recorded(options: CompareOptions) -> tuple[Trace, _Given, list[_Site], list
     trace, noticed = trace_of_scenario(scenario)
     if not trace.pods:
         raise InputError("admits no pod", source=scenario.id or file, remedy="give a trace with steps that admit pods")
-    findings = list(noticed)
-    given = _Given(
-        scenario.id or Path(file).name, scenario.kubelet, MooringConfig(release=_release_of(options, scenario)), {}
-    )
+    release = _release_of(options, scenario)
+    findings = [*release.findings, *noticed]
+    mooring = MooringConfig(release=release.release)
+    given = _Given(scenario.id or Path(file).name, scenario.kubelet, mooring, {})
     if options.node.config:
         configuration = read_config(options.node.config, release=given.mooring.release)
         findings += configuration.findings
@@ -152,12 +152,12 @@ def _recorded(options: CompareOptions) -> tuple[Trace, _Given, list[_Site], list
     return trace, given, [_Site(machine, devices) for machine in machines], findings
 
 
-def _release_of(options: CompareOptions, scenario: Scenario) -> Release:
+def _release_of(options: CompareOptions, scenario: Scenario) -> ChosenRelease:
     """Return the release that is named, else the one that was recorded."""
     version = requested_version(options.node.kubelet_version)
     if not version.version:
-        return scenario.mooring.release
-    return chosen_release([version], nearest=options.node.nearest_release).release
+        return ChosenRelease(scenario.mooring.release)
+    return chosen_release([version], nearest=options.node.nearest_release)
 
 
 def _name(node: NodeOptions) -> str:
