@@ -140,6 +140,19 @@ def test_unknown_and_removed_gates_are_refused(name: str) -> None:
     assert resolve_gates({name: True}, V137) == f"unrecognized feature gate: {name}"
 
 
+@pytest.mark.parametrize(
+    ("name", "until"), [("CPUManager", "1.32"), ("MemoryManager", "1.35"), ("SidecarContainers", "1.36")]
+)
+def test_a_removed_gate_is_accepted_by_the_releases_that_had_it_and_by_no_later_one(name: str, until: str) -> None:
+    for release in RELEASE_NAMES:
+        gates = resolve_gates({name: True}, known_gates(release))
+        if release <= until:
+            assert isinstance(gates, FeatureGates), (release, gates)
+            assert gates[name]
+        else:
+            assert gates == f"unrecognized feature gate: {name}", release
+
+
 def test_all_alpha_gates_need_beta_gates_that_are_off() -> None:
     refused = resolve_gates({"AllAlpha": True}, V137)
     assert isinstance(refused, str)
