@@ -118,6 +118,26 @@ def test_nodes_among_the_running_pods_name_the_release(asked: tuple[str | Path, 
     assert mooring(*plan, "--node-name", "n2").document["kubelet"] == "v1.36.3"
 
 
+@pytest.mark.parametrize("more", [(), ("--kubelet-version", "1.34")])
+def test_a_node_that_a_list_of_nodes_does_not_have_is_refused(
+    more: tuple[str, ...], asked: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    listed = tmp_path / "cluster.json"
+    spec = {"nodeName": "gpu-7", "containers": [{"name": "c"}]}
+    running = {"kind": "Pod", "metadata": {"name": "runs", "uid": "u"}, "spec": spec}
+    listed.write_text(
+        json.dumps({"kind": "List", "items": [*nodes(worker1="v1.34.2", worker2="v1.36.1"), running]}), encoding="utf-8"
+    )
+    plan = ("plan", *asked, *more, "--active", listed, "--node-name")
+    missing = mooring(*plan, "workr2")
+    assert (missing.code, missing.out) == (2, "")
+    assert missing.complaint.endswith(
+        "cluster.json: --node-name: 'workr2' is not among the nodes given; did you mean worker2?"
+    )
+    assert mooring(*plan, "n3").complaint.endswith("; known are gpu-7, worker1, worker2")
+    assert mooring(*plan, "gpu-7").code == 0
+
+
 def test_the_kubelet_of_this_computer_decides_where_no_other_machine_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

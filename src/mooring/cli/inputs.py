@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from mooring.planner.plan import Plan
 
 STANDARD_INPUT = "-"
-_MOST_NODES = 5
 
 
 def plan_of(options: NodeOptions) -> Plan:
@@ -178,10 +177,8 @@ def _node_name(options: NodeOptions, archive: NodeArchive | None, bound: frozens
         return known or next(iter(bound), "")
     if not options.machine and not archive and (here := socket.gethostname().lower()) in bound:
         return here
-    names = sorted(bound)
-    more = f" and {len(names) - _MOST_NODES} more" if len(names) > _MOST_NODES else ""
     raise InputError(
-        f"the pods are bound to {len(names)} nodes ({', '.join(names[:_MOST_NODES])}{more})",
+        f"the pods are bound to {len(bound)} nodes ({release_inputs.listed_nodes(bound)})",
         source=", ".join(options.active),
         field="--active",
         remedy="choose one with --node-name",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mooring.core.errors import InputError
 from mooring.discovery.loader import LIVE
+from mooring.manifest.fields import nearest
 from mooring.manifest.pod_files import bound_nodes
 from mooring.planner.kubelet_release import ChosenRelease, KubeletVersion, chosen_release, node_versions
 from mooring.releases.catalog import minor_of, release_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _OPTION = "--kubelet-version"
 _SECONDS = 10
+_MOST_NODES = 5
 
 
 def read_release(
@@ -35,8 +37,10 @@ def read_release(
         decides: the release, where it is chosen already.
 
     Raises:
-        InputError: the version is not valid or older than all known releases, or nodes of several are given.
+        InputError: the version is not valid or older than all known releases, nodes of several are given, or the node
+            that is named is not among them.
     """
+    _check_node_name(options, active)
     if decides is not None:
         return ChosenRelease(decides)
     return chosen_release(_versions(options, archive, active), nearest=options.nearest_release)
@@ -70,6 +74,32 @@ def _of_nodes(
         )
     name = known or next(iter(versions), "")
     yield KubeletVersion(versions.get(name, ""), f"node {name}")
+
+
+def _check_node_name(options: NodeOptions, active: Sequence[Document]) -> None:
+    """Refuse the name of a node that a list with Node objects does not have: its node would be empty."""
+    name, listed = options.node_name, node_versions(active) if options.node_name else {}
+    known = frozenset(listed) | bound_nodes(active)
+    if not listed or name in known:
+        return
+    close = nearest(name, known)
+    remedy = f"did you mean {close}?" if close else f"known are {listed_nodes(known)}"
+    raise InputError(
+        f"{name!r:.60} is not among the nodes given",
+        source=", ".join(options.active),
+        field="--node-name",
+        remedy=remedy,
+    )
+
+
+def listed_nodes(names: Collection[str]) -> str:
+    """Return the first names of nodes in order, and how many more there are.
+
+    >>> listed_nodes(["n2", "n1"])
+    'n1, n2'
+    """
+    more = f" and {len(names) - _MOST_NODES} more" if len(names) > _MOST_NODES else ""
+    return f"{', '.join(sorted(names)[:_MOST_NODES])}{more}"
 
 
 def requested_version(text: str, option: str = _OPTION) -> KubeletVersion:
