@@ -17,7 +17,15 @@ from mooring.planner.upgrade.decisions import PodUpgrade, UpgradeOutcome
 from mooring.planner.upgrade.node import UpgradeSituation
 from mooring.planner.upgrade.settings import SettingEffect
 from mooring.planner.upgrade.upgrade import Hop, Upgrade, UpgradeRollback
-from mooring.planner.upgrade.wording import advice_text, answer_text, factor_words, placements_text, settings_texts
+from mooring.planner.upgrade.wording import (
+    advice_text,
+    affected_text,
+    answer_text,
+    factor_words,
+    headline_text,
+    placements_text,
+    settings_texts,
+)
 from mooring.releases.rules import ReleaseRule
 from mooring.render.console import Breaking, new_table
 from mooring.render.wording import clean
@@ -38,7 +46,7 @@ def upgrade_text(upgrade: Upgrade, *, wide: bool, to: str) -> str:
 def _parts(upgrade: Upgrade, *, wide: bool) -> Iterator[RenderableType]:
     name = clean(upgrade.node.name or upgrade.node.machine.name)
     yield Text.assemble((name, "bold"), f": kubelet {upgrade.old.release} to {upgrade.new.release}")
-    yield Text(_headline(upgrade), "bold")
+    yield Text(headline_text(upgrade), "bold")
     if upgrade.plan.refusal is not None:
         yield Padding(Text(f"{clean(upgrade.plan.refusal.message)} [{upgrade.plan.refusal_code}]"), _INDENT)
     if upgrade.before.refusal is not None:
@@ -66,36 +74,6 @@ def _section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
     yield Text("")
     yield Text(title, "bold")
     yield from (Padding(part, _INDENT) for part in parts)
-
-
-def _headline(upgrade: Upgrade) -> str:
-    if upgrade.plan.refusal is not None:
-        return "The new kubelet does not start:"
-    running = [one for one in upgrade.pods if one.running]
-    affected = [one for one in running if one.outcome is not UpgradeOutcome.KEPT]
-    if not running:
-        start = "The new kubelet starts."
-    elif not affected:
-        them = "the running pod keeps its" if len(running) == 1 else f"all {len(running)} running pods keep their"
-        start = f"The new kubelet starts, and {them} CPUs and memory."
-    else:
-        start = f"The new kubelet starts, but {_affected(affected)} of {plural(len(running), 'running pod')}."
-    if not upgrade.changed:
-        return f"{start} Nothing is decided differently."
-    better = sum(one.changed for one in running if one.outcome is UpgradeOutcome.KEPT)
-    if better:
-        return f"{start} The old kubelet, started again, decides otherwise about {better} of them."
-    return start if affected else f"{start} New pods are decided differently."
-
-
-def _affected(affected: Sequence[PodUpgrade]) -> str:
-    outcomes = [one.outcome for one in affected]
-    words = (
-        (UpgradeOutcome.REJECTED, "rejects {}"),
-        (UpgradeOutcome.MOVED, "moves {}"),
-        (UpgradeOutcome.NOT_ASKED, "does not return before {}"),
-    )
-    return joined([text.format(outcomes.count(one)) for one, text in words if one in outcomes])
 
 
 def _table(pods: Sequence[PodUpgrade]) -> Table:
@@ -200,7 +178,9 @@ def _rollback(upgrade: Upgrade, rollback: UpgradeRollback) -> Iterator[Renderabl
     if not affected:
         yield Text(f"{old} starts on the files of {new}, and all pods keep their CPUs and memory.")
         return
-    yield Text(f"{old} starts on the files of {new}, but {_affected(affected)} of {plural(len(rollback.pods), 'pod')}:")
+    yield Text(
+        f"{old} starts on the files of {new}, but {affected_text(affected)} of {plural(len(rollback.pods), 'pod')}:"
+    )
     yield _table(affected)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,9 +17,14 @@ with lazily():
     from mooring.checkpoint import store
     from mooring.cli import release_inputs, upgrade_inputs
     from mooring.cli.text import upgrade as text
-    from mooring.planner import kubelet_release
-    from mooring.planner.upgrade import upgrade_document
+    from mooring.planner import kubelet_release, picture
+    from mooring.planner.upgrade import upgrade_document, wording
+    from mooring.render.html import upgrade as html
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mooring.planner.upgrade.upgrade import Upgrade
 
 EPILOG = """\b
 Examples:
@@ -26,6 +32,7 @@ Examples:
   mooring upgrade --from 1.34 --to 1.36 --node node.tar.gz -o json
   mooring upgrade --from 1.34 --state /var/lib/kubelet --config kubelet.yaml --active running.yaml
   mooring upgrade --from 1.34 -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  mooring upgrade --node node.tar.gz -o html > upgrade.html
   mooring upgrade --node node-1.tar.gz --node node-2.tar.gz
   kubectl get nodes,pods -A -o json | mooring upgrade -f - --machine node.tar.gz --config kubelet.yaml
 """
@@ -68,7 +75,7 @@ Examples:
     metavar="DIR",
     help="Write the state files as they are after the new kubelet's start.",
 )
-@options.output(("text", "wide", "json"), "text")
+@options.output(("text", "wide", "json", "html"), "text")
 def command(
     before: str,
     after: str,
@@ -117,6 +124,8 @@ def command(
     if form == "json":
         single = upgrade_document.upgrade_document(found[0]) if len(found) == 1 else None
         emit_document(json_text(single or upgrade_document.upgrade_list(found)))
+    elif form == "html":
+        emit_document(_html(found))
     else:
         warn(dict.fromkeys(finding for upgrade in found for finding in upgrade.findings))
         emit(
@@ -125,3 +134,11 @@ def command(
             else text.upgrades_text(found, "")
         )
     return NO if any(upgrade.changed for upgrade in found) else YES
+
+
+def _html(upgrades: Sequence[Upgrade]) -> str:
+    if len(upgrades) != 1:
+        return html.upgrades_page(upgrade_document.upgrade_list(upgrades))
+    [upgrade] = upgrades
+    view = None if upgrade.plan.kubelet is None else picture.plan_view(upgrade.plan)
+    return html.upgrade_page(upgrade_document.upgrade_document(upgrade), wording.headline_text(upgrade), view)

@@ -1,4 +1,4 @@
-"""An upgrade in words: advice, settings, causes and placements."""
+"""An upgrade in words: the verdict, advice, settings, causes and placements."""
 
 from __future__ import annotations
 
@@ -10,10 +10,44 @@ from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.answering import Answer
 from mooring.planner.upgrade.advice import AdviceKind, UpgradeAdvice
 from mooring.planner.upgrade.causes import Factor
+from mooring.planner.upgrade.decisions import PodUpgrade, UpgradeOutcome
 from mooring.planner.upgrade.settings import UNKNOWN, ReleaseSetting, SettingEffect
+from mooring.planner.upgrade.upgrade import Upgrade
 from mooring.releases.rules import ReleaseRule
 
 _GATES = "featureGates."
+
+
+def headline_text(upgrade: Upgrade) -> str:
+    """Return the verdict in one or two sentences; where the new kubelet does not start, its message follows."""
+    if upgrade.plan.refusal is not None:
+        return "The new kubelet does not start:"
+    running = [one for one in upgrade.pods if one.running]
+    affected = [one for one in running if one.outcome is not UpgradeOutcome.KEPT]
+    if not running:
+        start = "The new kubelet starts."
+    elif not affected:
+        them = "the running pod keeps its" if len(running) == 1 else f"all {len(running)} running pods keep their"
+        start = f"The new kubelet starts, and {them} CPUs and memory."
+    else:
+        start = f"The new kubelet starts, but {affected_text(affected)} of {plural(len(running), 'running pod')}."
+    if not upgrade.changed:
+        return f"{start} Nothing is decided differently."
+    better = sum(one.changed for one in running if one.outcome is UpgradeOutcome.KEPT)
+    if better:
+        return f"{start} The old kubelet, started again, decides otherwise about {better} of them."
+    return start if affected else f"{start} New pods are decided differently."
+
+
+def affected_text(affected: Sequence[PodUpgrade]) -> str:
+    """Return what becomes of pods that do not keep their CPUs and memory, such as ``rejects 1 and moves 2``."""
+    outcomes = [one.outcome for one in affected]
+    words = (
+        (UpgradeOutcome.REJECTED, "rejects {}"),
+        (UpgradeOutcome.MOVED, "moves {}"),
+        (UpgradeOutcome.NOT_ASKED, "does not return before {}"),
+    )
+    return joined([text.format(outcomes.count(one)) for one, text in words if one in outcomes])
 
 
 def advice_text(advice: UpgradeAdvice) -> str:

@@ -16,8 +16,10 @@ from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
-from mooring.explain.phrases import plural
+from mooring.documents.parts import PlacementPart
+from mooring.explain.phrases import cpus_text, nodes, plural
 from mooring.render.html.data import data_text
 from mooring.render.html.map import map_drawings
 from mooring.render.palette import OWNER_COLOURS, mixed, text_on, use_style
@@ -43,30 +45,28 @@ SCRIPTS = (
 
 def html_text(report: ReportView) -> str:
     """Return the report as an HTML document; the same report gives the same bytes."""
-    styles, script = f"\n{style_text()}", f"\n{_script_text()}"
-    policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(styles)}'; base-uri 'none'; "
-        "form-action 'none'"
+    return page_text(
+        "report.html",
+        f"\n{_script_text()}",
+        report=report,
+        node=report.node,
+        data=data_text(report),
+        patterns=PATTERNS,
+        maps=map_drawings(report.node),
+        legend=_legend_rows(report),
+        pods_sentence=_pods_sentence(report),
+        rows=_pod_rows(report.pods),
+        verdicts=_verdicts(report.pods),
+        heats=_heats(report.distances),
     )
-    return (
-        _environment()
-        .get_template("report.html")
-        .render(
-            report=report,
-            node=report.node,
-            policy=policy,
-            styles=styles,
-            script=script,
-            data=data_text(report),
-            patterns=PATTERNS,
-            maps=map_drawings(report.node),
-            legend=_legend_rows(report),
-            pods_sentence=_pods_sentence(report),
-            rows=_pod_rows(report.pods),
-            verdicts=_verdicts(report.pods),
-            heats=_heats(report.distances),
-        )
-    )
+
+
+def page_text(template: str, script: str = "", **values: object) -> str:
+    """Return a template filled with values, the styles, the script, and a policy that allows nothing besides these."""
+    styles = f"\n{style_text()}"
+    allowed = f"script-src '{_digest(script)}'; " if script else ""
+    policy = f"default-src 'none'; {allowed}style-src '{_digest(styles)}'; base-uri 'none'; form-action 'none'"
+    return _environment().get_template(template).render(policy=policy, styles=styles, script=script, **values)
 
 
 def _script_text() -> str:
@@ -90,7 +90,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     filters = {"container_text": _container_text, "finding_text": _finding_text, "numbers": numbers, "plural": plural}
-    environment.filters.update(filters)
+    environment.filters.update(filters, placement_text=_placement_text)
     return environment
 
 
@@ -175,6 +175,13 @@ def _container_text(row: PlacementRow) -> str:
     if row.alignment:
         words.append(row.alignment)
     return " · ".join(words)
+
+
+def _placement_text(placement: PlacementPart) -> str:
+    """Return the exclusive CPUs and the memory of a container or pod."""
+    words = [cpus_text(CPUSet.parse(placement.cpus))] if placement.cpus else []
+    words += [f"memory of {nodes(map(int, placement.mems.split(',')))}"] if placement.mems else []
+    return ", ".join(words)
 
 
 def _heats(distances: ReportDistances | None) -> Mapping[int, int]:
