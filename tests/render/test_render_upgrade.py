@@ -10,8 +10,11 @@ from typing import Any
 import msgspec
 from tests.cli.command import NODE, ROOT, mooring
 from tests.render.html_page import Page
+from tests.render.sample_machines import SampleShape, regular
 
+from mooring.core.cpuset import CPUSet
 from mooring.documents.upgrade import UpgradeDocument, UpgradeListDocument
+from mooring.render.build import CPUOwner, build_view
 from mooring.render.html.upgrade import upgrade_page, upgrades_page
 
 MACHINE = ("--machine", "sockets=1 cores=4 threads=2 memory=8Gi")
@@ -105,8 +108,9 @@ def test_names_and_messages_cannot_become_markup(tmp_path: Path) -> None:
     several = hostile(mooring("upgrade", *CLUSTER, "-o", "json").document)
     several["nodes"][0]["rejected"] = [{"uid": "u", "namespace": HOSTILE, "name": HOSTILE}]
     several["nodes"][1]["startError"] = HOSTILE
+    picture = build_view(regular(SampleShape()), owners=[CPUOwner(HOSTILE, "u", CPUSet.parse("1"))])
     for text in (
-        upgrade_page(msgspec.convert(one, UpgradeDocument), HOSTILE, None),
+        upgrade_page(msgspec.convert(one, UpgradeDocument), HOSTILE, picture),
         upgrades_page(msgspec.convert(several, UpgradeListDocument)),
     ):
         page = Page(text)
