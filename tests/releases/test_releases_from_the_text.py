@@ -9,7 +9,7 @@ from tests.node.resizable import SIXTEEN, pod, with_pods
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.decision import Endless, Rejection
-from mooring.core.pod import PodResources
+from mooring.core.pod import Container, PodResources
 from mooring.core.quantity import Quantity
 from mooring.core.release import NEWEST, Release
 from mooring.core.topology import CPUPlace, Topology, build_topology
@@ -18,7 +18,7 @@ from mooring.cpumanager.take import take
 from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
-from mooring.manifest.defaults import PodGates
+from mooring.manifest.defaults import PodGates, with_pod_defaults
 from mooring.manifest.pods import pod_from_object
 from mooring.node import Node
 from mooring.node.resizing import resize
@@ -59,6 +59,40 @@ def test_resources_of_a_pod_are_dropped_where_the_field_is_unknown(release: Rele
     obj = {"metadata": {"name": "p"}, "spec": spec}
     found = pod_from_object(obj, source="test", gates=PodGates.of({}, release=release))
     assert (found.resources is None) == (release.name == "1.31")
+
+
+HUGE = "hugepages-2Mi"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            {"limits": {"cpu": "1"}},
+            {"1.32": ("4Mi", ""), "1.33": ("4Mi", "4Mi"), "1.34": ("4Mi", "4Mi")},
+        ),
+        (
+            {"requests": {"cpu": "1", HUGE: "4Mi"}},
+            {"1.32": ("4Mi", ""), "1.33": ("4Mi", "4Mi"), "1.34": ("4Mi", "")},
+        ),
+        (
+            {"limits": {"cpu": "1", HUGE: "8Mi"}},
+            {"1.32": ("4Mi", "8Mi"), "1.33": ("8Mi", "8Mi"), "1.34": ("8Mi", "8Mi")},
+        ),
+    ],
+    ids=["pod-without-huge-pages", "requests-only", "limits-only"],
+)
+def test_huge_pages_of_a_pod_get_the_defaults_of_the_release(
+    given: dict[str, dict[str, str]], expected: dict[str, tuple[str, str]]
+) -> None:
+    """Rules huge-page-requests-of-containers and huge-page-limits-beside-requests."""
+    amounts = {part: {name: Quantity.parse(text) for name, text in of.items()} for part, of in given.items()}
+    four = {HUGE: Quantity.parse("4Mi")}
+    for name, (request, limit) in expected.items():
+        gates = PodGates.of({"PodLevelResources": True}, release=RELEASES[name])
+        found = with_pod_defaults(PodResources(**amounts), [Container("c", requests=four, limits=four)], gates)
+        amounts_of_pod = [str(part[HUGE]) if HUGE in part else "" for part in (found.requests, found.limits)]
+        assert amounts_of_pod == [request, limit], name
 
 
 def resizing_node(release: Release, policy: str, **gates: bool) -> Node:

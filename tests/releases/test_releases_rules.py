@@ -19,6 +19,8 @@ FROM_THE_TEXT = {
     "uncore-alignment-not-counted": "test_up_to_1_32_alignment_is_counted_without_caches_and_not_from_the_start",
     "default-pod-sysctls-unknown": "test_values_are_refused_since_the_release_that_checks_them",
     "distribute-claims-full-share": "test_a_node_that_cannot_give_the_full_share_gives_nothing",
+    "huge-page-limits-beside-requests": "test_huge_pages_of_a_pod_get_the_defaults_of_the_release",
+    "huge-page-requests-of-containers": "test_huge_pages_of_a_pod_get_the_defaults_of_the_release",
     "image-minimum-gc-age-not-checked": "test_values_are_refused_since_the_release_that_checks_them",
     "log-query-text-names-handler": "test_a_log_query_without_its_gate_is_refused_in_the_words_of_the_release",
     "machine-not-read-for-policy-none": "test_a_machine_without_cpus_stops_each_release_that_reads_it",

@@ -60,6 +60,8 @@ READ_WITH: Mapping[str, str] = {
     "delay": f"featureGates.{DELAY_GATE}",
     "knows_mixing": f"the extension {MIXED_CPUS}",
     "knows_pod_resources": "the kubelet release",
+    "huge_page_requests_of_containers": "the kubelet release",
+    "huge_page_limits_beside_requests": "the kubelet release",
     "reads_statuses": "featureGates.InPlacePodVerticalScaling",
 }
 """What decides how pods are read, attribute of the gates -> its name. All readers of pods keep the gates of the

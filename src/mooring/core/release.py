@@ -36,7 +36,9 @@ class ReleaseRules:
     partial_uncore_rounds_down: bool = False
     pod_level_pods_by_containers: bool = False
     pod_level_pods_admitted_without_gate: bool = False
+    huge_page_limits_beside_requests: bool = False
     status_of_init_containers_ignored: bool = False
+    huge_page_requests_of_containers: bool = False
     eviction_defaults_not_merged: bool = False
     uncore_alignment_not_counted: bool = False
     alignment_not_counted_at_start: bool = False

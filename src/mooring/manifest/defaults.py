@@ -3,6 +3,7 @@
 Source: API server v1.37.1, SetDefaults_Pod and, since PodLevelResourcesFixDefaulting,
 DefaultPodLevelResources; spec: configuration.md section 6. The fix moved the pod-level part behind the
 admission webhooks, where the kubelet does not apply it to static pods, and taught it to fill limits.
+Huge pages of pods in v1.32 and v1.33: spec: releases.md section 8.
 QoS class: kubelet v1.37.1, pkg/apis/core/v1/helper/qos; spec: configuration.md section 6.
 """
 
@@ -27,9 +28,13 @@ def with_pod_defaults(resources: PodResources, containers: Sequence[Container], 
     if gates.defaulting_fix and not gates.api_server:
         return resources
     requests, limits = dict(resources.requests), dict(resources.limits)
-    _fill_huge_page_limits(requests, limits, total(containers, _limits))
+    # Rule huge-page-requests-of-containers, v1.32 (spec: releases.md section 8).
+    if not gates.huge_page_requests_of_containers:
+        named = {} if gates.huge_page_limits_beside_requests else requests
+        _fill_huge_page_limits(named, limits, total(containers, _limits))
     if gates.defaulting_fix or limits:
-        _fill_requests(requests, limits, total(containers, _requests))
+        of_containers = total(containers, _requests)
+        _fill_requests(requests, limits, of_containers, huge_pages=gates.huge_page_requests_of_containers)
     if gates.defaulting_fix:
         _fill_limits(requests, limits, containers)
     return PodResources(requests, limits)
@@ -93,9 +98,14 @@ def _fill_huge_page_limits(
 
 
 def _fill_requests(
-    requests: dict[str, Quantity], limits: Mapping[str, Quantity], of_containers: Mapping[str, Quantity]
+    requests: dict[str, Quantity],
+    limits: Mapping[str, Quantity],
+    of_containers: Mapping[str, Quantity],
+    *,
+    huge_pages: bool,
 ) -> None:
-    for name in ("cpu", "memory"):
+    pages = [name for name in of_containers if huge_pages and name.startswith(HUGE_PAGES)]
+    for name in ("cpu", "memory", *pages):
         if name in of_containers:
             requests.setdefault(name, of_containers[name])
     # Huge pages cannot be promised twice: their request is always the limit.
@@ -139,6 +149,11 @@ class PodGates:
     """Extension mixed-cpus: there are annotations for containers that use the shared pool besides their own CPUs."""
     knows_pod_resources: bool = True
     """There is a field ``spec.resources``; up to v1.31 it is dropped (rule pod-resources-unknown)."""
+    huge_page_requests_of_containers: bool = False
+    """Pod-level requests of huge pages default to those of the containers, limits to nothing: v1.32 (rule of this
+    name)."""
+    huge_page_limits_beside_requests: bool = False
+    """Pod-level limits of huge pages get their default even beside requests: v1.33 (rule of this name)."""
     reads_statuses: bool = False
     """Statuses of containers may decide their size, up to v1.34 (rule status-resources-decide-size)."""
 
@@ -178,6 +193,8 @@ class PodGates:
             and feature_gates.get(DELAY_GATE, feature_gates.get("AllAlpha", False)),
             knows_mixing=MIXED_CPUS in extensions,
             knows_pod_resources=not older.pod_resources_unknown,
+            huge_page_requests_of_containers=older.huge_page_requests_of_containers,
+            huge_page_limits_beside_requests=older.huge_page_limits_beside_requests,
             reads_statuses=older.status_resources_decide_size and value("InPlacePodVerticalScaling"),
         )
 

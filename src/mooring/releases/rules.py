@@ -200,6 +200,15 @@ RULES = (
         codes=("MOOR-145",),
     ),
     ReleaseRule(
+        "huge-page-limits-beside-requests",
+        since="1.33",
+        until="1.33",
+        says="pod-level limits of huge pages default to those of the containers even where the pod-level requests name "
+        "them",
+        instead="they get that default only where neither the pod-level limits nor the pod-level requests name them",
+        source="API server, pod-level defaults; spec: releases.md section 8 (1.33 to 1.34, rule 6)",
+    ),
+    ReleaseRule(
         "status-of-init-containers-ignored",
         until="1.32",
         says="the status of an init container does not count for its size",
@@ -207,6 +216,15 @@ RULES = (
         source="cpumanager and memorymanager; spec: releases.md section 8",
         recording="delta-status-sizes-015",
         recording_after="delta-status-sizes-002",
+    ),
+    ReleaseRule(
+        "huge-page-requests-of-containers",
+        since="1.32",
+        until="1.32",
+        says="pod-level requests of huge pages default to those of the containers, as those of cpu and memory do, and "
+        "pod-level limits of huge pages have no default",
+        instead="the pod-level limits default to those of the containers, and the requests to the pod-level limits",
+        source="API server, pod-level defaults; spec: releases.md section 8 (1.32 to 1.33, rule 6)",
     ),
     ReleaseRule(
         "eviction-defaults-not-merged",
