@@ -47,7 +47,7 @@ from tests.e2e.containerd.images import BUSYBOX, write_image
 from tests.e2e.guest.report import IMAGE, OVERLAY, VALUES_FILE, read_lines
 
 ROOT = Path(__file__).resolve().parents[3]
-MODULES = ("tests/patience.py", "tests/agent/sets.py")
+MODULES = ("tests/patience.py", "tests/agent/sets.py", "tests/service/message_tables.py")
 """Modules beside the folders that they need."""
 FOLDERS = tuple((name, ROOT / name) for name in ("tests/e2e/guest", "tests/e2e/containerd"))
 ACCELERATOR = "MOORING_E2E_NUMA_ACCEL"
