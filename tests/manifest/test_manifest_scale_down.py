@@ -10,7 +10,7 @@ from mooring.core.errors import InputError
 from mooring.manifest.defaults import DELAY_GATE, PodGates
 from mooring.manifest.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
 from mooring.manifest.pods import pod_from_object
-from mooring.manifest.reduction import reduced_pods
+from mooring.planner.nodearchive.reduction import reduced_pods
 
 ON = PodGates.of({DELAY_GATE: True}, {"scale-down-delay"})
 GATE_OFF = PodGates.of({}, {"scale-down-delay"})

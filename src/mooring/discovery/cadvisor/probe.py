@@ -112,7 +112,7 @@ def read_or_fail(tree: Tree, path: str) -> str:
 def read_problem(tree: Tree, path: str) -> str:
     """Return what Go's os.ReadFile says about a file that cannot be read.
 
-    A tree does not tell *why* it has no text, so this follows from what is in its place.
+    The reason for a missing text is not in a tree, so it is derived from what stands in the place of the text.
     """
     parts = path.split("/")
     for depth in range(1, len(parts)):

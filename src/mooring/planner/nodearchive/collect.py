@@ -28,7 +28,6 @@ from mooring.manifest.configuration import configuration_of, recognised
 from mooring.manifest.documents import documents_in
 from mooring.manifest.fields import Document
 from mooring.manifest.kubelet_flags import KubeletFlags, merged_configuration
-from mooring.manifest.reduction import anonymous_pods, pod_list, reduced_configuration, reduced_pods
 from mooring.planner.nodearchive.layout import (
     ABOUT,
     CONFIGURATION_PART,
@@ -44,6 +43,7 @@ from mooring.planner.nodearchive.layout import (
     STATE_PART,
     TOP,
 )
+from mooring.planner.nodearchive.reduction import anonymous_pods, pod_list, reduced_configuration, reduced_pods
 
 ANONYMOUS_NODE: Final = "node-1"
 KUBELET_ROOT: Final = "/var/lib/kubelet"

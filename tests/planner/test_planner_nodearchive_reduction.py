@@ -12,7 +12,7 @@ from mooring.core.errors import InputError
 from mooring.manifest.kubelet_config import KNOWN, READ, kubelet_config
 from mooring.manifest.kubelet_flags import kubelet_flags, merged_configuration
 from mooring.manifest.pods import pod_from_object
-from mooring.manifest.reduction import anonymous_pods, pod_list, reduced_configuration, reduced_pods
+from mooring.planner.nodearchive.reduction import anonymous_pods, pod_list, reduced_configuration, reduced_pods
 
 AMOUNTS = {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}}
 POD: dict[str, Any] = {
