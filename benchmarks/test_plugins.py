@@ -8,9 +8,9 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, started, whole
 
+from mooring.configuration.mooring_config import plugin_choice
 from mooring.core.cpuset import CPUSet
 from mooring.core.plugins import ChosenPlugin, PluginChoice, Watch
-from mooring.manifest.mooring_config import plugin_choice
 from mooring.node import Node
 from mooring.plugging.loading import Watchman, points_of
 from mooring.plugins import CPURequest, hookimpl

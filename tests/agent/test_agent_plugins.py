@@ -18,8 +18,8 @@ from mooring.agent.reactor.placing import place, place_waiting, without_pod
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.values import AgentState, KnownContainer, Phase
 from mooring.cli.text.status import status_text
+from mooring.configuration.mooring_config import plugin_choice
 from mooring.core.config import MooringConfig
-from mooring.manifest.mooring_config import plugin_choice
 
 NAMES = {"hears": "Hears", "flawed": "Flawed", "backwards": "Backwards", "good": "Good"}
 WITH_PLUGINS = """\

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from mooring.configuration.devices import offered_devices
+from mooring.configuration.node_configuration import load_config
 from mooring.discovery.loader import load_machine
-from mooring.manifest.configuration import load_config
-from mooring.manifest.devices import offered_devices
 from mooring.manifest.pod_files import load_pods
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question

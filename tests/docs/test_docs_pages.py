@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 from mooring.cli.main import VERBS
+from mooring.configuration.kubelet_config import READ
 from mooring.core.config import FIXABLE_DEFECTS
 from mooring.core.gates import MANAGER_GATES
 from mooring.cpumanager.options import OPTION_GROUPS
 from mooring.discovery.shipped import shipped_names
-from mooring.manifest.kubelet_config import READ
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from tests.planner.recordings import CORPORA, MACHINES
 
+from mooring.configuration.devices import device_table
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import MachineInfo
 from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Scenario, load_scenarios
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.planner.question import Question

@@ -10,6 +10,7 @@ import pytest
 from msgspec import to_builtins
 from tests.planner.recordings import CORPORA, MACHINES
 
+from mooring.configuration.devices import device_table
 from mooring.core.config import MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.cpumanager.facts import ExistingCPUsKept, PodShareCut
@@ -19,7 +20,6 @@ from mooring.explain.explanation_document import explanation_document
 from mooring.explain.story import ADMITTED, CRASH, ENDLESS, REJECTED, Story, Taking
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Scenario, load_scenarios
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.node.facts import PodNotSupported, PodWithdrawn

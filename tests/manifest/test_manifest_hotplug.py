@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from mooring.configuration.mooring_config import mooring_config
 from mooring.core.config import CPU_HOTPLUG, REPLACE, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
-from mooring.manifest.mooring_config import mooring_config
 from mooring.manifest.steps import Offline, Online, hotplug_step
 
 ON = MooringConfig(frozenset({CPU_HOTPLUG}))

@@ -11,6 +11,7 @@ import pytest
 from tests.node.metered import MetricsObserver, Numbers, numbers
 from tests.planner.recordings import CORPORA, MACHINES
 
+from mooring.configuration.devices import device_table
 from mooring.core.config import MooringConfig
 from mooring.core.errors import KubeletCrashError
 from mooring.core.machineinfo import MachineInfo
@@ -20,7 +21,6 @@ from mooring.cpumanager.policy import available_cpus
 from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Scenario, load_scenarios
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.node import Decision, Readmission

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from mooring.configuration.node_configuration import load_config
 from mooring.core.config import MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.discovery.compact import parse_compact
 from mooring.explain.lines import story_lines
-from mooring.manifest.configuration import load_config
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pod_files import load_pods
 from mooring.manifest.scenario import scenario

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.core.errors import InputError
 from mooring.core.release import NEWEST
-from mooring.manifest.fields import Document
+from mooring.decoding.fields import Document
 from mooring.planner.kubelet_release import KubeletVersion, chosen_release, node_versions
 
 

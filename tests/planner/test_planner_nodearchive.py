@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
+from mooring.configuration.kubelet_flags import KubeletFlags
 from mooring.core.errors import InputError
+from mooring.decoding.fields import Document
 from mooring.discovery.archive import ArchiveTree, archive_bytes
 from mooring.discovery.tree import Tree
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.fields import Document
-from mooring.manifest.kubelet_flags import KubeletFlags
 from mooring.manifest.pod_files import ActivePods
 from mooring.planner.nodearchive.collect import ClusterAnswers, CollectRequest, collect
 from mooring.planner.nodearchive.reader import NodeArchive, about_of, open_node

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.configuration.kubelet_config import KNOWN, READ, kubelet_config
+from mooring.configuration.kubelet_flags import kubelet_flags, merged_configuration
 from mooring.core.errors import InputError
-from mooring.manifest.kubelet_config import KNOWN, READ, kubelet_config
-from mooring.manifest.kubelet_flags import kubelet_flags, merged_configuration
 from mooring.manifest.pods import pod_from_object
 from mooring.planner.nodearchive.reduction import anonymous_pods, pod_list, reduced_configuration, reduced_pods
 

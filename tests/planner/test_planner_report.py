@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.render.report_steps import cpu_states
 
+from mooring.configuration.devices import offered_devices
+from mooring.configuration.node_configuration import load_config
 from mooring.discovery.loader import load_machine
-from mooring.manifest.configuration import load_config
-from mooring.manifest.devices import offered_devices
 from mooring.manifest.pod_files import load_pods
 from mooring.planner.picture import plan_view
 from mooring.planner.plan import make_plan

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.releases.flipped import FOLDER, machines, recorded
 
+from mooring.configuration.devices import device_table
 from mooring.core.machine import Machine
 from mooring.core.release import Release
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.devices import device_table
 from mooring.manifest.pods import pod_from_object
 from mooring.manifest.scenario import Scenario, scenario
 from mooring.planner.plan import Plan, make_plan

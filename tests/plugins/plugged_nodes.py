@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mooring.configuration.mooring_config import plugin_choice
 from mooring.core.bits import CPUMask, list_text
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
@@ -24,7 +25,6 @@ from mooring.extensions.hidden import hidden_of_pod
 from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
-from mooring.manifest.mooring_config import plugin_choice
 from mooring.node import Decision, Node
 
 SNAPSHOTS = Path(__file__).parents[2].parent / "shared" / "machines"

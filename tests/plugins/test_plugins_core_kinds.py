@@ -21,11 +21,11 @@ from tests.plugins.plugged_nodes import (
     with_facts,
 )
 
+from mooring.configuration.mooring_config import plugin_choice
 from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.mooring_config import plugin_choice
 from mooring.plugins.facts import PluginFailed, PluginFiltered
 
 HYBRID = (

@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.plugins.plugged_nodes import STATIC, breaks, cpus_of, machine_named, node_on, plugged, pod
 
+from mooring.configuration.mooring_config import plugin_choice
 from mooring.core.config import ReservedMemory
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod
@@ -17,7 +18,6 @@ from mooring.devicemanager.state import Device, DeviceState
 from mooring.explain.lines import story_lines
 from mooring.explain.story import walk
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.mooring_config import plugin_choice
 from mooring.planner.explanation import explain
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question

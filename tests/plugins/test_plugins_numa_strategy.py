@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plugins.plugged_nodes import STATIC, breaks, cpus_of, machine_named, named, node_on, pod
 
+from mooring.configuration.mooring_config import plugin_choice
 from mooring.core.config import KubeletConfig
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.mooring_config import plugin_choice
 from mooring.node.settings import Settings
 
 MACHINES = (

@@ -13,12 +13,12 @@ from tests.node.nodes import config, machine
 from tests.plugins.installed_plugins import install
 from tests.plugins.made_plugins import answering, choice, cpus, plugin
 
+from mooring.configuration.mooring_config import mooring_config
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import CoreKind, CPUFacts
 from mooring.core.plugins import ChosenPlugin
-from mooring.manifest.mooring_config import mooring_config
 from mooring.manifest.steps import Admit
 from mooring.planner.compare import comparison as run
 from mooring.planner.compare.trace import Trace

@@ -10,8 +10,8 @@ from itertools import islice
 import pytest
 from tests.planner.recordings import CORPORA, MACHINES
 
+from mooring.configuration.mooring_config import plugin_choice
 from mooring.core.plugins import PluginChoice
-from mooring.manifest.mooring_config import plugin_choice
 from mooring.manifest.scenario import Scenario, load_scenarios
 from mooring.planner.replay.agreement import differences
 from mooring.planner.replay.scenario import replay_scenario

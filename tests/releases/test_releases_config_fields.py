@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from mooring.configuration.kubelet_config import KNOWN, kubelet_config
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.machine import Finding
 from mooring.discovery.compact import parse_compact
-from mooring.manifest.kubelet_config import KNOWN, kubelet_config
 from mooring.manifest.scenario import scenario
 from mooring.node.settings import Settings, build_settings
 from mooring.releases.catalog import RELEASES

@@ -16,15 +16,15 @@ from typing import Any
 
 from mooring.agent import options as own
 from mooring.agent.options import AgentOptions, OnRejection, agent_options
+from mooring.configuration import devices, mooring_config
+from mooring.configuration import kubelet_config as kubelet
+from mooring.configuration.kubelet_flags import KubeletFlags
+from mooring.configuration.node_configuration import ConfigurationDocument, by_kind, recognised
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
-from mooring.manifest import devices, mooring_config
-from mooring.manifest import kubelet_config as kubelet
-from mooring.manifest.configuration import ConfigurationDocument, by_kind, recognised
-from mooring.manifest.documents import load_documents, located, places_of
-from mooring.manifest.fields import Document, as_mapping, mapping_at, text_at
-from mooring.manifest.kubelet_flags import KubeletFlags
+from mooring.decoding.documents import load_documents, located, places_of
+from mooring.decoding.fields import Document, as_mapping, mapping_at, text_at
 
 MANAGER_FIELDS = frozenset(
     {

@@ -9,7 +9,7 @@ from typing import Any
 
 from mooring.core.errors import InputError
 from mooring.core.release import Release
-from mooring.manifest.fields import text_at
+from mooring.decoding.fields import text_at
 from mooring.releases.catalog import NEWEST_MINOR, minor_of, release_of
 from mooring.service.options import duration_at
 

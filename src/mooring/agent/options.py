@@ -30,7 +30,7 @@ from mooring.agent.option_checks import (
 from mooring.agent.reactor.values import AssignedScope, Options
 from mooring.core.errors import InputError
 from mooring.core.release import NEWEST, Release
-from mooring.manifest.fields import choice_at
+from mooring.decoding.fields import choice_at
 from mooring.service.configuration import given_values, names_of, option, read_options
 from mooring.service.options import AGENT_CONFIGURATION, Address, LogFormat, LogLevel, address_at
 

@@ -24,8 +24,8 @@ from mooring.agent.status.health import health_pages
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import Heartbeat, SnapshotProvider
 from mooring.core.errors import InputError
+from mooring.decoding.fields import Report
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.fields import Report
 from mooring.node import Node
 from mooring.planner.podresources import allocatable_message, list_message
 from mooring.service.grpc_methods import CallRefusedError, Method, Methods

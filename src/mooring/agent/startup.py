@@ -30,8 +30,8 @@ from mooring.discovery.loader import load_machine
 from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
 
 if TYPE_CHECKING:
+    from mooring.decoding.fields import Report
     from mooring.kubelet.kubelet import Kubelet
-    from mooring.manifest.fields import Report
     from mooring.service.cluster.apiserver import Cluster
 
 

@@ -20,13 +20,13 @@ from urllib.parse import quote
 
 from mooring.cli.inputs import STANDARD_INPUT, check_open
 from mooring.cli.release_inputs import installed_version
+from mooring.configuration.kubelet_flags import KubeletFlags, kubelet_flags
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+from mooring.decoding.documents import load_documents
 from mooring.discovery.capture.process import kubelet_arguments
 from mooring.discovery.files import FolderTree, LiveTree, open_tree
 from mooring.discovery.tree import Tree
-from mooring.manifest.documents import load_documents
-from mooring.manifest.kubelet_flags import KubeletFlags, kubelet_flags
 from mooring.planner.nodearchive.collect import KUBELET_ROOT, ClusterAnswers, Collection, CollectRequest, collect
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from mooring.cli.inputs import STANDARD_INPUT, check_strict, question_of, read_config, read_node
 from mooring.cli.options import NodeOptions
 from mooring.cli.release_inputs import requested_version
+from mooring.configuration.devices import Declared, device_table, offered_devices
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
@@ -16,7 +17,6 @@ from mooring.core.release import Release
 from mooring.devicemanager.state import Device
 from mooring.discovery.loader import load_machine
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.devices import Declared, device_table, offered_devices
 from mooring.manifest.scenario import Scenario
 from mooring.planner.compare.by_release import ReleaseComparison, compare_releases
 from mooring.planner.compare.combinations import Dimension, option_sets

@@ -20,12 +20,13 @@ with lazily():
     from mooring.agent import configuration as agent_configuration
     from mooring.checkpoint import store
     from mooring.cli import release_inputs
+    from mooring.configuration import devices as node_devices
+    from mooring.configuration import node_configuration
+    from mooring.decoding import api_fields
+    from mooring.decoding import documents as decoded_documents
     from mooring.discovery import loader
     from mooring.kubelet import kubelet
-    from mooring.manifest import api_fields, defaults, pod_files, steps
-    from mooring.manifest import configuration as node_configuration
-    from mooring.manifest import devices as node_devices
-    from mooring.manifest import documents as manifest_documents
+    from mooring.manifest import defaults, pod_files, steps
     from mooring.planner import plan as planning
     from mooring.planner import question
     from mooring.planner.nodearchive import layout, reader
@@ -34,11 +35,11 @@ with lazily():
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mooring.configuration.node_configuration import NodeConfiguration
     from mooring.core.machine import Machine
     from mooring.core.pod import Pod
+    from mooring.decoding.fields import Document, Report
     from mooring.devicemanager.state import Device
-    from mooring.manifest.configuration import NodeConfiguration
-    from mooring.manifest.fields import Document, Report
     from mooring.planner.kubelet_release import ChosenRelease
     from mooring.planner.nodearchive.reader import NodeArchive
     from mooring.planner.plan import Plan
@@ -115,12 +116,12 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     archive = read_node(options.node)
     state = archive.state() if archive and not options.state else _read_state(options.state)
     machine = _machine(options.machine, archive)
-    listed = [one for source in options.active for one in manifest_documents.load_documents(source)]
+    listed = [one for source in options.active for one in decoded_documents.load_documents(source)]
     release = release_inputs.read_release(options, archive, listed, decides)
     configuration = read_config(options.config, archive, release.release)
     if options.kubelet_version or decides:
         configuration = replace(configuration, mooring=replace(configuration.mooring, release=release.release))
-    manifests = [one for source in options.manifests for one in manifest_documents.load_documents(source)]
+    manifests = [one for source in options.manifests for one in decoded_documents.load_documents(source)]
     return NodeInputs(options, archive, machine, state, release, configuration, listed, manifests)
 
 
@@ -300,7 +301,7 @@ def read_config(
 
 def _configuration(paths: Sequence[str], release: Release) -> node_configuration.NodeConfiguration:
     """Read files; those of a node that the agent manages say what the agent would do there, as its own release."""
-    documents = [document for path in paths for document in manifest_documents.load_documents(path)]
+    documents = [document for path in paths for document in decoded_documents.load_documents(path)]
     if not any(
         isinstance(one.content, dict) and one.content.get("kind") == service_options.AGENT_CONFIGURATION
         for one in documents

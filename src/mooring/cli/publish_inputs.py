@@ -13,9 +13,9 @@ from mooring.core.errors import InputError
 
 with lazily():
     from mooring.cli import inputs, release_inputs
+    from mooring.configuration import node_configuration
+    from mooring.decoding import documents as decoded_documents
     from mooring.discovery import loader
-    from mooring.manifest import configuration as node_configuration
-    from mooring.manifest import documents as manifest_documents
     from mooring.planner import plan as planning
     from mooring.planner.kubelet_release import KubeletVersion, chosen_release
     from mooring.publisher import facts_document as facts_documents
@@ -151,7 +151,7 @@ def _registered_version(asked: Asked) -> str:
 
 def _facts(asked: Asked, config: tuple[str, ...]) -> objects.NodeFacts:
     release = chosen_release(_versions(asked), nearest=asked.nearest_release).release
-    documents = (one for path in config for one in manifest_documents.load_documents(path))
+    documents = (one for path in config for one in decoded_documents.load_documents(path))
     configuration = node_configuration.configuration_of(documents, release)
     found = loader.load_machine(asked.machine)
     if found.info_error:

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mooring.core.errors import InputError
+from mooring.decoding.fields import nearest
 from mooring.discovery.loader import LIVE
-from mooring.manifest.fields import nearest
 from mooring.manifest.pod_files import bound_nodes
 from mooring.planner.kubelet_release import ChosenRelease, KubeletVersion, chosen_release, node_versions
 from mooring.releases.catalog import minor_of, release_of
@@ -17,7 +17,7 @@ from mooring.releases.catalog import minor_of, release_of
 if TYPE_CHECKING:
     from mooring.cli.options import NodeOptions
     from mooring.core.release import Release
-    from mooring.manifest.fields import Document
+    from mooring.decoding.fields import Document
     from mooring.planner.nodearchive.reader import NodeArchive
 
 _OPTION = "--kubelet-version"

@@ -11,14 +11,14 @@ from mooring.cli.inputs import NodeInputs, check_strict, read_inputs
 from mooring.cli.options import NodeOptions
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+from mooring.decoding.fields import ignore
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.fields import ignore
 from mooring.planner.kubelet_release import node_versions
 from mooring.planner.upgrade.node import NodePods, UpgradedNode
 from mooring.planner.upgrade.upgrade import Upgrade, upgrade_of
 
 if TYPE_CHECKING:
-    from mooring.manifest.fields import Report
+    from mooring.decoding.fields import Report
     from mooring.planner.kubelet_release import ChosenRelease
 
 

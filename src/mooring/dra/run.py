@@ -164,7 +164,7 @@ def refuse_static_kubelet(kubelet_root: Path, configuration: Path | None) -> Non
     Raises:
         InputError: the kubelet's CPU manager has the policy static.
     """
-    from mooring.manifest.configuration import load_config  # noqa: PLC0415 - YAML is only needed for it
+    from mooring.configuration.node_configuration import load_config  # noqa: PLC0415 - YAML is only needed for it
 
     state = kubelet_root / "cpu_manager_state"
     if configuration is not None and load_config(str(configuration)).kubelet.cpu_manager_policy == "static":

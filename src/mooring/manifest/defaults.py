@@ -17,7 +17,7 @@ from mooring.core.gates import EXTENSION_GATES, SWITCHES
 from mooring.core.pod import Container, ContainerKind, PodResources, QoS, ResourceList
 from mooring.core.quantity import Quantity
 from mooring.core.release import NEWEST, Release
-from mooring.manifest.quantities import HUGE_PAGES
+from mooring.decoding.quantities import HUGE_PAGES
 from mooring.releases.gates import known_gates
 
 

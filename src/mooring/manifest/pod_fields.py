@@ -27,9 +27,9 @@ from typing import Any, Final
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, ContainerKind, ResourceList
 from mooring.core.quantity import Quantity, QuantitySyntaxError
+from mooring.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at
+from mooring.decoding.quantities import resource_list
 from mooring.manifest.defaults import DELAY_GATE, PodGates
-from mooring.manifest.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at
-from mooring.manifest.quantities import resource_list
 
 _CLAIMS = "resourceClaims"
 _CLAIM_STATUSES = "resourceClaimStatuses"

@@ -16,10 +16,9 @@ from typing import Any, NoReturn
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
-from mooring.manifest.api_fields import UNKNOWN_POD_FIELD, UnknownField, unknown_fields, unknown_findings
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.documents import load_documents, places_of
-from mooring.manifest.fields import (
+from mooring.decoding.api_fields import UNKNOWN_POD_FIELD, UnknownField, unknown_fields, unknown_findings
+from mooring.decoding.documents import load_documents, places_of
+from mooring.decoding.fields import (
     Document,
     Report,
     as_mapping,
@@ -31,6 +30,7 @@ from mooring.manifest.fields import (
     text_at,
     wrong_kind,
 )
+from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
 from mooring.manifest.validation import LABEL, SUBDOMAIN, check_containers_fit, check_name
 

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 from mooring.core.errors import InputError
 from mooring.core.pod import NO_RESOURCES, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
+from mooring.decoding.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
+from mooring.decoding.quantities import resource_list
 from mooring.manifest.defaults import PodGates, qos_of, with_pod_defaults
-from mooring.manifest.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
 from mooring.manifest.pod_fields import claims_of_pod, priority_of, scale_down_grace, with_statuses
-from mooring.manifest.quantities import resource_list
 from mooring.manifest.validation import check_names, check_pod_resources, check_resources
 from mooring.node.mixed import check_mixing
 

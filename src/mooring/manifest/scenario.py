@@ -12,17 +12,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mooring.configuration.kubelet_config import kubelet_config
+from mooring.configuration.mooring_config import mooring_config
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.moment import SECOND
 from mooring.core.pod import Pod
 from mooring.core.release import Release
+from mooring.decoding.fields import Report, as_mapping, ignore, inside, list_at, mapping_at, name_at, text_at, texts_at
+from mooring.decoding.quantities import nanoseconds
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.fields import Report, as_mapping, ignore, inside, list_at, mapping_at, name_at, text_at, texts_at
-from mooring.manifest.kubelet_config import kubelet_config
-from mooring.manifest.mooring_config import mooring_config
 from mooring.manifest.pods import pod_from_object
-from mooring.manifest.quantities import nanoseconds
 from mooring.manifest.scenario_lines import scenario_objects
 from mooring.manifest.steps import Admit, Advance, Reboot, Remove, Resizing, Restart, Step, hotplug_step, resizing
 from mooring.releases.catalog import release_of

@@ -14,7 +14,7 @@ from typing import IO, cast
 import msgspec
 
 from mooring.core.errors import InputError
-from mooring.manifest.documents import (
+from mooring.decoding.documents import (
     STANDARD_INPUT,
     SUFFIXES,
     load_documents,

@@ -17,9 +17,9 @@ from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod, PodResources, ResourceList
 from mooring.core.release import Release
+from mooring.decoding.fields import as_mapping, inside, mapping_at, name_at
+from mooring.decoding.quantities import resource_list
 from mooring.manifest.defaults import PodGates, qos_of
-from mooring.manifest.fields import as_mapping, inside, mapping_at, name_at
-from mooring.manifest.quantities import resource_list
 from mooring.manifest.validation import check_containers_fit, check_pod_resources, check_resources
 
 

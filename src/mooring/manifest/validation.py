@@ -12,9 +12,9 @@ from functools import lru_cache
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, ContainerKind, PodResources, ResourceList
 from mooring.core.quantity import Quantity, QuantitySyntaxError
+from mooring.decoding.fields import nearest
+from mooring.decoding.quantities import HUGE_PAGES
 from mooring.manifest.defaults import is_supported, total_limits, total_requests
-from mooring.manifest.fields import nearest
-from mooring.manifest.quantities import HUGE_PAGES
 
 _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
 _NANO = 10**9

@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from mooring.decoding.fields import Report
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.fields import Report
 from mooring.publisher.observation import EngineObserver, Observation
 from mooring.publisher.pace import Rhythm
 from mooring.publisher.publisher import Publisher, PublisherCounts, PublisherMetrics

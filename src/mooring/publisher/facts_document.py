@@ -16,6 +16,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from mooring.configuration import kubelet_config as kubelet
+from mooring.configuration import mooring_config as mooring
+from mooring.configuration.kubelet_config import kubelet_config
+from mooring.configuration.mooring_config import mooring_config
 from mooring.core.config import KubeletConfig, MooringConfig, with_defaults
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
@@ -23,10 +27,6 @@ from mooring.core.machineinfo import CoreKind, CPUFacts, MachineInfo, NUMANode
 from mooring.core.plugins import PluginChoice
 from mooring.core.release import NEWEST, Release
 from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
-from mooring.manifest import kubelet_config as kubelet
-from mooring.manifest import mooring_config as mooring
-from mooring.manifest.kubelet_config import kubelet_config
-from mooring.manifest.mooring_config import mooring_config
 from mooring.publisher.objects import FACTS, NodeFacts, bad_object, new_object, read_object
 from mooring.releases.catalog import release_of
 

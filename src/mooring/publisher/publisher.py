@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import Metric
 
 from mooring.core.errors import MooringError
 from mooring.core.machine import Finding
-from mooring.manifest.fields import Report, ignore
+from mooring.decoding.fields import Report, ignore
 from mooring.publisher.facts_document import facts_document
 from mooring.publisher.observation import Observation, Source, documents_of
 from mooring.publisher.pace import Pace, Rhythm, Waking, room_of, wake

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from mooring.core.errors import InputError
-from mooring.manifest.fields import count_at, text_at, wrong_kind
+from mooring.decoding.fields import count_at, text_at, wrong_kind
 from mooring.scheduling.deciding import UnknownNodes
 from mooring.scheduling.scoring import Weights
 from mooring.service.configuration import FieldReader, load_options, names_of, option, read_options, read_part

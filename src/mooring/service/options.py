@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Any, Final
 
 from mooring.core.errors import InputError
-from mooring.manifest.fields import inside, text_at
-from mooring.manifest.quantities import nanoseconds
+from mooring.decoding.fields import inside, text_at
+from mooring.decoding.quantities import nanoseconds
 
 AGENT_CONFIGURATION: Final = "AgentConfiguration"
 """Kind of the agent's document."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from tests.e2e.kubelet.apiserver import APIServer
 
+from mooring.configuration.node_configuration import load_config
 from mooring.core.machine import Finding
 from mooring.discovery.loader import load_machine
-from mooring.manifest.configuration import load_config
 from mooring.publisher.facts_document import essential
 from mooring.publisher.kubelet_source import KubeletSource
 from mooring.publisher.naming import APINames

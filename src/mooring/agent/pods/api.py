@@ -16,8 +16,8 @@ from mooring.agent.pods.source import is_static
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
+from mooring.decoding.fields import Report, ignore, mapping_at, text_at, texts_at
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.fields import Report, ignore, mapping_at, text_at, texts_at
 from mooring.manifest.pod_files import FINISHED
 from mooring.manifest.pods import DEFAULT_GATES, MIRROR
 from mooring.service.cluster.apiserver import Cluster, ClusterError

@@ -12,8 +12,8 @@ from mooring.agent.pods.manifests import StaticPods
 from mooring.agent.pods.source import PodSources, is_static
 from mooring.agent.reactor.effects import Evict
 from mooring.core.machine import Finding
+from mooring.decoding.fields import Report, ignore
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.fields import Report, ignore
 
 if TYPE_CHECKING:
     from mooring.agent.pods.api import APIPods

@@ -18,7 +18,7 @@ from mooring.agent.pods.events import ClusterEvent, EventBook, EventSubject, Eve
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
-from mooring.manifest.fields import Report, ignore
+from mooring.decoding.fields import Report, ignore
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.watching import pause_before
 

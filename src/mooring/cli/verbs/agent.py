@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from mooring.agent.nri.session import Session
     from mooring.agent.startup import AgentCommand, RunningPublisher
+    from mooring.decoding.fields import Report
     from mooring.kubelet.kubelet import Kubelet
-    from mooring.manifest.fields import Report
     from mooring.service.cluster.apiserver import Cluster
 
 EPILOG = """\b

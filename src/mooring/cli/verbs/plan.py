@@ -16,7 +16,7 @@ from mooring.cli.output import NO, YES, check_destination, emit, emit_document, 
 with lazily():
     from mooring.checkpoint import store
     from mooring.cli.text import plan as text
-    from mooring.manifest import yaml_scalars
+    from mooring.decoding import yaml_scalars
     from mooring.planner import exposition, plan_document, podresources, report
     from mooring.render.html import document as html
 

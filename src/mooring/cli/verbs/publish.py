@@ -18,7 +18,7 @@ from mooring.core.errors import InputError, MooringError
 
 with lazily():
     from mooring.cli.text import publish as text
-    from mooring.manifest import quantities, yaml_scalars
+    from mooring.decoding import quantities, yaml_scalars
     from mooring.publisher import observation, pace, writing
     from mooring.publisher import publisher as publishing
     from mooring.service import daemon, http, logs, pages

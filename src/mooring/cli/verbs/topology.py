@@ -12,10 +12,10 @@ from mooring.core.errors import InputError
 
 with lazily():
     from mooring.cli.text import topology as text
+    from mooring.decoding import yaml_scalars
     from mooring.discovery import files, machineinfo_json
     from mooring.discovery import machine_document as machine_documents
     from mooring.discovery.cadvisor import machine as cadvisor_machine
-    from mooring.manifest import yaml_scalars
 
 
 EPILOG = """\b

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from mooring.core.errors import InputError
-from mooring.manifest.fields import nearest
+from mooring.decoding.fields import nearest
 from mooring.planner.changes.change import ChangeStage, two_parts
 from mooring.planner.question import Question
 from mooring.releases.gates import known_gates

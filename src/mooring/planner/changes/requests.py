@@ -8,8 +8,8 @@ from typing import ClassVar
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod, PodResources, ResourceList
 from mooring.core.quantity import Quantity
+from mooring.decoding.quantities import resource_list
 from mooring.manifest.defaults import PodGates, qos_of
-from mooring.manifest.quantities import resource_list
 from mooring.manifest.validation import check_containers_fit, check_pod_resources, check_resources
 from mooring.planner.changes.change import ChangeStage, PodRef, asked_about, refs, two_parts
 from mooring.planner.pod_names import find_containers, names_of

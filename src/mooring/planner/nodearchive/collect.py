@@ -16,18 +16,18 @@ from msgspec import to_builtins
 
 from mooring import __version__
 from mooring.checkpoint.store import SIZE_LIMIT
+from mooring.configuration import devices, kubelet_config, mooring_config
+from mooring.configuration.kubelet_flags import KubeletFlags, merged_configuration
+from mooring.configuration.node_configuration import configuration_of, recognised
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+from mooring.decoding.documents import documents_in
+from mooring.decoding.fields import Document
 from mooring.discovery.archive import archive_bytes
 from mooring.discovery.cadvisor.probe import read_problem
 from mooring.discovery.capture.reading import Capture, capture_isolation, capture_machine
 from mooring.discovery.tree import Tree
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
-from mooring.manifest import devices, kubelet_config, mooring_config
-from mooring.manifest.configuration import configuration_of, recognised
-from mooring.manifest.documents import documents_in
-from mooring.manifest.fields import Document
-from mooring.manifest.kubelet_flags import KubeletFlags, merged_configuration
 from mooring.planner.nodearchive.layout import (
     ABOUT,
     CONFIGURATION_PART,

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mooring.checkpoint.store import SIZE_LIMIT
+from mooring.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
 from mooring.core.release import NEWEST, Release
+from mooring.decoding.documents import documents_in
+from mooring.decoding.fields import Document, Report, ignore
 from mooring.discovery.files import open_tree
 from mooring.discovery.loader import machine_of
 from mooring.discovery.tree import Tree
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.documents.parts import API_VERSION
 from mooring.kubelet.kubelet import StateTexts
-from mooring.manifest.configuration import NodeConfiguration, configuration_of
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.documents import documents_in
-from mooring.manifest.fields import Document, Report, ignore
 from mooring.manifest.pod_files import ActivePods, active_pods
 from mooring.planner.nodearchive.layout import (
     ABOUT,

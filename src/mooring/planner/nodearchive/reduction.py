@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from mooring.configuration.kubelet_config import API_VERSION, CONFIGZ, KIND, KNOWN, READ
 from mooring.core.errors import InputError
 from mooring.extensions import interrupts
-from mooring.manifest.kubelet_config import API_VERSION, CONFIGZ, KIND, KNOWN, READ
 from mooring.manifest.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
 from mooring.manifest.pod_files import PodObject, pod_objects
 from mooring.manifest.pods import MIRROR

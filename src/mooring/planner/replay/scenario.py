@@ -13,10 +13,12 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from mooring.configuration.devices import device_table
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError, KubeletCrashError, UnsupportedError
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
+from mooring.decoding.fields import inside
 from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.admit import AdmitMode, AdmitResult, readmit
 from mooring.kubelet.events import after_event, check_known
@@ -24,8 +26,6 @@ from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.kubelet.timeline import Timeline, advanced, resized, retried
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.devices import device_table
-from mooring.manifest.fields import inside
 from mooring.manifest.scenario import MergeCase, Scenario
 from mooring.manifest.steps import Admit, Advance, Offline, Online, Reboot, Remove, Resizing, Restart, Step, resized_pod
 from mooring.node import Decision

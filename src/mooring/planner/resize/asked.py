@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.core.quantity import Quantity
-from mooring.manifest.quantities import resource_list
+from mooring.decoding.quantities import resource_list
 from mooring.manifest.steps import Amounts, Resizing
 
 CPU = "cpu"

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mooring.core.errors import InputError
-from mooring.manifest import documents
-from mooring.manifest.documents import LARGEST_FILE, load_documents
+from mooring.decoding import documents
+from mooring.decoding.documents import LARGEST_FILE, load_documents
 
 
 def contents(path: Path | str) -> list[object]:

@@ -13,7 +13,7 @@ from typing import Any
 from mooring.core.errors import InputError
 from mooring.core.gotext import INT64_MAX
 from mooring.core.quantity import Quantity, QuantitySyntaxError
-from mooring.manifest.fields import number_text, wrong_kind
+from mooring.decoding.fields import number_text, wrong_kind
 
 NANOS_PER_MILLI = 10**6
 HUGE_PAGES = "hugepages-"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mooring.configuration.node_configuration import load_config
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
-from mooring.manifest.configuration import load_config
 from mooring.manifest.pod_files import load_pods
 
 POD = """\

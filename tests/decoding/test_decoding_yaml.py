@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.core.errors import InputError
-from mooring.manifest.fields import Value
-from mooring.manifest.yaml_reader import DEEPEST, MOST_ALIASED_NODES, read_yaml
-from mooring.manifest.yaml_scalars import word_value
+from mooring.decoding.fields import Value
+from mooring.decoding.yaml_reader import DEEPEST, MOST_ALIASED_NODES, read_yaml
+from mooring.decoding.yaml_scalars import word_value
 
 WORDS: list[tuple[str, Value]] = [
     *((word, True) for word in ("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE")),

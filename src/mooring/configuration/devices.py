@@ -12,8 +12,8 @@ from typing import Any
 
 from mooring.core.errors import InputError
 from mooring.core.machine import PCIDevice
+from mooring.decoding.fields import flag_at, mapping_at, name_at, text_at, wrong_kind
 from mooring.devicemanager.state import Device
-from mooring.manifest.fields import flag_at, mapping_at, name_at, text_at, wrong_kind
 
 KIND = "NodeDevices"
 API_VERSION = "mooring/v1alpha1"

@@ -17,14 +17,14 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.quantity import Quantity, QuantitySyntaxError
 from mooring.core.release import NEWEST, Release
-from mooring.manifest.api_fields import (
+from mooring.decoding.api_fields import (
     UNKNOWN_CONFIGURATION_FIELD,
     Places,
     fields_of,
     unknown_fields,
     unknown_findings,
 )
-from mooring.manifest.fields import (
+from mooring.decoding.fields import (
     Report,
     as_mapping,
     count_at,
@@ -37,7 +37,7 @@ from mooring.manifest.fields import (
     texts_at,
     wrong_kind,
 )
-from mooring.manifest.quantities import nanoseconds, quantity_text
+from mooring.decoding.quantities import nanoseconds, quantity_text
 from mooring.releases.config_fields import FIELDS_SINCE, later_fields
 
 KIND = "KubeletConfiguration"

@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 
 from mooring.core.errors import InputError
-from mooring.manifest.fields import Document, Value, kind_of
-from mooring.manifest.yaml_scalars import Scalar, word_value
+from mooring.decoding.fields import Document, Value, kind_of
+from mooring.decoding.yaml_scalars import Scalar, word_value
 
 DEEPEST = 100
 """Levels of nesting that a document may have; a pod needs about twelve."""

@@ -8,7 +8,7 @@ from typing import Any
 from mooring.core.config import EXTENSIONS, FIXABLE_DEFECTS, PLUGINS, REPLACE, SAME_NODES, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.plugins import BUDGET, MILLISECOND, ChosenPlugin, PluginChoice, PluginPlacement
-from mooring.manifest.fields import (
+from mooring.decoding.fields import (
     check_names,
     choice_at,
     count_at,
@@ -20,7 +20,7 @@ from mooring.manifest.fields import (
     text_at,
     wrong_kind,
 )
-from mooring.manifest.quantities import nanoseconds
+from mooring.decoding.quantities import nanoseconds
 
 KIND = "MooringConfiguration"
 API_VERSION = "mooring/v1alpha1"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mooring.core.errors import InputError
-from mooring.manifest.fields import Document, Value
+from mooring.decoding.fields import Document, Value
 
 LARGEST_FILE = 64 * 1024**2
 """Bytes that one file may have: ``kubectl get pods -o json`` of about five thousand pods."""
@@ -84,7 +84,7 @@ def _lines(document: Document, fields: Sequence[str]) -> Sequence[int | None]:
     unknown = [None] * len(fields)
     if document.file == STANDARD_INPUT or not any(fields):
         return unknown
-    from mooring.manifest.yaml_reader import field_lines  # noqa: PLC0415 - as below
+    from mooring.decoding.yaml_reader import field_lines  # noqa: PLC0415 - as below
 
     try:
         return field_lines(read_text(Path(document.file)), document.index, fields)
@@ -200,7 +200,7 @@ def _values(text: str, source: str, *, json_only: bool) -> Iterator[Document]:
                 place = f"{source}:{error.line}:{error.column}"
                 raise InputError(f"not valid JSON: {error.problem}", source=place) from None
     # Loading the YAML library takes longer than reading most JSON files.
-    from mooring.manifest.yaml_reader import read_yaml  # noqa: PLC0415
+    from mooring.decoding.yaml_reader import read_yaml  # noqa: PLC0415
 
     return read_yaml(text, source)
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any, TypeAlias
 
 from mooring.core.machine import Finding
-from mooring.manifest.fields import nearest
+from mooring.decoding.fields import nearest
 
 UNKNOWN_CONFIGURATION_FIELD = "MOOR-501"
 UNKNOWN_POD_FIELD = "MOOR-512"
@@ -47,7 +47,7 @@ class UnknownField:
 @cache
 def _types() -> dict[str, dict[str, str]]:
     """Return type -> field -> type of what stands there; empty if that can be anything."""
-    text = (files("mooring.manifest") / "api_fields.txt").read_text(encoding="utf-8")
+    text = (files("mooring.decoding") / "api_fields.txt").read_text(encoding="utf-8")
     types = {}
     for line in text.splitlines():
         name, colon, fields = line.partition(":")

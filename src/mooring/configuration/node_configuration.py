@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from mooring.configuration import devices as declared
+from mooring.configuration import kubelet_config as kubelet
+from mooring.configuration import mooring_config as mooring
+from mooring.configuration.devices import Declared
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.release import NEWEST, Release
-from mooring.manifest import devices as declared
-from mooring.manifest import kubelet_config as kubelet
-from mooring.manifest import mooring_config as mooring
-from mooring.manifest.devices import Declared
-from mooring.manifest.documents import load_documents, located, places_of
-from mooring.manifest.fields import Document, kind_of, text_at
+from mooring.decoding.documents import load_documents, located, places_of
+from mooring.decoding.fields import Document, kind_of, text_at
 
 
 @dataclass(frozen=True, slots=True)

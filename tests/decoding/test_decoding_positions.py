@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mooring.core.errors import InputError
-from mooring.manifest.documents import load_documents, located
-from mooring.manifest.fields import Document
-from mooring.manifest.yaml_reader import field_lines
+from mooring.decoding.documents import load_documents, located
+from mooring.decoding.fields import Document
+from mooring.decoding.yaml_reader import field_lines
 
 TEXT = """\
 ---
