@@ -13,7 +13,7 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem, ShellComplete
 
-from mooring.cli.lazy import lazily
+from mooring.lazy import lazily
 
 with lazily():
     from click import shell_completion

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mooring.cli.lazy import lazily
 from mooring.cli.options import NodeOptions
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.release import NEWEST, Release
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.agent import configuration as agent_configuration

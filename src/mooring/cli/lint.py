@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.inputs import question_of
-from mooring.cli.lazy import lazily
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
 from mooring.cli.terminal import text_for
@@ -24,6 +23,7 @@ from mooring.discovery.isolation import read_isolation
 from mooring.discovery.loader import LIVE
 from mooring.discovery.tree import Tree
 from mooring.explain.phrases import plural
+from mooring.lazy import lazily
 from mooring.planner.isolation.holders import Assignments, assignments_of
 from mooring.planner.isolation.lint import lint
 from mooring.planner.plan import make_plan

@@ -14,7 +14,7 @@ from importlib import import_module
 import click
 
 from mooring import KUBELET_VERSION, __version__
-from mooring.cli.lazy import lazily
+from mooring.lazy import lazily
 
 with lazily():
     import difflib

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from mooring.cli.lazy import lazily
+from mooring.lazy import lazily
 
 with lazily():
     from click import shell_completion

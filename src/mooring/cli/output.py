@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mooring.cli.lazy import lazily
 from mooring.core.errors import InputError
+from mooring.lazy import lazily
 
 with lazily():
     import msgspec

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
-from mooring.cli.lazy import lazily
+from mooring.lazy import lazily
 
 with lazily():
     from rich import console as rich_console

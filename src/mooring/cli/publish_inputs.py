@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mooring.cli.lazy import lazily
 from mooring.cli.options import NodeOptions
 from mooring.core.errors import InputError
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli import inputs, release_inputs

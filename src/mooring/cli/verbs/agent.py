@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.lazy import lazily
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import NO, YES, emit
 from mooring.core.errors import InputError
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.agent import run, startup, uninstall

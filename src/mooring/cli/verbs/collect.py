@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.lazy import lazily
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import (
     STANDARD_OUTPUT,
@@ -21,6 +20,7 @@ from mooring.cli.output import (
 )
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli import collect_inputs

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.lazy import lazily
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli import compare_inputs, progress

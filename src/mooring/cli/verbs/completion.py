@@ -6,8 +6,8 @@ import click
 
 from mooring.cli import options
 from mooring.cli.completion import SHELLS, script
-from mooring.cli.lazy import lazily
 from mooring.cli.output import YES, check_destination, emit_document
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli import main

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from mooring.cli import options
-from mooring.cli.lazy import lazily
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import YES
 from mooring.core.errors import InputError
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.discovery import loader

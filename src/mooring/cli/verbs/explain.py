@@ -8,11 +8,11 @@ import click
 
 from mooring.cli import options
 from mooring.cli.inputs import question_of
-from mooring.cli.lazy import lazily
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.core.errors import InputError
 from mooring.explain.codes.pages import codes_beginning, is_code
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli.text import explain as text

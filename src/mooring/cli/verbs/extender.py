@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.lazy import lazily
 from mooring.cli.output import YES, emit
 from mooring.core.errors import InputError
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.scheduling import options as extender_options

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.lazy import lazily
 from mooring.cli.options import complete_file
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.cli.publish_inputs import Asked, connector, described_name, described_node, kubelet_source
 from mooring.core.errors import InputError, MooringError
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli.text import publish as text

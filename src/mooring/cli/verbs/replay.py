@@ -12,8 +12,8 @@ import msgspec
 
 from mooring.cli import options
 from mooring.cli.inputs import STANDARD_INPUT, check_open
-from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, write_answer
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli import progress

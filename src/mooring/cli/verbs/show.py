@@ -10,10 +10,10 @@ import click
 
 from mooring.cli import options
 from mooring.cli.inputs import plan_of, read_machine
-from mooring.cli.lazy import lazily
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, warn
 from mooring.core.moment import Moment
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.agent import options as agent_options

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.agent import options as agent_options

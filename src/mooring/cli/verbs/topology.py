@@ -6,9 +6,9 @@ import click
 
 from mooring.cli import options
 from mooring.cli.inputs import read_machine
-from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
 from mooring.core.errors import InputError
+from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli.text import topology as text
