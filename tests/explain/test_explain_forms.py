@@ -15,7 +15,7 @@ from mooring.explain.codes.pages import all_codes
 from mooring.explain.story import Line, walk, without_details
 from mooring.planner.pod_names import find, first_refused, pods_of
 from mooring.render.decision import SIGNS, Mark, decision_view
-from mooring.render.decision_svg import decision_svg
+from mooring.render.svg.decision import decision_svg
 
 
 def test_a_fact_becomes_lists_and_texts() -> None:

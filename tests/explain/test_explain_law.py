@@ -28,7 +28,7 @@ from mooring.planner.answering import Answer, answered
 from mooring.planner.explanation import story_of
 from mooring.planner.scenario_machines import load_machines
 from mooring.render.decision import decision_view
-from mooring.render.decision_svg import decision_svg
+from mooring.render.svg.decision import decision_svg
 
 EVERY = 40
 """Of the recorded scenarios every fortieth is looked at; of the small recordings every one."""

@@ -9,7 +9,7 @@ from tests.render.pictured import terminal_text
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.compact import parse_compact
 from mooring.render.build import CPUOwner, Pools, build_view
-from mooring.render.svg import svg_text
+from mooring.render.svg.picture import svg_text
 from mooring.render.view import CPUUse, NodeView
 from mooring.render.wording import MARKS, cpu_mark, cpu_sentence
 

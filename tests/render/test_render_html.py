@@ -32,7 +32,7 @@ from mooring.render.report import (
     ReportView,
     changes_between,
 )
-from mooring.render.svg import svg_text
+from mooring.render.svg.picture import svg_text
 from mooring.render.view import CPUUse, NodeView, PlacementRow
 
 BIG = SampleShape(sockets=2, nodes=4, caches=4, cores=8)

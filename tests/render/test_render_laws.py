@@ -19,8 +19,8 @@ from mooring.render import terminal
 from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.layout import PictureLayout, PlacedBox, arrange
 from mooring.render.measure import CellMetrics
-from mooring.render.svg import cell_size, svg_text
-from mooring.render.svg import map_metrics as svg_metrics
+from mooring.render.svg.picture import cell_size, svg_text
+from mooring.render.svg.picture import map_metrics as svg_metrics
 from mooring.render.terminal import map_layout
 from mooring.render.view import BoxKind, BoxView, NodeView
 from mooring.render.wording import cpu_mark

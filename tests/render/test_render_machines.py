@@ -13,7 +13,7 @@ from tests.render.sample_machines import occupied
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.discovery.loader import load_machine
-from mooring.render.svg import svg_text
+from mooring.render.svg.picture import svg_text
 
 MACHINES = Path(__file__).parents[3] / "shared" / "machines"
 NAMES = sorted(path.parent.name for path in MACHINES.glob("*/*.tar.gz")) or ["none"]

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.render.console import STYLES
 from mooring.render.palette import OWNER_COLOURS, RESERVED_FILL, contrast, text_on
-from mooring.render.svg_elements import DARK, LIGHT, Ground
+from mooring.render.svg.elements import DARK, LIGHT, Ground
 from mooring.render.view import CPUUse
 
 # Full loss of one cone class, as matrices on linear RGB: Machado, Oliveira and Fernandes, 2009, severity 1.0.

@@ -13,8 +13,8 @@ from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
 from mooring.core.cpuset import CPUSet
 from mooring.render.build import CPUOwner, build_view
-from mooring.render.svg import svg_text
-from mooring.render.svg_elements import escape, fitting, style_sheet, text_width
+from mooring.render.svg.elements import escape, fitting, style_sheet, text_width
+from mooring.render.svg.picture import svg_text
 from mooring.render.view import RejectedPod
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -1,6 +1,6 @@
 """A decision as a picture: NUMA nodes as columns, one row for each thing that was requested.
 
-The values here say what is drawn; :mod:`mooring.render.decision_svg` draws them. Every mark has a sign besides its
+The values here say what is drawn; :mod:`mooring.render.svg.decision` draws them. Every mark has a sign besides its
 colour.
 """
 

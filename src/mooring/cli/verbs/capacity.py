@@ -18,7 +18,7 @@ with lazily():
     from mooring.planner import picture as pictures
     from mooring.planner.capacity import capacity as counting
     from mooring.planner.capacity import capacity_document, replicas
-    from mooring.render import svg
+    from mooring.render.svg import picture as svg
 
 
 if TYPE_CHECKING:

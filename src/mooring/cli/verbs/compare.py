@@ -18,7 +18,7 @@ with lazily():
     from mooring.planner.compare import by_release_document, combinations, comparison_document
     from mooring.planner.compare import comparison as comparing
     from mooring.planner.compare import plot as comparison_plots
-    from mooring.render import plot as render_plot
+    from mooring.render.svg import plot as render_plot
 
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ with lazily():
     from mooring.planner import plan as planning
     from mooring.planner.changes import change_documents, price
     from mooring.planner.changes import nearest as nearest_search
-    from mooring.render import decision, decision_svg
+    from mooring.render import decision
+    from mooring.render.svg import decision as decision_svg
 
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ with lazily():
     from mooring.discovery import loader
     from mooring.planner import picture as pictures
     from mooring.planner import report
-    from mooring.render import svg
     from mooring.render import terminal as render_terminal
     from mooring.render.html import document as html
+    from mooring.render.svg import picture as svg
 
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ with lazily():
     from mooring.planner.changes import change as planned_change
     from mooring.planner.changes import change_documents
     from mooring.planner.changes import nearest as nearest_search
-    from mooring.render import svg
+    from mooring.render.svg import picture as svg
 
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from mooring.planner.compare.comparison import Comparison
 from mooring.planner.compare.entries import Row, machines_of, not_started, rows_of, variant_words
 from mooring.planner.compare.measures import Measures, Together
 from mooring.planner.picture import machine_view
-from mooring.render.plot import Kind, Plot, PlotRow, PlotShare
+from mooring.render.svg.plot import Kind, Plot, PlotRow, PlotShare
 from mooring.render.wording import clean
 
 ADMITTED = Kind("admitted", "exclusive-0", "")

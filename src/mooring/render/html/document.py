@@ -24,7 +24,7 @@ from mooring.render.html.data import data_text
 from mooring.render.html.map import map_drawings
 from mooring.render.palette import OWNER_COLOURS, mixed, text_on, use_style
 from mooring.render.report import ReportDistances, ReportPod, ReportView
-from mooring.render.svg_elements import DARK, FONT, LIGHT, MONO_FONT, PATTERNS, Ground, colour_rules, common_rules
+from mooring.render.svg.elements import DARK, FONT, LIGHT, MONO_FONT, PATTERNS, Ground, colour_rules, common_rules
 from mooring.render.view import CPUUse, PlacementRow
 from mooring.render.wording import MARKS, clean, meaning, numbers
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from mooring.render.layout import PictureLayout, PlacedBox, PlacedCell, PlacedRow, arrange
 from mooring.render.palette import cpu_style
-from mooring.render.svg import CELL_PAD, CellSize, box_elements, cell_size, map_metrics, strip_elements
-from mooring.render.svg_elements import SMALL_SIZE, rect, text
+from mooring.render.svg.elements import SMALL_SIZE, rect, text
+from mooring.render.svg.picture import CELL_PAD, CellSize, box_elements, cell_size, map_metrics, strip_elements
 from mooring.render.view import BoxKind, NodeView
 from mooring.render.wording import cpu_mark
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mooring.documents.upgrade import UpgradeDocument, UpgradeListDocument
 from mooring.render.html.document import page_text
-from mooring.render.svg import svg_text
-from mooring.render.svg_elements import style_sheet
+from mooring.render.svg.elements import style_sheet
+from mooring.render.svg.picture import svg_text
 from mooring.render.view import NodeView
 
 

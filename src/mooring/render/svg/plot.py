@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from mooring.explain.phrases import plural
-from mooring.render.svg_elements import (
+from mooring.render.svg.elements import (
     GAP,
     PATTERNS,
     SMALL_SIZE,
@@ -25,7 +25,7 @@ from mooring.render.svg_elements import (
     text_width,
     tooltip,
 )
-from mooring.render.svg_legend import wrapped
+from mooring.render.svg.legend import wrapped
 
 MARGIN = 24
 WIDTH = 1100

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mooring.explain.phrases import plural
 from mooring.render.palette import owner_style, use_style
-from mooring.render.svg_elements import TEXT_SIZE, fitting, group, rect, text, text_width
+from mooring.render.svg.elements import TEXT_SIZE, fitting, group, rect, text, text_width
 from mooring.render.view import CPUUse, NodeView, OwnerView
 from mooring.render.wording import MARKS, numbers
 

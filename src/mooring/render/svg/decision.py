@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from mooring.render.decision import SIGNS, DecisionCell, DecisionPanel, DecisionRow, DecisionView, Mark
-from mooring.render.svg_elements import (
+from mooring.render.svg.elements import (
     MONO,
     NODE_SIZE,
     PATTERNS,
@@ -22,7 +22,7 @@ from mooring.render.svg_elements import (
     text_width,
     tooltip,
 )
-from mooring.render.svg_legend import wrapped
+from mooring.render.svg.legend import wrapped
 from mooring.render.wording import shorten
 
 MARGIN = 24

@@ -14,7 +14,7 @@ from mooring.explain.phrases import size
 from mooring.render.layout import PictureLayout, PlacedBox, PlacedCell, PlacedRow, arrange
 from mooring.render.measure import CellMetrics, Insets
 from mooring.render.palette import cpu_style, owner_style, use_style
-from mooring.render.svg_elements import (
+from mooring.render.svg.elements import (
     GAP,
     MONO,
     NODE_SIZE,
@@ -31,7 +31,7 @@ from mooring.render.svg_elements import (
     text_width,
     tooltip,
 )
-from mooring.render.svg_legend import Area, footer
+from mooring.render.svg.legend import Area, footer
 from mooring.render.view import BoxKind, BoxView, CPUUse, MemoryUse, NodeView, NUMAView
 from mooring.render.wording import (
     Title,
