@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test fuzz test-browser e2e e2e-crio e2e-faults e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants mutants-releases lock clean
+.PHONY: help demo test fuzz test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants mutants-releases lock clean
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-browser  run the tests of the HTML report in headless Chromium"
 	@echo "make e2e           run the tests of the node agent against real containerd (root on Debian)"
 	@echo "make e2e-crio      the same against real CRI-O, from built parts beside the repository (root on Debian)"
+	@echo "make e2e-size      kill agent and runtime beside many containers; thousands of container lifecycles: KILLS, RESTARTS, CONTAINERS, LIVES; RUNTIMES (debian built crio)"
 	@echo "make e2e-faults    break the connection of agent and runtime at every frame and in every way (an hour or more)"
 	@echo "make e2e-numa      boot guests with 64 CPUs and 8 NUMA nodes in QEMU: control groups, then the agent with containerd and runc"
 	@echo "make e2e-resize    resize pods in guests with 16 CPUs: the cases of KEP-6122, and a program that follows its CPUs"
@@ -70,6 +71,16 @@ e2e: $(STAMP)
 # Skipped by name where ../shared/parts (or the folder that MOORING_E2E_CRIO names) has no CRI-O.
 e2e-crio: $(STAMP)
 	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/crio
+
+# The size by default takes a minute. All of it, some hours on two cores: KILLS=200 RESTARTS=50 CONTAINERS=500 LIVES=10000
+e2e-size: export MOORING_E2E_KILLS = $(or $(KILLS),4)
+e2e-size: export MOORING_E2E_RESTARTS = $(or $(RESTARTS),2)
+e2e-size: export MOORING_E2E_CONTAINERS = $(or $(CONTAINERS),40)
+e2e-size: export MOORING_E2E_LIVES = $(or $(LIVES),200)
+e2e-size: export MOORING_E2E_SIZE_RUNTIMES = $(or $(RUNTIMES),debian crio)
+e2e-size: $(STAMP)
+	$(BIN)/python scripts/e2e_parts.py
+	$(BIN)/python -m pytest -q -p no:xdist -rs --log-cli-level=INFO tests/e2e/size
 
 # The other tiers take some frames; here are all of them, on a runtime that is played and on both containerds.
 e2e-faults: $(STAMP)

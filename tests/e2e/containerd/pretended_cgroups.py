@@ -23,6 +23,9 @@ from mooring.agent.reactor.effects import WriteCPUSet
 from mooring.cli.main import run
 from mooring.core.bits import list_text
 
+_ID_LENGTH = 64
+"""Of a container's id, with which the path of its group ends."""
+
 
 class PretendedCGroups(UnseenCGroups):
     """:class:`~mooring.agent.cgroups.protocol.CGroups` of the wrapper's log; quotas are not played."""
@@ -39,6 +42,7 @@ class PretendedCGroups(UnseenCGroups):
         self._log = Reader(folder)
         self._cpus: dict[str, str] = {}
         self._mems: dict[str, str] = {}
+        self._running: set[str] = set()
 
     def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
         before = self.in_effect(wanted)
@@ -57,12 +61,22 @@ class PretendedCGroups(UnseenCGroups):
             cpus, mems = self._cpus[place.container_id], self._mems[place.container_id]
         return Cpuset(parsed(cpus) if cpus else self._every.cpus, nodes(mems) if mems else self._every.mems)
 
+    def has_processes(self, cgroup: str, pid: int) -> bool:
+        del pid
+        with self._lock:
+            self._follow()
+            return cgroup[-_ID_LENGTH:] in self._running
+
     def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
         found = [(one, self.in_effect(one)) for one in wanted]
         return tuple(Deviation(one, seen) for one, seen in found if seen is not None and not shows(seen, one))
 
     def _follow(self) -> None:
         for line in self._log.new():
+            if line.verb == "start":
+                self._running.add(line.id)
+            elif line.verb in ("kill", "delete"):
+                self._running.discard(line.id)
             if line.verb == "delete":
                 self._cpus.pop(line.id, None)
                 self._mems.pop(line.id, None)

@@ -68,7 +68,7 @@ def test_sixteen_clients_at_once_never_make_two_containers_share_an_exclusive_cp
     parts: Any, folder_in_memory: Path, what: str
 ) -> None:
     folder = folder_in_memory
-    with large_machine(parts, folder, RUNTIMES[RUNTIME](folder, parts)) as (node, agent):
+    with large_machine(running(parts, folder, oci_runtime=RUNTIMES[RUNTIME](folder, parts)), folder) as (node, agent):
         churn = Churn(node, SIZES, CONTAINERS, CONTAINERS * 6 // 10)
         watch = Watch(node, agent, churn, World(Reader(folder), churn.exclusive))
         with churn.going_on(CLIENTS):

@@ -7,13 +7,13 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on
 from tests.e2e.containerd.churn import Churn
 from tests.e2e.containerd.kernel_world import KernelWorld
-from tests.e2e.containerd.runtime import Runtime, running
+from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.containerd.world import World
 from tests.patience import until
 
@@ -27,11 +27,16 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def large_machine(parts: Any, folder: Path, oci_runtime: Path) -> Iterator[tuple[Runtime, AgentProcess]]:
-    """Run a containerd and an agent on the machine of 256 CPUs that an OCI runtime plays."""
+def large_machine(starting: AbstractContextManager[Runtime], folder: Path) -> Iterator[tuple[Runtime, AgentProcess]]:
+    """Run an agent on the machine of 256 CPUs that the OCI runtime of a container runtime plays.
+
+    Args:
+        starting: starts the container runtime.
+        folder: of the OCI runtime's log.
+    """
     program = (sys.executable, "-m", "tests.e2e.containerd.pretended_cgroups", str(folder), EVERY_CPU, EVERY_NODE)
     with (
-        running(parts, folder, oci_runtime=oci_runtime) as node,
+        starting as node,
         agent_on(node, machine=MACHINE, reserved=RESERVED, budget="4s", program=program) as agent,
     ):
         node.patience = 120

@@ -69,6 +69,8 @@ class World:
                     self._stray.clear()
                     self._late.clear()
                     self._judge(number, self.running)
+            case "kill":
+                self.running.discard(one)
             case "delete":
                 self.running.discard(one)
                 self.cpus.pop(one, None)

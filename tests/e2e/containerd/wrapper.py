@@ -7,8 +7,10 @@ kernel: a cpuset is in effect from the line that says so, and a line is written 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,7 @@ _PROGRAM = """#!/bin/sh
 verb=
 for word; do
   case $word in
-    create|start|update|delete|kill) verb=${{verb:-$word}} ;;
+    create|start|update|delete|kill|state|ps) verb=${{verb:-$word}} ;;
     *) [ "$before" != --bundle ] || bundle=$word
       [ "$before" != --pid-file ] || pid_file=$word ;;
   esac
@@ -31,7 +33,10 @@ tell() {{
 # Sets $found. A subshell would cost more than all the rest.
 find() {{
   found=
-  case $2 in *"\\"$1\\":\\""*) found=${{2#*\\"$1\\":\\"}}; found=${{found%%\\"*}} ;; esac
+  case $2 in
+    *"\\"$1\\":\\""*) found=${{2#*\\"$1\\":\\"}}; found=${{found%%\\"*}} ;;
+    *"\\"$1\\": \\""*) found=${{2#*\\"$1\\": \\"}}; found=${{found%%\\"*}} ;;
+  esac
 }}
 tell_sets() {{
   find cpus "$1"; cpus=$found
@@ -57,6 +62,12 @@ case $verb in
   kill)
     {kill}
     ;;
+  state)
+    {state}
+    ;;
+  ps)
+    {ps}
+    ;;
   update)
     read -r text
     tell_sets "$text"
@@ -71,6 +82,8 @@ _REAL = {
     "start": "",
     "delete": "",
     "kill": "",
+    "state": "",
+    "ps": "",
     "update": """printf '%s' "$text" | sed 's/"cpus":"[^"]*"/"cpus":"{cpus}"/; s/"mems":"[^"]*"/"mems":"{mems}"/' |
       {runc} "$@"
     exit""",
@@ -79,10 +92,22 @@ _REAL = {
 _PLAYED = {
     "create": """"{busybox}" sleep 2000000000 < /dev/null > /dev/null 2>&1 &
     echo $! > {folder}/pid-"$word"; printf %s $! > "$pid_file"; exit""",
-    "start": "exit",
+    "start": ": > {folder}/started-$word; exit",
     "delete": """read -r pid < {folder}/pid-"$word" && kill -9 "$pid" 2> /dev/null
-    rm -f {folder}/pid-"$word"; exit 0""",
-    "kill": """read -r pid < {folder}/pid-"$last" && kill -9 "$pid" 2> /dev/null; exit 0""",
+    rm -f {folder}/pid-"$word" {folder}/started-"$word"; exit 0""",
+    # From here on it does not run. CRI-O deletes it when the container is removed, which may be much later.
+    "kill": """read -r pid < {folder}/pid-"$last" && kill -9 "$pid" 2> /dev/null
+    word=$last; tell "" ""; exit 0""",
+    # A containerd that starts asks: a shim whose task has no process is taken for one that a crash left.
+    "ps": """read -r pid < {folder}/pid-"$word" && printf '[%s]\\n' "$pid"; exit""",
+    # CRI-O asks.
+    "state": """status=stopped pid=0
+    if read -r pid < {folder}/pid-"$word" && kill -0 "$pid" 2> /dev/null; then
+      status=created; [ ! -e {folder}/started-"$word" ] || status=running
+    else
+      [ -e {folder}/pid-"$word" ] || exit 1
+    fi
+    printf '{{"ociVersion":"1.0.2","id":"%s","status":"%s","pid":%s}}\\n' "$word" "$status" "$pid"; exit""",
     "update": "exit",
 }
 
@@ -92,7 +117,8 @@ class Asked:
     """What containerd asked of its OCI runtime for a container."""
 
     verb: str
-    """``create`` (``sandbox`` for a pod's own), ``start``, ``update``, ``delete``; others write lines of their own."""
+    """``create`` (``sandbox`` for a pod's own), ``start``, ``update``, ``kill`` where it has ended, ``delete``; others
+    write lines of their own."""
     id: str
     cpus: str
     mems: str
@@ -142,6 +168,20 @@ def tell(folder: Path, verb: str, ident: str, cpus: str = "", mems: str = "") ->
         os.write(log, line.encode() + b"\n")
     finally:
         os.close(log)
+
+
+def end_forgotten(folder: Path) -> int:
+    """End the containers of a player that it was not asked to delete, and return how many those were.
+
+    A runtime that was killed in the middle of a creation does not know what it had begun to make.
+    """
+    left = [*folder.glob("pid-*")]
+    for path in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(path.read_text(encoding="ascii")), signal.SIGKILL)
+        tell(folder, "delete", path.name.removeprefix("pid-"))
+        path.unlink()
+    return len(left)
 
 
 @dataclass(slots=True)

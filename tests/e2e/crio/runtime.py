@@ -65,9 +65,16 @@ nri_plugin_request_timeout = "5s"
 
 
 @contextlib.contextmanager
-def running(parts: Any, folder: Path) -> Iterator[Runtime]:
-    """Start a CRI-O with two images, and at the end remove its pods, processes, mounts and cgroups."""
-    values = {"folder": folder, "pause": PAUSE, "pinns": parts.pinns, "runc": parts.runc, "conmon": parts.conmon}
+def running(parts: Any, folder: Path, oci_runtime: Path | None = None) -> Iterator[Runtime]:
+    """Start a CRI-O with two images, and at the end remove its pods, processes, mounts and cgroups.
+
+    Args:
+        parts: its programs.
+        folder: empty, with a short path; everything that CRI-O writes goes there.
+        oci_runtime: instead of runc.
+    """
+    runc = oci_runtime or parts.runc
+    values = {"folder": folder, "pause": PAUSE, "pinns": parts.pinns, "runc": runc, "conmon": parts.conmon}
     (folder / "crio.conf").write_text(_CONFIGURATION.format(**values), encoding="utf-8")
     (folder / "storage.conf").write_text(
         f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/root"\nrunroot = "{folder}/rr"\n'
