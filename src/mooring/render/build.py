@@ -10,6 +10,7 @@ from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.explain.phrases import plural, size
+from mooring.render.labels import short_names, unique_names
 from mooring.render.locations import CPULocations, locate_cpus
 from mooring.render.nesting import boxes_of, offline_box
 from mooring.render.view import (
@@ -117,13 +118,15 @@ def owner_views(owners: Sequence[CPUOwner], places: CPULocations) -> list[OwnerV
     colours: dict[str, int] = {}
     # Where CPUs go back, their marks are written in capital letters.
     marks = owner_marks(len(owners), small=any(owner.leaving for owner in owners))
+    names = unique_names([clean(owner.label) for owner in owners], [clean(owner.uid) for owner in owners])
     found = []
-    for owner, mark in zip(owners, marks, strict=True):
+    for owner, name, mark, forms in zip(owners, names, marks, short_names(names, marks), strict=True):
         colour = colours.setdefault(owner.uid or owner.label, len(colours))
         nodes = {places.by_cpu[cpu].numa for cpu in owner.cpus if cpu in places.by_cpu}
         found.append(
             OwnerView(
-                label=clean(owner.label),
+                label=name,
+                forms=forms,
                 uid=owner.uid or owner.label,
                 mark=mark,
                 colour=colour,

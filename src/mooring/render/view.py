@@ -151,7 +151,9 @@ class OwnerView:
     """One holder of exclusive CPUs: a container, or a pod that holds a set as a whole."""
 
     label: str
-    """``namespace/pod/container``, or ``namespace/pod``."""
+    """``namespace/pod/container``, or ``namespace/pod``; with the uid where several pods have the name."""
+    forms: tuple[str, ...]
+    """The label and shorter forms of it, longest first; no two owners of the view share a form."""
     uid: str
     mark: str
     """One or two letters that stand for the owner in the picture; unique in the view."""

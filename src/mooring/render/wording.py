@@ -117,17 +117,6 @@ def shorten(text: str, room: int) -> str:
     return text[: room - 1 - tail] + "…" + text[len(text) - tail :]
 
 
-def owner_texts(label: str) -> tuple[str, ...]:
-    """Return forms of an owner's label, longest first: all of it, without the namespace, the pod alone.
-
-    >>> owner_texts("ml/train-0/worker")
-    ('ml/train-0/worker', 'train-0/worker', 'train-0')
-    """
-    parts = label.split("/")
-    forms = ["/".join(parts), "/".join(parts[1:]), parts[1] if len(parts) > 2 else ""]
-    return tuple(dict.fromkeys(form for form in forms if form)) or (label,)
-
-
 def box_titles(box: BoxView, view: NodeView) -> tuple[Title, ...]:
     """Return forms of a box's title, longest first; a renderer takes the longest that fits."""
     full = " · ".join(_label_text(label) for label in box.labels)

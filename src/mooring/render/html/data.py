@@ -41,7 +41,13 @@ def report_data(report: ReportView) -> dict[str, Any]:
             for cpu in sorted(view.cpus(), key=lambda cpu: cpu.cpu)
         ],
         "owners": [
-            {"label": owner.label, "mark": owner.mark, "style": owner_style(owner), "pod": pods.get(owner.uid)}
+            {
+                "label": owner.label,
+                "forms": list(owner.forms[1:]),
+                "mark": owner.mark,
+                "style": owner_style(owner),
+                "pod": pods.get(owner.uid),
+            }
             for owner in view.owners
         ],
         "pods": [

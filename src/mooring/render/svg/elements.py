@@ -8,7 +8,7 @@ Every rule is bound to the class of the root element, so that several pictures f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape as html_escape
@@ -96,6 +96,11 @@ def fitting(content: str, room: float, font_size: float) -> str:
     while count >= 3 and text_width(shorten(content, count), font_size) > room:
         count -= 1
     return shorten(content, count) if count >= 3 else ""
+
+
+def fitting_form(forms: Sequence[str], room: float, font_size: float) -> str:
+    """Return the first of ``forms``, longest first, that fits into ``room``; empty when none does."""
+    return next((form for form in forms if text_width(form, font_size) <= room), "")
 
 
 FONT = 'system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"DejaVu Sans",sans-serif'

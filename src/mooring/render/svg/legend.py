@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mooring.explain.phrases import plural
 from mooring.render.palette import owner_style, use_style
-from mooring.render.svg.elements import TEXT_SIZE, fitting, group, rect, text, text_width
+from mooring.render.svg.elements import TEXT_SIZE, fitting, fitting_form, group, rect, text, text_width
 from mooring.render.view import CPUUse, NodeView, OwnerView
 from mooring.render.wording import MARKS, numbers
 
@@ -85,7 +85,7 @@ def _owner(owner: OwnerView, area: Area) -> str:
     list_x, nodes_x = area.x + 38 + int(area.width * 0.42), area.x + int(area.width * 0.82)
     return group(
         _swatch(area.x, area.y, 28, owner.mark, owner_style(owner)),
-        text(area.x + 38, area.y + 13, fitting(owner.label, list_x - area.x - 48, TEXT_SIZE), "plain"),
+        text(area.x + 38, area.y + 13, fitting_form(owner.forms, list_x - area.x - 48, TEXT_SIZE), "plain"),
         text(list_x, area.y + 13, _list_start(f"{len(owner.cpus)}: {cpus}", nodes_x - list_x - 10), "quiet"),
         text(nodes_x, area.y + 13, fitting(nodes, area.x + area.width - nodes_x, TEXT_SIZE), "quiet"),
         title=f"{owner.label} · {plural(len(owner.cpus), 'CPU')} {cpus} · {nodes}",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from math import ceil
 
 from mooring.explain.phrases import size
@@ -24,6 +24,7 @@ from mooring.render.svg.elements import (
     TEXT_SIZE,
     TITLE_SIZE,
     fitting,
+    fitting_form,
     group,
     rect,
     style_sheet,
@@ -40,7 +41,6 @@ from mooring.render.wording import (
     cpu_sentence,
     free_bytes,
     memory_sentence,
-    owner_texts,
     wanted_title,
 )
 
@@ -159,18 +159,16 @@ def _memory_bar(node: NUMAView, use: MemoryUse, x: float, y: float, width: float
 
 
 def strip_elements(row: PlacedRow, cell: CellSize, view: NodeView) -> Iterator[str]:
-    """Yield a bracket over every run of whole cores with one use, and its name where it fits."""
-    for key, cores in groupby(row.cells, key=_whole_core):
-        if key is None:
-            continue
-        run = list(cores)
+    """Yield a bracket over every run of whole cores with one use, and its name where there is room up to the next."""
+    runs = [(key, list(cores)) for key, cores in groupby(row.cells, key=_whole_core) if key is not None]
+    ends = (run[0][0].x - GAP for _, run in runs[1:])
+    for (key, run), end in zip(runs, chain(ends, [row.x + row.width]), strict=False):
         x, width = run[0][0].x, run[-1][0].x + cell.width - run[0][0].x
         use, owner = key
         label = use.value if owner is None else view.owners[owner].label
         style = use_style(use) if owner is None else owner_style(view.owners[owner])
-        forms = (label, "") if owner is None else owner_texts(label)
-        name = next((form for form in forms if text_width(form, SMALL_SIZE) <= width), None)
-        name = fitting(forms[-1], width, SMALL_SIZE) if name is None else name
+        forms = (label,) if owner is None else view.owners[owner].forms
+        name = fitting_form(forms, max(width, end - x) - 2, SMALL_SIZE)
         words = [text(x + 1, row.y + 8, name, "small")] if name else []
         yield group(*words, rect(x, row.y + 11, width, 3, style), title=label)
 

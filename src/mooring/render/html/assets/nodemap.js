@@ -2,6 +2,9 @@
 
 const LABEL_FONT = `11px ${getComputedStyle(document.documentElement).getPropertyValue("--font")}`;
 
+/** Pixels between a name and the next bracket. */
+const GAP = 8;
+
 /** The drawn cells of every CPU; one for each arrangement of the map. */
 const cellsOf = new Map(report.cpus.map((cpu) => [cpu.id, []]));
 for (const group of document.querySelectorAll(".cell")) {
@@ -14,6 +17,7 @@ const rows = [...document.querySelectorAll(".row")].map((group) => ({
   strips: group.querySelector(".strips"),
   y: Number(group.dataset.y),
   width: Number(group.closest(".map").dataset.cell),
+  end: Number(group.dataset.end),
   cores: [...group.querySelectorAll(".core")].map((core) => ({
     x: Number(core.querySelector("rect").getAttribute("x")) - 0.5,
     cpus: [...core.querySelectorAll(".cell")].map((cell) => Number(cell.dataset.cpu)),
@@ -87,23 +91,23 @@ function drawBrackets(row, frame) {
       runs.push({ state, start: core.x, end: core.x + row.width });
     }
   }
-  const drawing = runs.filter((run) => run.state).map((run) => {
+  const named = runs.filter((run) => run.state);
+  const drawing = named.map((run, index) => {
     const width = run.end - run.start;
+    const room = (index + 1 < named.length ? named[index + 1].start - GAP : row.end) - run.start;
     const bar = draw("rect", { class: styleOf(run.state), x: run.start, y: row.y + 11, width, height: 3 });
-    const words = draw("text", { class: "small", x: run.start + 1, y: row.y + 8 }, bracketText(run.state, width));
+    const name = bracketText(run.state, Math.max(width, room) - 2);
+    const words = draw("text", { class: "small", x: run.start + 1, y: row.y + 8 }, name);
     return draw("g", {}, words, bar);
   });
   row.strips.replaceChildren(...drawing);
 }
 
-/** The longest form of an owner's name that fits: all of it, without the namespace, the pod alone. */
+/** The longest form of an owner's name that fits; no two owners have the same. */
 function bracketText(state, room) {
-  const use = report.uses[state.use].name;
-  if (!state.owners.length) return fitting(use, room, LABEL_FONT);
-  const label = report.owners[state.owners[0]].label;
-  const parts = label.split("/");
-  const forms = [label, parts.slice(1).join("/") || label, parts.length > 2 ? parts[1] : label];
-  return forms.find((form) => fitting(form, room, LABEL_FONT) === form) ?? fitting(forms.at(-1), room, LABEL_FONT);
+  const owner = state.owners.length ? report.owners[state.owners[0]] : null;
+  const forms = owner ? [owner.label, ...owner.forms] : [report.uses[state.use].name];
+  return forms.find((form) => textWidth(form, LABEL_FONT) <= room) ?? "";
 }
 
 /** The figures in the titles of NUMA nodes, and the counts of the legend. */

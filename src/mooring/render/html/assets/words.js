@@ -48,16 +48,10 @@ function swatch(style, mark) {
 
 const ruler = document.createElement("canvas").getContext("2d");
 
-/** A text cut in its middle to the pixels that there are; empty when not even three signs fit. */
-function fitting(text, room, font) {
+/** The pixels that a text takes. */
+function textWidth(text, font) {
   ruler.font = font;
-  if (ruler.measureText(text).width <= room) return text;
-  for (let count = Math.min(text.length - 1, Math.ceil(room / 3)); count >= 3; count -= 1) {
-    const tail = Math.floor((count - 1) / 2);
-    const cut = `${text.slice(0, count - 1 - tail)}…${text.slice(text.length - tail)}`;
-    if (ruler.measureText(cut).width <= room) return cut;
-  }
-  return "";
+  return ruler.measureText(text).width;
 }
 
 /** A table under a note; rows are lists of cells, the first of each names its row. */
