@@ -102,12 +102,14 @@ def test_what_has_no_pods_is_reported(tmp_path: Path) -> None:
     file = write(tmp_path, service, foreign, config, pod("x"))
     found: list[Finding] = []
     assert len(load_pods([file], report=found.append)) == 1
-    assert [(finding.severity, finding.subject) for finding in found] == [
-        ("info", "Service web"),
-        ("info", "Deployment own"),
-        ("info", "KubeletConfiguration"),
+    assert [(finding.severity, finding.code, finding.message) for finding in found] == [
+        ("info", "MOOR-503", "1 Service (web), 1 KubeletConfiguration"),
+        (
+            "info",
+            "MOOR-503",
+            "1 Deployment (own): no pod template found; --pod-template-path Deployment=PATH names a field with containers",
+        ),
     ]
-    assert found[1].message == f"{file}:2: a Deployment has no pods and is left out"
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

@@ -1,8 +1,4 @@
-"""Pods from files: whatever kubectl prints, and the workload controllers, templates and lists that stand for pods.
-
-Source: Kubernetes v1.37 API. A controller's pods are named NAME-0, NAME-1 and so on; in a cluster only StatefulSets do
-that, but stable names let two plans be compared. A DaemonSet gives the one pod that it would run on this node.
-"""
+"""Pods from files: what kubectl, Helm and Kustomize print, and the workloads, templates and lists that stand for pods."""
 
 from __future__ import annotations
 
@@ -11,32 +7,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.decoding.api_fields import UNKNOWN_POD_FIELD, UnknownField, unknown_fields, unknown_findings
 from mooring.decoding.documents import load_documents, places_of
-from mooring.decoding.fields import (
-    Document,
-    Report,
-    as_mapping,
-    count_at,
-    ignore,
-    inside,
-    list_at,
-    mapping_at,
-    text_at,
-    wrong_kind,
-)
+from mooring.decoding.fields import Document, Report, ignore, inside
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
 from mooring.manifest.validation import LABEL, SUBDOMAIN, check_containers_fit, check_name
+from mooring.manifest.workloads.objects import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
 
 MOST_PODS = 100_000
 """Pods that the files of one run may describe together; a node runs a few hundred."""
 OTHER_PODS = "MOOR-513"
+WITHOUT_PODS = "MOOR-503"
+_MOST_NAMED = 3
 FINISHED = ("Succeeded", "Failed")
 """Phases in which a pod holds nothing any more."""
 
@@ -61,13 +49,25 @@ def load_pods(
     return pods_of(documents, gates=gates, report=report)
 
 
-def pods_of(documents: Iterable[Document], *, gates: PodGates = DEFAULT_GATES, report: Report = ignore) -> list[Pod]:
+def pods_of(
+    documents: Iterable[Document],
+    *,
+    gates: PodGates = DEFAULT_GATES,
+    report: Report = ignore,
+    paths: TemplatePaths = NO_PATHS,
+) -> list[Pod]:
     """Return the pods of documents; see :func:`load_pods`.
+
+    Args:
+        documents: with pods and other objects.
+        gates: the feature gates under which the pods are created.
+        report: receives what was left out.
+        paths: of pod templates in kinds where they are not recognized.
 
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
-    return [pod for pod, _ in _described_pods(documents, "", gates, report)]
+    return [pod for pod, _ in _described_pods(documents, "", gates, report, paths)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def active_pods(
     """
     bound = [name for document in documents for name in _node_names(document)]
     node = choose(frozenset(bound))
-    pods = _described_pods(documents, node, gates, report)
+    pods = _described_pods(documents, node, gates, report, NO_PATHS)
     found = ActivePods(
         tuple(pod for pod, content in pods if not _is_pending(content)),
         tuple(pod for pod, content in pods if _is_pending(content) and _node_of(content)),
@@ -151,47 +151,64 @@ def _is_pending(content: Mapping[str, Any]) -> bool:
 
 
 def _described_pods(
-    documents: Iterable[Document], node: str, gates: PodGates, report: Report
+    documents: Iterable[Document], node: str, gates: PodGates, report: Report, paths: TemplatePaths
 ) -> list[tuple[Pod, Mapping[str, Any]]]:
     """Return pods, each with the object that it is read from; without those that are bound to another node."""
     pods: dict[str, tuple[Pod, Mapping[str, Any]]] = {}
     places: dict[str, str] = {}
+    others: list[OtherObject] = []
     for document in documents:
-        for pod, content, place in _pods_of(document, node, gates, report):
+        objects, left_out = _objects_of(document, node, paths)
+        others += left_out
+        for pod, content, place in _pods_of(document, objects, gates, report):
             if pod.uid in pods:
                 raise _twice(pod, places[pod.uid], place)
             if len(pods) == MOST_PODS:
                 raise InputError(f"more than {MOST_PODS} pods", source=place, remedy="lower the replicas")
             pods[pod.uid] = pod, content
             places[pod.uid] = place
+    for finding in _without_pods(others):
+        report(finding)
     return list(pods.values())
 
 
-def _pods_of(
-    document: Document, node: str, gates: PodGates, report: Report
-) -> Iterator[tuple[Pod, Mapping[str, Any], str]]:
-    objects = []
+def _objects_of(document: Document, node: str, paths: TemplatePaths) -> tuple[list[PodObject], list[OtherObject]]:
+    """Return what describes pods of the node, and the other objects of a document."""
+    pods: list[PodObject] = []
+    others: list[OtherObject] = []
     try:
-        for found in pod_objects(document.content):
+        for found in pod_objects(document.content, paths):
             if isinstance(found, OtherObject):
-                report(_skipped(document, found))
-                continue
-            if node and _node_of(found.content) not in ("", node):
-                continue
-            objects.append(found)
+                others.append(found)
+            elif not node or _node_of(found.content) in ("", node):
+                pods.append(found)
+    except InputError as error:
+        raise _at_misspelt(error, document, pods) from None
+    return pods, others
+
+
+def _pods_of(
+    document: Document, objects: Sequence[PodObject], gates: PodGates, report: Report
+) -> Iterator[tuple[Pod, Mapping[str, Any], str]]:
+    try:
+        for found in objects:
             place = f"{document.source}: {found.field}" if found.field else document.source
             for pod in _pods(found, document.source, gates, report):
                 yield pod, found.content, place
     except InputError as error:
-        # What is missing may stand there under a misspelt name.
-        for one in _unknown(objects):
-            raise InputError(
-                error.problem, source=error.source or document.source, field=error.field, remedy=_misspelt(one)
-            ) from None
-        raise error.at(document.source) from None
+        raise _at_misspelt(error, document, objects) from None
     unknown = _unknown(objects)
     for finding in unknown_findings(unknown, UNKNOWN_POD_FIELD, document.source, partial(places_of, document)):
         report(finding)
+
+
+def _at_misspelt(error: InputError, document: Document, objects: Sequence[PodObject]) -> InputError:
+    """Return the error with its document; what is missing may stand there under a misspelt name."""
+    unknown = _unknown(objects)
+    if not unknown:
+        return error.at(document.source)
+    remedy = _misspelt(unknown[0])
+    return InputError(error.problem, source=error.source or document.source, field=error.field, remedy=remedy)
 
 
 def _unknown(objects: Iterable[PodObject]) -> tuple[UnknownField, ...]:
@@ -223,8 +240,9 @@ def _pods(found: PodObject, source: str, gates: PodGates, report: Report) -> Ite
     elif found.replicas is None:
         yield pod
     else:
-        for number in range(found.replicas):
-            name = f"{pod.name}-{number}"
+        base = f"{pod.name}-{found.role}" if found.role else pod.name
+        for number in range(found.first, found.first + found.replicas):
+            name = f"{base}-{number}"
             yield replace(pod, name=name, uid=f"{pod.namespace}_{name}")
 
 
@@ -244,9 +262,28 @@ def _check_fit(pod: Pod) -> None:
         raise inside(error, "spec.resources") from None
 
 
-def _skipped(document: Document, found: OtherObject) -> Finding:
-    name = f"{found.kind} {found.name}".rstrip()
-    return Finding("info", name, f"{document.source}: a {found.kind} has no pods and is left out", "MOOR-503")
+def _without_pods(others: Sequence[OtherObject]) -> Iterator[Finding]:
+    """Yield a finding for the objects in which no pod was found, and one for those that an operator may make pods of."""
+    kinds: dict[bool, dict[str, list[str]]] = {True: {}, False: {}}
+    for one in others:
+        kinds[one.is_of_kubernetes].setdefault(one.kind, []).append(one.name)
+    if kinds[True]:
+        yield Finding("info", "objects without pods", _listed(kinds[True]), WITHOUT_PODS)
+    if kinds[False]:
+        kind = next(iter(kinds[False]))
+        hint = f"no pod template found; --pod-template-path {kind}=PATH names a field with containers"
+        yield Finding("info", "objects without pods", f"{_listed(kinds[False])}: {hint}", WITHOUT_PODS)
+
+
+def _listed(kinds: Mapping[str, Sequence[str]]) -> str:
+    """Return kinds with the number of their objects and some names, such as ``2 ConfigMap (a, b), 1 Service (web)``."""
+    parts = []
+    for kind, names in kinds.items():
+        named = [name for name in names if name][:_MOST_NAMED]
+        if named and len(names) > len(named):
+            named.append("...")
+        parts.append(f"{len(names)} {kind}" + (f" ({', '.join(named)})" if named else ""))
+    return ", ".join(parts)
 
 
 def _twice(pod: Pod, first: str, second: str) -> InputError:
@@ -255,139 +292,3 @@ def _twice(pod: Pod, first: str, second: str) -> InputError:
         source=second,
         remedy="rename one of them or remove it",
     )
-
-
-_GROUPS = {
-    "Pod": "v1",
-    "PodTemplate": "v1",
-    "ReplicationController": "v1",
-    "Deployment": "apps/",
-    "ReplicaSet": "apps/",
-    "StatefulSet": "apps/",
-    "DaemonSet": "apps/",
-    "Job": "batch/",
-    "CronJob": "batch/",
-}
-"""Kind -> API version, or the beginning of it."""
-_DEEPEST_LIST = 10
-
-
-@dataclass(frozen=True, slots=True)
-class PodObject:
-    """One object that describes a pod, or several that are alike."""
-
-    kind: str
-    """Of what describes it, such as ``Deployment``."""
-    described: Mapping[str, Any]
-    """The whole object that describes it."""
-    place: str
-    """Where that object is in the document; empty for the document itself."""
-    content: Mapping[str, Any]
-    """A v1 Pod: the object itself, or one made of the controller's template and name."""
-    field: str
-    """Where pod or template is in the document; empty for the document itself."""
-    replicas: int | None = None
-    """How many pods; None for a plain pod, which keeps its own name."""
-
-
-@dataclass(frozen=True, slots=True)
-class OtherObject:
-    """An object that has nothing to do with pods."""
-
-    kind: str
-    name: str
-    content: Mapping[str, Any]
-
-
-def pod_objects(content: object) -> Iterator[PodObject | OtherObject]:
-    """Yield the pods, templates and other objects of a document, in the order in which they stand there.
-
-    Raises:
-        InputError: something in it is no object.
-
-    >>> [type(found).__name__ for found in pod_objects({"kind": "List", "items": [{"kind": "Service"}]})]
-    ['OtherObject']
-    """
-    return _walk(content, "", "", 0)
-
-
-def _walk(content: object, field: str, kind: str, depth: int) -> Iterator[PodObject | OtherObject]:
-    try:
-        fields = as_mapping(content)
-        kind = text_at(fields, "kind") or kind or _no_kind()
-        if not kind.endswith("List"):
-            yield _object(fields, field, kind)
-            return
-        items = _items(fields, depth)
-    except InputError as error:
-        raise inside(error, field) if field else error from None
-    for index, item in enumerate(items):
-        # The items of a PodList and its like need not name their kind.
-        yield from _walk(item, _join(field, f"items[{index}]"), kind.removesuffix("List"), depth + 1)
-
-
-def _items(content: Mapping[str, Any], depth: int) -> list[Any]:
-    if depth == _DEEPEST_LIST:
-        raise InputError("lists inside lists without end")
-    return list_at(content, "items")
-
-
-def _no_kind() -> NoReturn:
-    raise InputError("must not be empty", field="kind", remedy="write kind: Pod or the kind of a workload")
-
-
-def _object(content: Mapping[str, Any], field: str, kind: str) -> PodObject | OtherObject:
-    metadata = mapping_at(content, "metadata")
-    if not text_at(content, "apiVersion", _GROUPS.get(kind, "")).startswith(_GROUPS.get(kind, "/")):
-        return OtherObject(kind, str(metadata.get("name", "")), content)
-    if kind == "Pod":
-        return PodObject(kind, content, field, content, field)
-    if kind == "PodTemplate":
-        return _templated(kind, content, content, field, "", 1)
-    spec = mapping_at(content, "spec")
-    try:
-        if kind == "CronJob":
-            inner = mapping_at(mapping_at(spec, "jobTemplate"), "spec")
-            return _templated(kind, content, inner, field, "spec.jobTemplate.spec", _job_pods(inner))
-        pods = _job_pods(spec) if kind == "Job" else 1 if kind == "DaemonSet" else _replicas(spec)
-    except InputError as error:
-        raise inside(error, "spec") from None
-    return _templated(kind, content, spec, field, "spec", pods)
-
-
-def _templated(
-    kind: str, owner: Mapping[str, Any], holder: Mapping[str, Any], field: str, path: str, replicas: int
-) -> PodObject:
-    """Return the pod of a template, under its owner's name and namespace."""
-    path = _join(path, "template")
-    template = holder.get("template")
-    if not isinstance(template, dict):
-        raise wrong_kind(template, "a mapping", path)
-    named = mapping_at(owner, "metadata")
-    metadata = dict(mapping_at(template, "metadata"))
-    metadata.pop("uid", None)
-    for key in ("name", "namespace", "generateName"):
-        metadata[key] = named.get(key)
-    content = {"metadata": metadata, "spec": template.get("spec")}
-    return PodObject(kind, owner, field, content, _join(field, path), replicas)
-
-
-def _replicas(spec: Mapping[str, Any]) -> int:
-    return _count(spec, "replicas", 1)
-
-
-def _job_pods(spec: Mapping[str, Any]) -> int:
-    """Return how many pods of a job run at the same time."""
-    parallelism = _count(spec, "parallelism", 1)
-    return min(parallelism, _count(spec, "completions", parallelism))
-
-
-def _count(spec: Mapping[str, Any], field: str, default: int) -> int:
-    count = count_at(spec, field, default)
-    if count < 0:
-        raise InputError("must not be negative", field=field)
-    return count
-
-
-def _join(field: str, part: str) -> str:
-    return f"{field}.{part}" if field else part

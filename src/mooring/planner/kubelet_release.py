@@ -14,7 +14,7 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.release import NEWEST, Release
 from mooring.decoding.fields import Document
-from mooring.manifest.pod_files import OtherObject, pod_objects
+from mooring.manifest.workloads.objects import OtherObject, pod_objects
 from mooring.releases.catalog import NEWEST_MINOR, OLDEST_MINOR, RELEASES, minor_of, release_of
 from mooring.releases.rules import RELEASE_NAMES
 

@@ -12,8 +12,8 @@ from mooring.configuration.kubelet_config import API_VERSION, CONFIGZ, KIND, KNO
 from mooring.core.errors import InputError
 from mooring.extensions import interrupts
 from mooring.manifest.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
-from mooring.manifest.pod_files import PodObject, pod_objects
 from mooring.manifest.pods import MIRROR
+from mooring.manifest.workloads.objects import PodObject, pod_objects
 from mooring.node import mixed
 from mooring.plugins.shipped import core_kinds, hidden_siblings, isolated_cpus, spread
 
