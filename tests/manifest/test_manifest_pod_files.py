@@ -107,7 +107,7 @@ def test_what_has_no_pods_is_reported(tmp_path: Path) -> None:
         (
             "info",
             "MOOR-503",
-            "1 Deployment (own): no pod template found; --pod-template-path Deployment=PATH names a field with containers",
+            "1 Deployment (own): no pod template found; --pod-template-path Deployment=PATH names one",
         ),
     ]
 

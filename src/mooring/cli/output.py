@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 YES = 0
 NO = 1
+_NOTES = frozenset({"MOOR-503"})  # findings of the severity info that a person has to know
 
 
 def emit(text: str, to: str = "") -> None:
@@ -64,11 +65,12 @@ def json_text(document: Any) -> str:
 
 
 def warn(findings: Iterable[Finding]) -> None:
-    """Print the warnings among the findings to standard error, one line each."""
+    """Print warnings and what was left out to standard error, one line each."""
     for finding in findings:
-        if finding.severity == "warning":
+        if finding.severity == "warning" or finding.code in _NOTES:
+            kind = "warning" if finding.severity == "warning" else "note"
             mark = f"[{finding.code}]" if finding.code else ""
-            click.echo(f"warning{mark}: {finding.subject}: {' '.join(finding.message.split())}", err=True)
+            click.echo(f"{kind}{mark}: {finding.subject}: {' '.join(finding.message.split())}", err=True)
 
 
 STANDARD_OUTPUT = "-"

@@ -1,4 +1,4 @@
-"""Pods from files: what kubectl, Helm and Kustomize print, and the workloads, templates and lists that stand for pods."""
+"""Pods from files: what kubectl, Helm and Kustomize print, with workloads, templates and lists that stand for pods."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ MOST_PODS = 100_000
 OTHER_PODS = "MOOR-513"
 WITHOUT_PODS = "MOOR-503"
 _MOST_NAMED = 3
+_NO_TEMPLATE = "no pod template found; --pod-template-path {}=PATH names one"
+_HOOKS = "Helm hooks that do not run on installation"
 FINISHED = ("Succeeded", "Failed")
 """Phases in which a pod holds nothing any more."""
 
@@ -263,16 +265,15 @@ def _check_fit(pod: Pod) -> None:
 
 
 def _without_pods(others: Sequence[OtherObject]) -> Iterator[Finding]:
-    """Yield a finding for the objects in which no pod was found, and one for those that an operator may make pods of."""
-    kinds: dict[bool, dict[str, list[str]]] = {True: {}, False: {}}
-    for one in others:
-        kinds[one.is_of_kubernetes].setdefault(one.kind, []).append(one.name)
-    if kinds[True]:
-        yield Finding("info", "objects without pods", _listed(kinds[True]), WITHOUT_PODS)
-    if kinds[False]:
-        kind = next(iter(kinds[False]))
-        hint = f"no pod template found; --pod-template-path {kind}=PATH names a field with containers"
-        yield Finding("info", "objects without pods", f"{_listed(kinds[False])}: {hint}", WITHOUT_PODS)
+    """Yield a finding for objects without pods, for those that an operator may make pods of, and for Helm's hooks."""
+    kinds: dict[str, dict[str, list[str]]] = {}
+    # Nodes are read for their kubelet's release.
+    for one in (one for one in others if one.kind != "Node"):
+        reason = _HOOKS if one.hook else "" if one.is_of_kubernetes else _NO_TEMPLATE
+        kinds.setdefault(reason, {}).setdefault(one.kind, []).append(one.name)
+    for reason, found in kinds.items():
+        why = f": {reason.format(next(iter(found)))}" if reason else ""
+        yield Finding("info", "objects without pods", f"{_listed(found)}{why}", WITHOUT_PODS)
 
 
 def _listed(kinds: Mapping[str, Sequence[str]]) -> str:

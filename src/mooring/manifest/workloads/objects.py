@@ -38,6 +38,10 @@ _GROUPS = {
 }
 """Kind -> API version, or the beginning of it."""
 _DEEPEST_LIST = 10
+_HOOK = "helm.sh/hook"
+_INSTALLED = frozenset({"pre-install", "post-install", "pre-upgrade", "post-upgrade"})
+"""Helm's hooks that run while a release is installed or upgraded; others run for ``helm test``, a deletion or a
+rollback, but ``helm template`` prints them all. Source: Helm v3 documentation, chart hooks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +68,13 @@ class PodObject:
 
 @dataclass(frozen=True, slots=True)
 class OtherObject:
-    """An object in which no pod is found."""
+    """An object in which no pod is found, or whose pods do not run when it is applied."""
 
     kind: str
     name: str
     content: Mapping[str, Any]
+    hook: str = ""
+    """The Helm hooks that alone run its pods, such as ``test``."""
 
     @property
     def is_of_kubernetes(self) -> bool:
@@ -124,7 +130,21 @@ def _objects(
 ) -> Iterator[PodObject | OtherObject]:
     """Yield what one object describes; its fields are named from the object in errors."""
     found = list(_found(content, field, kind, paths))
-    yield from found or [OtherObject(kind, str(mapping_at(content, "metadata").get("name", "")), content)]
+    hook = _other_hook(content)
+    if found and not hook:
+        yield from found
+    else:
+        name = str(mapping_at(content, "metadata").get("name", ""))
+        yield OtherObject(kind, name, content, hook if found else "")
+
+
+def _other_hook(content: Mapping[str, Any]) -> str:
+    """Return the Helm hooks of an object if none of them belongs to an installation."""
+    annotations = mapping_at(content, "metadata").get("annotations")
+    hook = annotations.get(_HOOK) if isinstance(annotations, dict) else None
+    if not isinstance(hook, str) or not _INSTALLED.isdisjoint(part.strip() for part in hook.split(",")):
+        return ""
+    return hook
 
 
 def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePaths) -> Iterator[PodObject]:

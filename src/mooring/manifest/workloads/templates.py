@@ -20,7 +20,7 @@ IsTemplate: TypeAlias = Callable[[Mapping[str, Any], str], bool]
 """Tells whether a mapping at a path is a template."""
 _DEEPEST = 60
 _NOT_SEARCHED = frozenset({"metadata", "status"})
-_STRUCTURE = re.compile(r"(Pod)?(Template|GroupSpec|ReplicaSpec|Spec|Set|Group|Job|Task)s?$")
+_STRUCTURE = re.compile(r"(Pod)?(Template|GroupSpec|ReplicaSpec|Spec|Set|Group|Job|Task)s?$", re.IGNORECASE)
 """Endings of field names that say nothing about the role of the pods: ``headGroupSpec`` is the head."""
 _NO_NAME_CHARACTER = re.compile(r"[^a-z0-9]+")
 _ITEM_NAMES = ("name", "groupName")
