@@ -81,7 +81,10 @@ BAD_INPUT = [
     ("plan -f pod.yaml --config - --active -", "standard input: --active and --config: can be read only once"),
     ("plan -f pod.yaml -f pod.yaml", "pod.yaml: the pod default/web has the uid default_web, as has a pod in pod.yaml"),
     ("plan -f pod.yaml --active pod.yaml", "-f: the pod default/web (uid default_web) is also given with --active"),
-    ("plan -f kubelet.yaml", "kubelet.yaml: there is no pod in the manifests; give pods or workloads with -f"),
+    (
+        "plan -f kubelet.yaml",
+        "kubelet.yaml: there is no pod in the manifests, only 1 KubeletConfiguration; give pods or workloads with -f",
+    ),
     ("plan -f pod.yaml --config pod.yaml", "pod.yaml: 'Pod' is no configuration"),
     ("plan -f pod.yaml --machine nope", "nope: unknown machine"),
     ("plan -f pod.yaml --machine binary", "binary: archive: no readable tar archive"),

@@ -89,10 +89,15 @@ class NodeInputs:
             InputError: a pod is not valid, there is none in the manifests, or one of them is active already.
         """
         active = _active(self.options, self.archive, self.listed, gates, report)
-        pods = pod_files.pods_of(self.manifests, gates=gates, report=report)
+        noticed: list[Finding] = []
+        paths = _paths(self.options.template_paths)
+        pods = pod_files.pods_of(self.manifests, gates=gates, report=noticed.append, paths=paths)
+        for finding in noticed:
+            report(finding)
         if self.options.manifests and not pods:
+            others = "; ".join(one.message for one in noticed if one.code == pod_files.WITHOUT_PODS)
             raise InputError(
-                "there is no pod in the manifests",
+                f"there is no pod in the manifests{f', only {others}' if others else ''}",
                 source=", ".join(self.options.manifests),
                 remedy="give pods or workloads with -f",
             )
@@ -149,6 +154,25 @@ def question_of(options: NodeOptions, decides: Release | None = None) -> questio
         offline=steps.cpu_list(options.offline, "--offline") if options.offline else CPUSet(),
         stop_at_crash=options.stop_at_crash,
     )
+
+
+def _paths(given: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return the paths of ``--pod-template-path``, by kind.
+
+    Raises:
+        InputError: one has another form.
+    """
+    paths: dict[str, tuple[str, ...]] = {}
+    for text in given:
+        kind, _, path = text.partition("=")
+        if not kind.isalnum() or not path:
+            raise InputError(
+                f"{text!r:.60} is not KIND=PATH",
+                source="--pod-template-path",
+                remedy="write one such as InferenceService=spec.predictor",
+            )
+        paths[kind] = (*paths.get(kind, ()), path)
+    return paths
 
 
 def _active(

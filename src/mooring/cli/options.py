@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
@@ -20,11 +21,11 @@ with lazily():
 class NodeOptions:
     """The shared options as typed."""
 
-    manifests: Sequence[str]
-    machine: str
-    config: Sequence[str]
-    state: str
-    active: Sequence[str]
+    manifests: Sequence[str] = ()
+    machine: str = ""
+    config: Sequence[str] = ()
+    state: str = ""
+    active: Sequence[str] = ()
     node: str = ""
     """A node archive; what the other options name comes from there instead."""
     offline: str = ""
@@ -40,6 +41,8 @@ class NodeOptions:
     version_option: str = "--kubelet-version"  # the option that names it, for messages
     nearest_release: bool = False
     """Whether the oldest known release decides for an older kubelet."""
+    template_paths: Sequence[str] = ()
+    """``KIND=PATH`` of pod templates that are not recognized."""
 
     @property
     def describes_node(self) -> bool:
@@ -88,8 +91,8 @@ machine = click.option(
 
 
 def pods(meaning: str, *, required: bool = False) -> Callable[[_Function], _Function]:
-    """Return the option ``-f``; the verb says what it does with the pods."""
-    return click.option(
+    """Return the option ``-f`` with the one that goes with it; the verb says what it does with the pods."""
+    manifests = click.option(
         "-f",
         "--filename",
         "manifests",
@@ -99,9 +102,17 @@ def pods(meaning: str, *, required: bool = False) -> Callable[[_Function], _Func
         shell_complete=complete_file,
         help=meaning,
     )
+    return lambda function: manifests(_template_paths(function))
 
 
-manifests = pods("Pods, workloads or lists, YAML or JSON; repeatable.", required=True)
+_template_paths = click.option(
+    "--pod-template-path",
+    "template_paths",
+    multiple=True,
+    metavar="KIND=PATH",
+    help="Where objects of a kind have a pod template or a pod spec, such as InferenceService=spec.predictor, if it is "
+    "not found; repeatable.",
+)
 
 config = click.option(
     "--config",
@@ -190,16 +201,45 @@ nearest_release = click.option(
 )
 
 
-def described_node(function: _Function) -> _Function:
-    """Add everything that describes a node."""
-    for option in (strict, nearest_release, kubelet_version, name_of_node, node, active, state, config, machine):
-        function = option(function)
-    return function
+_NODE: Mapping[str, Callable[..., Any]] = {
+    "machine": machine,
+    "config": config,
+    "state": state,
+    "active": active,
+    "node": node,
+    "node_name": name_of_node,
+    "kubelet_version": kubelet_version,
+    "nearest_release": nearest_release,
+    "strict": strict,
+}
+"""The options that describe a node, in the order of ``--help``."""
+_PLANNED: Mapping[str, Callable[..., Any]] = {"offline": offline, "stop_at_crash": stop_at_crash}
+_FIELDS = frozenset(field.name for field in fields(NodeOptions))
 
 
-def node_inputs(function: _Function) -> _Function:
-    """Add everything that describes a node and its pods."""
-    return manifests(described_node(function))
+def node_options(*planned: str, without: Sequence[str] = ()) -> Callable[[_Function], Callable[..., Any]]:
+    """Add the options that describe a node; the verb receives all shared options as one argument, ``inputs``.
+
+    Options of the same names that the verb declares itself, such as ``-f``, are in ``inputs`` as well.
+
+    Args:
+        planned: names of further options, of those that only some plans have.
+        without: names of options that the verb has in another form, or not at all.
+    """
+    chosen = [option for name, option in _NODE.items() if name not in without]
+    chosen += [_PLANNED[name] for name in planned]
+
+    def add(function: _Function) -> Callable[..., Any]:
+        @wraps(function)
+        def with_inputs(**given: Any) -> Any:
+            shared = {name: given.pop(name) for name in _FIELDS & given.keys()}
+            return function(inputs=NodeOptions(**shared), **given)
+
+        for option in reversed(chosen):
+            with_inputs = option(with_inputs)
+        return with_inputs
+
+    return add
 
 
 def output(formats: tuple[str, ...], default: str) -> Callable[[_Function], _Function]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mooring.cli.options import NodeOptions
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -27,8 +26,9 @@ with lazily():
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from mooring.cli.options import NodeOptions
     from mooring.planner.plan import Plan
     from mooring.publisher.objects import NodeFacts
     from mooring.publisher.observation import Source
@@ -42,27 +42,21 @@ _SOCKET = "pod-resources/kubelet.sock"
 class Asked:
     """The options as typed."""
 
+    inputs: NodeOptions
     kubeconfig: str
-    node_name: str
-    machine: str
-    config: tuple[str, ...]
-    state: str
-    active: tuple[str, ...]
-    node: str
     pod_resources: str
     dry_run: bool
-    kubelet_version: str = ""
-    nearest_release: bool = False
 
     @property
     def is_described(self) -> bool:
         """Whether files describe the node, instead of the kubelet that runs on it."""
-        return not self.pod_resources and bool(self.dry_run or self.machine or self.node or self.active)
+        files = self.inputs.machine or self.inputs.node or self.inputs.active
+        return not self.pod_resources and bool(self.dry_run or files)
 
     @property
     def name(self) -> str:
         """Name of the node in the cluster."""
-        return self.node_name or socket.gethostname().lower()
+        return self.inputs.node_name or socket.gethostname().lower()
 
 
 def described_node(asked: Asked) -> Plan:
@@ -71,24 +65,13 @@ def described_node(asked: Asked) -> Plan:
     Raises:
         InputError: something cannot be read or understood.
     """
-    options = NodeOptions(
-        (),
-        asked.machine,
-        asked.config,
-        asked.state,
-        asked.active,
-        asked.node,
-        node_name=asked.node_name,
-        kubelet_version=asked.kubelet_version,
-        nearest_release=asked.nearest_release,
-    )
-    return planning.make_plan(replace(inputs.question_of(options), pods=()))
+    return planning.make_plan(replace(inputs.question_of(asked.inputs), pods=()))
 
 
 def described_name(asked: Asked) -> str:
     """Return the name of the node that files describe: as given, else that of its archive, else this computer's."""
-    archive = inputs.read_node(asked.node)
-    return asked.node_name or (archive.about.node if archive is not None else "") or asked.name
+    archive = inputs.read_node(asked.inputs.node)
+    return asked.inputs.node_name or (archive.about.node if archive is not None else "") or asked.name
 
 
 def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
@@ -97,14 +80,14 @@ def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
     Raises:
         InputError: there is no root directory, or the configuration or the machine cannot be used.
     """
-    for option, value in (("--node", asked.node), ("--active", asked.active)):
+    for option, value in (("--node", asked.inputs.node), ("--active", asked.inputs.active)):
         if value:
             raise InputError("describes a node, and --pod-resources names one that runs", field=option)
-    root = asked.state or KUBELET_ROOT
+    root = asked.inputs.state or KUBELET_ROOT
     inputs.check_folder(root, "--state")
 
     def load() -> NodeFacts:
-        return _facts(asked, asked.config or (f"{root}/config.yaml",))
+        return _facts(asked, asked.inputs.config or (f"{root}/config.yaml",))
 
     load()  # a mistake is reported now, not after the first pause
     names = None if asked.dry_run else naming.APINames(connector(asked.kubeconfig), asked.name)
@@ -131,7 +114,7 @@ def connector(kubeconfig: str) -> Callable[[], Cluster]:
 
 def _versions(asked: Asked) -> Iterator[KubeletVersion]:
     """Yield versions of the kubelet: of the option, of its Node object, of the program that is installed."""
-    yield release_inputs.requested_version(asked.kubelet_version)
+    yield release_inputs.requested_version(asked.inputs.kubelet_version)
     if not asked.dry_run:
         yield KubeletVersion(_registered_version(asked), f"node {asked.name}")
     yield KubeletVersion(release_inputs.installed_version(), "the kubelet of this computer")
@@ -149,11 +132,11 @@ def _registered_version(asked: Asked) -> str:
         return ""
 
 
-def _facts(asked: Asked, config: tuple[str, ...]) -> objects.NodeFacts:
-    release = chosen_release(_versions(asked), nearest=asked.nearest_release).release
+def _facts(asked: Asked, config: Sequence[str]) -> objects.NodeFacts:
+    release = chosen_release(_versions(asked), nearest=asked.inputs.nearest_release).release
     documents = (one for path in config for one in decoded_documents.load_documents(path))
     configuration = node_configuration.configuration_of(documents, release)
-    found = loader.load_machine(asked.machine)
+    found = loader.load_machine(asked.inputs.machine)
     if found.info_error:
         raise InputError(f"cannot be described: {found.info_error}", source=found.name)
     return objects.NodeFacts(facts_documents.essential(found.info), configuration.kubelet, configuration.mooring)

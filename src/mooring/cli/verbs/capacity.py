@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -37,8 +37,7 @@ Examples:
 @click.command("capacity", epilog=EPILOG)
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
 @options.pods("Pods: the one to count, and others that are admitted before it; repeatable.")
-@options.described_node
-@options.offline
+@options.node_options("offline")
 @click.option(
     "--shape",
     default="",
@@ -61,7 +60,7 @@ Examples:
 )
 @options.output(("text", "wide", "json", "svg"), "text")
 @options.to_file
-def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, to: str, **inputs: Any) -> int:
+def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, to: str, inputs: NodeOptions) -> int:
     """Count how many more pods of a shape fit on a node now; show where, what stops the next, and which pods could go.
 
     The other pods of -f are admitted first. POD is a pod, or a workload such as a Deployment whose pods are given.
@@ -73,7 +72,7 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     if limit is not None and limit < at_least:
         raise click.UsageError(f"--limit {limit} is below --at-least {at_least}")
     check_destination(to)
-    capacity = _capacity(_subject(NodeOptions(**inputs), pod, shape), limit, at_least)
+    capacity = _capacity(_subject(inputs, pod, shape), limit, at_least)
     if form == "json":
         emit_document(json_text(capacity_document.capacity_document(capacity, at_least)), to)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +23,8 @@ with lazily():
 
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mooring.planner.compare.comparison import Comparison
 
 EPILOG = """\b
@@ -67,7 +70,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     metavar="MACHINE",
     help="A machine, in any form that plan takes; repeat it to compare machines. Default: this computer.",
 )
-@options.config
+@options.node_options(without=["machine", "kubelet_version"])
 @click.option(
     "--with",
     "alternatives",
@@ -88,20 +91,14 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     metavar="WHAT[,WHAT]",
     help=f"Compare all legal combinations of these: {', '.join(DIMENSIONS)}.",
 )
-@options.state
-@options.active
-@options.node
-@options.strict
-@options.name_of_node
 @click.option(
     "--kubelet-version",
-    "kubelet_version",
+    "versions",
     multiple=True,
     metavar="VERSION[,VERSION]",
     help="Compare these releases of the kubelet, side by side with the rules that separate them; one release decides "
     "for all variants. Default: the node's own where it is known, else the newest.",
 )
-@options.nearest_release
 @click.option(
     "--by", "by", type=click.Choice(MEASURES), default="admitted", show_default=True, help="Measure to rank by first."
 )
@@ -120,53 +117,35 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @options.output(("text", "wide", "json", "svg"), "text")
 @options.to_file
 def command(
-    manifests: tuple[str, ...],
     trace: str,
     machines: tuple[str, ...],
-    config: tuple[str, ...],
     alternatives: tuple[str, ...],
     vary: tuple[str, ...],
-    state: str,
-    active: tuple[str, ...],
-    node: str,
-    node_name: str,
-    kubelet_version: tuple[str, ...],
+    versions: tuple[str, ...],
     by: str,
     top: int,
     jobs: int,
     form: str,
     to: str,
+    inputs: NodeOptions,
     *,
     all_options: bool,
     grouped: bool,
-    strict: bool,
-    nearest_release: bool,
 ) -> int:
     """Run the same pods, or a recorded trace, under several configurations, option sets or machines; best first.
 
     Exit code 1 when no variant admits all pods, or releases decide differently.
     """
-    _check_source(manifests, trace, others=bool(state or active or node))
+    _check_source(inputs.manifests, trace, others=bool(inputs.state or inputs.active or inputs.node))
     check_destination(to)
-    if alternatives and not config and not node and not trace:
+    if alternatives and not inputs.config and not inputs.node and not trace:
         # Without a base the first alternative is one: the kubelet's defaults were not asked for.
-        config, alternatives = alternatives[:1], alternatives[1:]
-    versions = [version.strip() for text_ in kubelet_version for version in text_.split(",")]
-    described = NodeOptions(
-        manifests,
-        machines[0] if machines else "",
-        config,
-        state,
-        active,
-        node,
-        strict=strict,
-        node_name=node_name,
-        kubelet_version=versions[0] if versions else "",
-        nearest_release=nearest_release,
-    )
-    if len(versions) > 1:
+        inputs, alternatives = replace(inputs, config=alternatives[:1]), alternatives[1:]
+    releases = [version.strip() for text_ in versions for version in text_.split(",")]
+    described = replace(inputs, machine=machines[0] if machines else "", kubelet_version=(releases or [""])[0])
+    if len(releases) > 1:
         others = bool(trace or alternatives or all_options or vary or len(machines) > 1)
-        return _releases(described, versions, form, to, others=others)
+        return _releases(described, releases, form, to, others=others)
     compared = compare_inputs.read_compared(
         compare_inputs.CompareOptions(
             described,
@@ -204,7 +183,7 @@ def _releases(node: NodeOptions, versions: list[str], form: str, to: str, *, oth
     return YES if compared.is_same else NO
 
 
-def _check_source(manifests: tuple[str, ...], trace: str, *, others: bool) -> None:
+def _check_source(manifests: Sequence[str], trace: str, *, others: bool) -> None:
     """Refuse a command line that names no pods, or names them twice."""
     if trace and manifests:
         raise click.UsageError("-f and --trace exclude each other")

@@ -45,14 +45,7 @@ Examples:
 
 @click.command("doctor", epilog=EPILOG)
 @click.option("--state", "state", default="", metavar="DIR", help="The kubelet's root directory, or a copy of it.")
-@options.machine
-@options.config
-@options.active
-@options.node
-@options.strict
-@options.name_of_node
-@options.kubelet_version
-@options.nearest_release
+@options.node_options(without=["state"])
 @click.option("--write", is_flag=True, help="Write the repair, and keep a copy of every file that is replaced.")
 @click.option(
     "--for",
@@ -64,23 +57,7 @@ Examples:
 @click.option("--lint", is_flag=True, help="Show instead what else may run on the exclusive CPUs of this machine.")
 @options.output(("text", "json"), "text")
 @options.to_file
-def command(
-    state: str,
-    machine: str,
-    config: tuple[str, ...],
-    active: tuple[str, ...],
-    node: str,
-    release: str | None,
-    node_name: str,
-    kubelet_version: str,
-    form: str,
-    to: str,
-    *,
-    write: bool,
-    lint: bool,
-    strict: bool,
-    nearest_release: bool,
-) -> int:
+def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, write: bool, lint: bool) -> int:
     """Show what is wrong with the kubelet's state files, which pods it concerns, and the smallest repair.
 
     Nothing is written without --write; stop the kubelet first.
@@ -89,18 +66,7 @@ def command(
     may run on exclusive CPUs.
     """
     check_destination(to)
-    inputs = NodeOptions(
-        (),
-        machine,
-        config,
-        state,
-        active,
-        node,
-        strict=strict,
-        node_name=node_name,
-        kubelet_version=kubelet_version,
-        nearest_release=nearest_release,
-    )
+    state, node = inputs.state, inputs.node
     if lint:
         if write:
             raise click.UsageError("give either --lint or --write")

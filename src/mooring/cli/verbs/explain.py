@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -45,9 +45,7 @@ Examples:
 @click.command("explain", epilog=EPILOG)
 @click.argument("name", default="", metavar="[[NAMESPACE/]POD[/CONTAINER] | CODE]")
 @options.pods("Pods to admit, in order: the one that is explained, and those before it; repeatable.")
-@options.described_node
-@options.offline
-@options.stop_at_crash
+@options.node_options("offline", "stop_at_crash")
 @click.option("-v", "--verbose", is_flag=True, help="Show everything: hints, free amounts and passed checks.")
 @click.option(
     "--nearest",
@@ -59,7 +57,7 @@ Examples:
 )
 @options.output(("text", "json", "svg"), "text")
 @options.to_file
-def command(name: str, *, verbose: bool, limit: int, form: str, to: str, **inputs: Any) -> int:
+def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs: NodeOptions) -> int:
     """Explain what a node decides about a pod: the cause, the facts behind it, and what can be done.
 
     Without a name, the first pod that is not admitted is explained; if all are admitted, they are listed. For a code
@@ -75,9 +73,8 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, **input
         _list_codes(codes, form, to)
         return YES
 
-    node = NodeOptions(**inputs)
-    _check_pods(node)
-    question = question_of(node)
+    _check_pods(inputs)
+    question = question_of(inputs)
     plan = planning.make_plan(question)
     warn(plan.findings)
     story = _story(plan, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -34,9 +34,8 @@ Examples:
 
 
 @click.command("plan", epilog=EPILOG)
-@options.node_inputs
-@options.offline
-@options.stop_at_crash
+@options.pods("Pods, workloads or lists, YAML or JSON; repeatable.", required=True)
+@options.node_options("offline", "stop_at_crash")
 @click.option(
     "--save-state",
     "save",
@@ -46,20 +45,15 @@ Examples:
 )
 @options.output(("text", "wide", "json", "yaml", "html", "podresources", "metrics"), "text")
 @options.to_file
-def command(
-    save: str,
-    form: str,
-    to: str,
-    **given: Any,
-) -> int:
+def command(save: str, form: str, to: str, inputs: NodeOptions) -> int:
     """Admit pods in order on a node, and show the outcome of each.
 
     Exit code 1 when a pod is rejected or the kubelet would not start.
     """
     check_destination(to)
     if save:
-        check_save(save, given["state"])
-    plan = plan_of(NodeOptions(**given))
+        check_save(save, inputs.state)
+    plan = plan_of(inputs)
     # Saved first: an answer that is on the screen is complete, with everything that was requested.
     if save and plan.refusal is None:
         _save(plan, save)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.options import complete_file
+from mooring.cli.options import NodeOptions, complete_file
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.cli.publish_inputs import Asked, connector, described_name, described_node, kubelet_source
 from mooring.core.errors import InputError, MooringError
@@ -54,13 +54,7 @@ _SOURCE = "mooring publish"
     shell_complete=complete_file,
     help="Socket of the kubelet's PodResources API. Default: pod-resources/kubelet.sock in its root directory.",
 )
-@options.node
-@options.active
-@options.state
-@options.config
-@options.machine
-@options.kubelet_version
-@options.nearest_release
+@options.node_options(without=["node_name", "strict"])
 @click.option("--once", "once", is_flag=True, help="Write once and exit.")
 @click.option("--dry-run", "dry_run", is_flag=True, help="Print the objects; nothing is written to the cluster.")
 @click.option("--prune", "prune", is_flag=True, help="Only remove facts that no node references.")
@@ -86,24 +80,17 @@ _SOURCE = "mooring publish"
 @options.to_file
 def command(
     kubeconfig: str,
-    node_name: str,
     pod_resources: str,
-    machine: str,
-    kubelet_version: str,
-    config: tuple[str, ...],
-    state: str,
-    active: tuple[str, ...],
-    node: str,
     heartbeat: str,
     metrics: str,
     form: str,
     to: str,
+    inputs: NodeOptions,
     *,
     wake: bool,
     once: bool,
     dry_run: bool,
     prune: bool,
-    nearest_release: bool,
 ) -> int:
     """Publish what the managers of this node have allocated and what is left, on every change, until SIGTERM.
 
@@ -113,19 +100,7 @@ def command(
     Exit code 1 when the kubelet would not start on its state, so nothing is available.
     """
     check_destination(to)
-    asked = Asked(
-        kubeconfig,
-        node_name,
-        machine,
-        config,
-        state,
-        active,
-        node,
-        pod_resources,
-        dry_run,
-        kubelet_version,
-        nearest_release,
-    )
+    asked = Asked(inputs, kubeconfig, pod_resources, dry_run)
     rhythm = _rhythm(heartbeat, wakes=wake)
     address = service_options.parse_address(metrics, source="--metrics-address")
     try:
@@ -154,7 +129,7 @@ def command(
 def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
     plan = described_node(asked)
     warn(plan.findings)
-    asked = replace(asked, node_name=described_name(asked))
+    asked = replace(asked, inputs=replace(asked.inputs, node_name=described_name(asked)))
     if plan.kubelet is None:
         emit(f"The kubelet would not start: {plan.refusal.message if plan.refusal is not None else ''}")
         return NO

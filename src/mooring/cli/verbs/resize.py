@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from mooring.cli import options
@@ -44,10 +42,10 @@ Examples:
     help="Memory that a container will have, such as 4Gi; repeatable.",
 )
 @options.pods("Pods that are admitted first, including the one to resize; repeatable.")
-@options.described_node
+@options.node_options()
 @options.output(("text", "wide", "json"), "text")
 @options.to_file
-def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, to: str, **inputs: Any) -> int:
+def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, to: str, inputs: NodeOptions) -> int:
     """Resize a pod in place: accepted, deferred or infeasible, with which CPUs, and how far it can grow now.
 
     Limits follow where they are equal to the requests. Nothing is written.
@@ -58,7 +56,7 @@ def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, 
         raise click.UsageError("name the new amount: --cpu N or --memory AMOUNT")
     check_destination(to)
     asked = [*asked_resize.wanted("cpu", cpu), *asked_resize.wanted("memory", memory)]
-    resized = resizing.resize_of(question_of(NodeOptions(**inputs)), pod, asked)
+    resized = resizing.resize_of(question_of(inputs), pod, asked)
     if form == "json":
         emit_document(json_text(resize_document.resize_document(resized)), to)
     else:

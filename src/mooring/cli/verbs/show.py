@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -47,9 +47,7 @@ Examples:
 
 @click.command("show", epilog=EPILOG)
 @options.pods("Pods to admit first; without them only the machine is drawn.")
-@options.described_node
-@options.offline
-@options.stop_at_crash
+@options.node_options("offline", "stop_at_crash")
 @options.output(("terminal", "svg", "html"), "terminal")
 @click.option(
     "--width",
@@ -61,22 +59,12 @@ Examples:
 @click.option("--once", is_flag=True, help="With --live: draw it once.")
 @options.agent_socket
 @options.to_file
-def command(
-    form: str,
-    width: int | None,
-    socket: str,
-    to: str,
-    *,
-    live: bool,
-    once: bool,
-    **given: Any,
-) -> int:
+def command(form: str, width: int | None, socket: str, to: str, inputs: NodeOptions, *, live: bool, once: bool) -> int:
     """Draw sockets, NUMA nodes, caches, cores and CPUs, coloured by owner.
 
     Exit code 1 when a pod is rejected, the kubelet would not start, or the agent is not ready.
     """
     check_destination(to)
-    inputs = NodeOptions(**given)
     if live:
         _check_live(inputs, form, to, once=once)
         return _live(socket, form, width, to, once=once)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,10 +53,7 @@ Examples:
 @options.pods(
     "Pods that the old kubelet admits first; or nodes and pods of a cluster, as kubectl lists them. Repeatable."
 )
-@options.machine
-@options.config
-@options.state
-@options.active
+@options.node_options(without=["node", "kubelet_version"])
 @click.option(
     "--node",
     "archives",
@@ -65,9 +63,6 @@ Examples:
     help="A node archive of mooring collect, instead of --machine, --config, --state and --active; repeatable for "
     "several nodes.",
 )
-@options.name_of_node
-@options.nearest_release
-@options.strict
 @click.option(
     "--save-state",
     "save",
@@ -79,18 +74,10 @@ Examples:
 def command(
     before: str,
     after: str,
-    manifests: tuple[str, ...],
-    machine: str,
-    config: tuple[str, ...],
-    state: str,
-    active: tuple[str, ...],
     archives: tuple[str, ...],
-    node_name: str,
     save: str,
     form: str,
-    *,
-    nearest_release: bool,
-    strict: bool,
+    inputs: NodeOptions,
 ) -> int:
     """Show what another release of the kubelet changes on a node: start, running pods, settings, and the way back.
 
@@ -100,20 +87,10 @@ def command(
     Exit code 0 when nothing is decided differently, 1 when anything is; 2 when the input is wrong.
     """
     if save:
-        check_save(save, state)
-    inputs = NodeOptions(
-        manifests,
-        machine,
-        config,
-        state,
-        active,
-        strict=strict,
-        node_name=node_name,
-        kubelet_version=before,
-        version_option="--from",
-        nearest_release=nearest_release,
-    )
-    new = kubelet_release.chosen_release([release_inputs.requested_version(after, "--to")], nearest=nearest_release)
+        check_save(save, inputs.state)
+    inputs = replace(inputs, kubelet_version=before, version_option="--from")
+    requested = release_inputs.requested_version(after, "--to")
+    new = kubelet_release.chosen_release([requested], nearest=inputs.nearest_release)
     found = list(upgrade_inputs.upgrades_of(inputs, archives, new))
     if save:
         if len(found) > 1:

@@ -49,8 +49,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
 @click.command("whatif", epilog=EPILOG)
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
 @options.pods("Pods, workloads or lists, YAML or JSON; repeatable.")
-@options.described_node
-@options.offline
+@options.node_options("offline")
 @click.option(
     "--ask",
     multiple=True,
@@ -89,7 +88,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
 )
 @options.output(("text", "json", "svg"), "text")
 @options.to_file
-def command(pod: str, limit: int | None, form: str, to: str, **given: Any) -> int:
+def command(pod: str, limit: int | None, form: str, to: str, inputs: NodeOptions, **given: Any) -> int:
     """Change something, and show which pods are then admitted, and where; or find the nearest change that admits POD.
 
     Without a change, it searches for one: for POD, or for the first pod that is not admitted. With POD and changes, it
@@ -103,7 +102,7 @@ def command(pod: str, limit: int | None, form: str, to: str, **given: Any) -> in
         raise click.UsageError("--limit is for changes that are searched: give POD, or leave it out")
     if form == "svg" and (pod or not wanted):
         raise click.UsageError("-o svg draws the node after a change: give one, without POD")
-    question = question_of(NodeOptions(**given))
+    question = question_of(inputs)
     if not (question.pods or question.active):
         raise InputError("there is no pod to evaluate", remedy="give pods with -f, --active or --node")
     changes = [change for option, text in wanted for change in nearest_search.understood(question, option, text)]
