@@ -1,15 +1,17 @@
 """Imports that stand at the top of a module and happen when the imported module is first used.
 
-A verb's options, its help and its completion need nothing of the engine, and an answer in one format nothing of the
-others. Inside ``with lazily():`` an import statement finds a module and leaves its execution to the first access to one
-of its attributes. So modules are imported there, not names of modules:
+A verb's options, its help and its completion need nothing of the engine, an answer in one format nothing of the others,
+and a plan on a stock kubelet nothing of plugins and resizes. Inside ``with lazily():`` an import statement finds a
+module and leaves its execution to the first access to one of its attributes. So modules are imported there, not names
+of modules:
 
     with lazily():
         from mooring.planner import plan as planning
 
     planning.make_plan(question)  # here the module is executed
 
-Python 3.15 has a keyword for it (PEP 810); until then this is importlib's LazyLoader.
+Python 3.15 has a keyword for it (PEP 810). importlib's LazyLoader is not safe for threads before Python 3.12.3, and
+agent and extender have threads, so the module with a lock is here.
 """
 
 from __future__ import annotations
@@ -18,11 +20,48 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import LazyLoader
+from threading import RLock
 from types import ModuleType
+from typing import Any
 
 
-class _LazyFinder:
+class _PostponedModule(ModuleType):
+    """A module that is executed by the first access to one of its attributes, once, whichever thread it is."""
+
+    def __getattribute__(self, name: str) -> Any:
+        loader: _PostponingLoader = object.__getattribute__(self, "__spec__").loader_state
+        with loader.lock:
+            # Otherwise another thread has executed it, or this thread does just now.
+            if type(self) is _PostponedModule and not loader.executing:
+                loader.execute(self)
+        return object.__getattribute__(self, name)
+
+
+class _PostponingLoader(SourceFileLoader):
+    """Makes a module now and executes it later."""
+
+    def __init__(self, name: str, path: str) -> None:
+        super().__init__(name, path)
+        self.lock = RLock()
+        self.executing = False
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leave the execution to the first access."""
+        if module.__spec__ is not None:
+            module.__spec__.loader_state = self
+            module.__class__ = _PostponedModule
+
+    def execute(self, module: ModuleType) -> None:
+        """Execute the module; one whose execution fails is executed again by the next access."""
+        self.executing = True
+        try:
+            super().exec_module(module)
+            module.__class__ = ModuleType
+        finally:
+            self.executing = False
+
+
+class _PostponingFinder:
     """Finds modules as the other finders do, and postpones the execution of those that are Python source."""
 
     def find_spec(
@@ -33,12 +72,12 @@ class _LazyFinder:
             spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None:
                 if isinstance(spec.loader, SourceFileLoader):
-                    spec.loader = LazyLoader(spec.loader)
+                    spec.loader = _PostponingLoader(spec.loader.name, spec.loader.path)
                 return spec
         return None
 
 
-_FINDER = _LazyFinder()
+_FINDER = _PostponingFinder()
 
 
 @contextmanager

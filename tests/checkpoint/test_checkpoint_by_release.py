@@ -14,7 +14,7 @@ from mooring.checkpoint import cpu_load, memory_load
 from mooring.checkpoint.checksum import legacy_checksum
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_of, cpu_text_v2, cpu_text_v3, initial_cpu_text
 from mooring.checkpoint.cpu_load import ContainerIDs, load_cpu_state
-from mooring.checkpoint.formats import Created, LoadRefusal
+from mooring.checkpoint.formats import LoadRefusal
 from mooring.checkpoint.gojson import decode
 from mooring.checkpoint.goscan import parse
 from mooring.checkpoint.gotypes import GoStruct
@@ -99,11 +99,8 @@ def test_a_release_reads_the_memory_file_that_it_writes(state: MemoryState, rele
 
 @pytest.mark.parametrize("release", SPECIFIED)
 def test_a_first_file_has_the_format_that_the_release_writes(release: str) -> None:
-    found = load_cpu_state(None, policy="static", pod_level=False, baselines=False, release=release)
-    assert found == Created(initial_cpu_text("static", release))
     assert ('"data"' in initial_cpu_text("static", release)) == (release == "1.37")
-    memory = load_memory_state(None, policy="Static", pod_level=False, release=release)
-    assert memory == Created(initial_memory_text("Static", release))
+    assert ('"data"' in initial_memory_text("Static", release)) == (release == "1.37")
 
 
 @pytest.mark.parametrize("release", SPECIFIED)

@@ -13,7 +13,7 @@ import pytest
 
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.formats import Created, LoadRefusal
+from mooring.checkpoint.formats import LoadRefusal
 from mooring.checkpoint.memory_file import memory_state_text
 from mooring.checkpoint.memory_load import load_memory_state
 from mooring.core.bits import list_text
@@ -49,7 +49,7 @@ def recorded_texts(node: object) -> Iterator[tuple[str, str]]:
             yield from recorded_texts(item)
 
 
-def rewritten(manager: str, text: str) -> str | LoadRefusal | Created:
+def rewritten(manager: str, text: str) -> str | LoadRefusal:
     """Load a text as a kubelet of its own policy with all gates on, and write what was loaded."""
     policy = json.loads(text)["policyName"]
     if manager == "cpu":
@@ -82,17 +82,18 @@ def gates(scenario: Scenario) -> tuple[bool, bool]:
     )
 
 
-def load_cpu(scenario: Scenario) -> CPUState | Created | LoadRefusal:
+def load_cpu(scenario: Scenario) -> CPUState | LoadRefusal | None:
     pod_level, baselines = gates(scenario)
     policy = scenario["kubelet"].get("cpuManagerPolicy", "none")
     text = scenario["files"].get(CPU_FILE)
-    return load_cpu_state(text, policy=policy, pod_level=pod_level, baselines=baselines)
+    return load_cpu_state(text, policy=policy, pod_level=pod_level, baselines=baselines) if text is not None else None
 
 
-def load_memory(scenario: Scenario) -> MemoryState | Created | LoadRefusal:
+def load_memory(scenario: Scenario) -> MemoryState | LoadRefusal | None:
     pod_level, _ = gates(scenario)
     policy = scenario["kubelet"].get("memoryManagerPolicy", "None")
-    return load_memory_state(scenario["files"].get(MEMORY_FILE), policy=policy, pod_level=pod_level)
+    text = scenario["files"].get(MEMORY_FILE)
+    return load_memory_state(text, policy=policy, pod_level=pod_level) if text is not None else None
 
 
 def refusal_texts(scenario: Scenario) -> list[str]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mooring.checkpoint.checksum import data_checksum
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
 from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.formats import Created, LoadRefusal, describe_format
+from mooring.checkpoint.formats import LoadRefusal, describe_format
 from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
 from mooring.checkpoint.memory_load import load_memory_state
 from mooring.core.bits import CPUMask
@@ -41,7 +41,7 @@ CPU_TEXTS = [cpu_state_text(CPU, pod_level=True, baselines=True), cpu_text_v3(CP
 MEMORY_TEXTS = [memory_state_text(MEMORY, pod_level=True), memory_text_v2(MEMORY), memory_text_v1(MEMORY)]
 
 
-def load(text: str) -> list[CPUState | MemoryState | Created | LoadRefusal]:
+def load(text: str) -> list[CPUState | MemoryState | LoadRefusal]:
     return [
         load_cpu_state(text, policy="static", pod_level=True, baselines=True),
         load_memory_state(text, policy="Static", pod_level=True),

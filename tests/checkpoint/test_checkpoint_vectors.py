@@ -10,7 +10,7 @@ import pytest
 from mooring.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, initial_cpu_text
 from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.formats import Created, LoadRefusal
+from mooring.checkpoint.formats import LoadRefusal
 from mooring.checkpoint.gojson import decode
 from mooring.checkpoint.goscan import parse
 from mooring.checkpoint.gotypes import GoStruct
@@ -176,7 +176,7 @@ def masks(entries: dict[str, dict[str, str]]) -> dict[str, dict[str, CPUMask]]:
     return {pod: {name: mask(text) for name, text in held.items()} for pod, held in entries.items()}
 
 
-def load(members: Members, policy: str = "none", *, gates: bool = False) -> CPUState | Created | LoadRefusal:
+def load(members: Members, policy: str = "none", *, gates: bool = False) -> CPUState | LoadRefusal:
     return load_cpu_state(json.dumps(members), policy=policy, pod_level=gates, baselines=gates)
 
 
@@ -366,7 +366,6 @@ def test_first_cpu_files() -> None:
         r'\"defaultCpuSet\":\"\"}","dataChecksum":3812689767}'
     )
     assert initial_cpu_text("static") == text
-    assert load_cpu_state(None, policy="static", pod_level=True, baselines=True) == Created(text)
 
 
 def test_older_cpu_formats_are_written_with_their_vectors() -> None:
@@ -408,7 +407,7 @@ TWO_NODES = MemoryState(
 )
 
 
-def memory(members: Members, policy: str = "static") -> MemoryState | Created | LoadRefusal:
+def memory(members: Members, policy: str = "static") -> MemoryState | LoadRefusal:
     return load_memory_state(json.dumps(members), policy=policy, pod_level=False)
 
 
@@ -452,7 +451,6 @@ def test_first_memory_files() -> None:
         r'\"machineState\":{}}","dataChecksum":3196122654}'
     )
     assert initial_memory_text("Static") == text
-    assert load_memory_state(None, policy="Static", pod_level=False) == Created(text)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ PODS = ("-f", str(EXAMPLES / "pods.yaml"))
 
 
 EXECUTED = """
-found = {name: module for name, module in sys.modules.items() if type(module).__name__ != "_LazyModule"}
+found = {name: module for name, module in sys.modules.items() if type(module).__name__ != "_PostponedModule"}
 executed = {name for name, module in found.items() if not hasattr(module, "__path__")}
 executed |= {".".join(name.split(".")[:size]) for name in executed for size in range(1, name.count(".") + 1)}
 """

@@ -14,8 +14,8 @@ from functools import cache, lru_cache
 from typing import TypeAlias
 
 from mooring.checkpoint.canonical import canonical_data, canonical_members
-from mooring.checkpoint.cpu_file import cpu_text_of, initial_cpu_text
-from mooring.checkpoint.formats import Created, FormatFamily, LoadRefusal, older_formats, read_checkpoint
+from mooring.checkpoint.cpu_file import cpu_text_of
+from mooring.checkpoint.formats import FormatFamily, LoadRefusal, older_formats, read_checkpoint
 from mooring.checkpoint.gotypes import GoValue
 from mooring.checkpoint.structures import CPU_DATA, CPU_DATA_WITH_RELEASES, CPU_STRUCTURES, CPU_V4
 from mooring.core.bits import NO_CPUS, CPUMask
@@ -36,7 +36,7 @@ NO_CONTAINERS: ContainerIDs = {}
 
 
 def load_cpu_state(
-    text: str | None,
+    text: str,
     *,
     policy: str,
     pod_level: bool,
@@ -44,14 +44,14 @@ def load_cpu_state(
     releases: bool = False,
     release: str = NEWEST.name,
     containers: ContainerIDs = NO_CONTAINERS,
-) -> CPUState | Created | LoadRefusal:
+) -> CPUState | LoadRefusal:
     """Read the CPU manager's state file as the kubelet does when it starts.
 
     Where the kubelet walks over a map in random order and stops at the first bad set, the order here is that of the
     names.
 
     Args:
-        text: The file, or None when there is none.
+        text: The file.
         policy: The configured CPU manager policy.
         pod_level: Gate PodLevelResourceManagers: pod sets are taken over.
         baselines: Gate InPlacePodVerticalScalingExclusiveCPUs: baselines are taken over, or made from the
@@ -63,8 +63,6 @@ def load_cpu_state(
     >>> load_cpu_state("{", policy="static", pod_level=False, baselines=False)
     LoadRefusal(manager='cpu', message='unexpected end of JSON input')
     """
-    if text is None:
-        return Created(initial_cpu_text(policy, release, pod_level=pod_level))
     known = canonical_cpu_state(text, pod_level=pod_level, baselines=baselines, release=release)
     if known is not None and known.policy == policy:
         return known

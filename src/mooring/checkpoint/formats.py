@@ -176,14 +176,6 @@ def _data_has_machine_state(data: JSONValue) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Created:
-    """There was no file. The kubelet writes an empty state at once, before its policy fills it."""
-
-    text: str
-    """What the new file holds."""
-
-
-@dataclass(frozen=True, slots=True)
 class LoadRefusal:
     """The kubelet does not take the file; it leaves it as it is and does not start."""
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from functools import cache
 
 from mooring.checkpoint.canonical import canonical_data, canonical_members
-from mooring.checkpoint.formats import Created, FormatFamily, LoadRefusal, older_formats, read_checkpoint
+from mooring.checkpoint.formats import FormatFamily, LoadRefusal, older_formats, read_checkpoint
 from mooring.checkpoint.gotypes import GoValue
-from mooring.checkpoint.memory_file import initial_memory_text, memory_text_of
+from mooring.checkpoint.memory_file import memory_text_of
 from mooring.checkpoint.structures import MEMORY_DATA, MEMORY_STRUCTURES, MEMORY_V3
 from mooring.core.errors import MooringError
 from mooring.core.gotext import quote
@@ -24,15 +24,15 @@ from mooring.releases.state_files import FileFormats, state_file_rules
 
 
 def load_memory_state(
-    text: str | None, *, policy: str, pod_level: bool, release: str = NEWEST.name
-) -> MemoryState | Created | LoadRefusal:
+    text: str, *, policy: str, pod_level: bool, release: str = NEWEST.name
+) -> MemoryState | LoadRefusal:
     """Read the memory manager's state file as the kubelet does when it starts.
 
     Lists that are null in the file are empty in the state; the kubelet's checks make no difference between
     them either. A node or a table that is null is refused: the kubelet would crash on it.
 
     Args:
-        text: The file, or None when there is none.
+        text: The file.
         policy: The configured memory manager policy.
         pod_level: Gate PodLevelResourceManagers: pod blocks are taken over.
         release: Of the kubelet, such as ``1.34``.
@@ -40,8 +40,6 @@ def load_memory_state(
     >>> load_memory_state("", policy="Static", pod_level=False)
     LoadRefusal(manager='memory', message='unexpected end of JSON input')
     """
-    if text is None:
-        return Created(initial_memory_text(policy, release, pod_level=pod_level))
     known = canonical_memory_state(text, pod_level=pod_level, release=release)
     if known is not None and known.policy == policy:
         return known

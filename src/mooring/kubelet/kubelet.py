@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from mooring.checkpoint.cpu_file import cpu_text_of
-from mooring.checkpoint.cpu_load import ContainerIDs
-from mooring.checkpoint.memory_file import memory_text_of
 from mooring.core.config import MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
@@ -20,11 +18,20 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
+from mooring.lazy import lazily
 from mooring.memorymanager.state import MemoryState
-from mooring.node import Decision, Node, Readmission, Removal, claims, hotplug, resizing
-from mooring.node.resize import Resize
+from mooring.node import Decision, Node, Readmission, Removal
 from mooring.node.resources import pod_requests, total_requests
 from mooring.node.settings import Settings
+
+with lazily():
+    from mooring.checkpoint import cpu_file as cpu_checkpoint
+    from mooring.checkpoint import memory_file as memory_checkpoint
+    from mooring.node import claims, hotplug, resizing
+
+if TYPE_CHECKING:
+    from mooring.checkpoint.cpu_load import ContainerIDs
+    from mooring.node.resize import Resize
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +249,7 @@ class Kubelet:
 
 def cpu_text(settings: Settings, state: CPUState) -> str:
     """Return the text of the CPU manager's state file."""
-    return cpu_text_of(
+    return cpu_checkpoint.cpu_text_of(
         settings.release.name,
         state,
         pod_level=settings.gates["PodLevelResourceManagers"],
@@ -252,7 +259,8 @@ def cpu_text(settings: Settings, state: CPUState) -> str:
 
 def memory_text(settings: Settings, state: MemoryState) -> str:
     """Return the text of the memory manager's state file."""
-    return memory_text_of(settings.release.name, state, pod_level=settings.gates["PodLevelResourceManagers"])
+    pod_level = settings.gates["PodLevelResourceManagers"]
+    return memory_checkpoint.memory_text_of(settings.release.name, state, pod_level=pod_level)
 
 
 def _read(file: DeferredText | str | None) -> str | None:

@@ -7,11 +7,8 @@ Source: kubelet v1.37.1, cm/container_manager_linux.go and the managers' checkpo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.formats import Created, LoadRefusal
-from mooring.checkpoint.memory_load import load_memory_state
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
@@ -22,15 +19,27 @@ from mooring.core.observer import Observer
 from mooring.core.release import Release
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
-from mooring.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
+from mooring.kubelet.kubelet import DeferredText, Kubelet, StateTexts, cpu_text, memory_text
+from mooring.lazy import lazily
 from mooring.memorymanager.state import MemoryState
-from mooring.node import Node, hotplug
+from mooring.node import Node
 from mooring.node.providers import Providers
 from mooring.node.settings import Settings, build_settings
 from mooring.node.start import RestoredStates, start_managers
 
+with lazily():
+    from mooring.checkpoint import cpu_file, cpu_load, memory_file, memory_load
+    from mooring.node import hotplug
+
+if TYPE_CHECKING:
+    from mooring.checkpoint.formats import LoadRefusal
+    from mooring.node.start import Started
+
 BEFORE_MACHINE = frozenset({"decode", "featureGates", "validation"})
 """Stages of a start in which the kubelet has not read the machine yet."""
+
+
+_NO_FILES = StateTexts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +48,13 @@ class Start:
 
     kubelet: Kubelet | None
     refusal: StartRefusal | None
-    files: StateTexts
-    """The files afterwards; a refused file is left as it was."""
+    refused_files: StateTexts = _NO_FILES
+    """The files after a start that was refused; a refused file is left as it was."""
+
+    @property
+    def files(self) -> StateTexts:
+        """The files afterwards."""
+        return self.refused_files if self.kubelet is None else self.kubelet.files
 
 
 def start_on(
@@ -84,22 +98,35 @@ def start_understood(
     """Do the same with a configuration that was understood before, to start many nodes of one kind."""
     cpu, memory = _load_cpu(settings, files), _load_memory(settings, files.memory)
     started = start_managers(settings, RestoredStates(_restored(cpu), _restored(memory)), observer)
-    after = files
-    if isinstance(cpu, Created):
-        after = replace(after, cpu=cpu.text)
-    if started.cpu is not None:
-        if started.cpu is not cpu:
-            after = replace(after, cpu=cpu_text(settings, started.cpu))
-        # The memory manager makes its file only when it is reached.
-        if isinstance(memory, Created):
-            after = replace(after, memory=memory.text)
+    if started.refusal is not None or started.cpu is None or started.memory is None:
+        return Start(None, started.refusal, _refused_files(settings, files, (cpu, memory), started))
+    node = Node(settings, Providers(started.cpu, started.memory))
+    # A state that is taken over as it was read does not change its file.
+    texts = (
+        files.cpu if started.cpu is cpu else DeferredText(settings, started.cpu),
+        files.memory if started.memory is memory else DeferredText(settings, started.memory),
+    )
+    return Start(Kubelet(info, mooring, node, *texts, containers=files.containers), None)
+
+
+def _refused_files(settings: Settings, files: StateTexts, loaded: _Loaded, started: Started) -> StateTexts:
+    """Return the files after a refused start: a manager without a file writes an empty state before it fills it."""
+    after, (cpu, memory), pod_level = files, loaded, settings.gates["PodLevelResourceManagers"]
+    config, release = settings.config, settings.release.name
+    if files.cpu is None:
+        empty = cpu_file.initial_cpu_text(config.cpu_manager_policy, release, pod_level=pod_level)
+        after = replace(after, cpu=empty)
+    if started.cpu is None:
+        return after
+    if started.cpu is not cpu:
+        after = replace(after, cpu=cpu_text(settings, started.cpu))
+    # The memory manager makes its file only when it is reached.
+    if memory is None:
+        empty = memory_file.initial_memory_text(config.memory_manager_policy, release, pod_level=pod_level)
+        after = replace(after, memory=empty)
     if started.memory is not None and started.memory is not memory:
         after = replace(after, memory=memory_text(settings, started.memory))
-    if started.refusal is not None or started.cpu is None or started.memory is None:
-        return Start(None, started.refusal, after)
-    node = Node(settings, Providers(started.cpu, started.memory))
-    kubelet = Kubelet(info, mooring, node, after.cpu, after.memory, containers=files.containers)
-    return Start(kubelet, None, after)
+    return after
 
 
 def restart_kubelet(
@@ -126,7 +153,7 @@ def restart_kubelet(
     after = _remembering(start.kubelet.with_devices(node.providers.devices).at(moment), node.cpu)
     if boot is not None and after.node.cpu.offline:
         after, _ = after.online(after.node.cpu.offline)
-    return replace(start, kubelet=after, files=after.files)
+    return replace(start, kubelet=after)
 
 
 def emptied(kubelet: Kubelet, offline: int = 0) -> Kubelet | None:
@@ -151,16 +178,20 @@ def _remembering(kubelet: Kubelet, before: CPUState) -> Kubelet:
 
 
 State = TypeVar("State", CPUState, MemoryState)
+_Loaded: TypeAlias = "tuple[CPUState | LoadRefusal | None, MemoryState | LoadRefusal | None]"
+"""What the two files hold; None where there is no file."""
 
 
-def _restored(loaded: State | Created | LoadRefusal) -> State | StartRefusal | None:
-    if isinstance(loaded, Created):
+def _restored(loaded: State | LoadRefusal | None) -> State | StartRefusal | None:
+    if loaded is None or isinstance(loaded, (CPUState, MemoryState)):
+        return loaded
+    return StartRefusal("start", loaded.kubelet_text())
+
+
+def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | LoadRefusal | None:
+    if files.cpu is None:
         return None
-    return StartRefusal("start", loaded.kubelet_text()) if isinstance(loaded, LoadRefusal) else loaded
-
-
-def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | Created | LoadRefusal:
-    return load_cpu_state(
+    return cpu_load.load_cpu_state(
         files.cpu,
         policy=settings.config.cpu_manager_policy,
         pod_level=settings.gates["PodLevelResourceManagers"],
@@ -171,10 +202,12 @@ def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | Created | Loa
     )
 
 
-def _load_memory(settings: Settings, text: str | None) -> MemoryState | Created | LoadRefusal:
+def _load_memory(settings: Settings, text: str | None) -> MemoryState | LoadRefusal | None:
     if not settings.has_memory_manager:
         return MemoryState(settings.config.memory_manager_policy, {}, {})
-    return load_memory_state(
+    if text is None:
+        return None
+    return memory_load.load_memory_state(
         text,
         policy=settings.config.memory_manager_policy,
         pod_level=settings.gates["PodLevelResourceManagers"],
