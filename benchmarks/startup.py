@@ -112,10 +112,10 @@ def environment() -> dict[str, str]:
     }
 
 
-def command(words: Sequence[str]) -> tuple[float, float]:
+def command(words: Sequence[str], rounds: int = ROUNDS) -> tuple[float, float]:
     """Run a command several times and return its CPU and wall seconds, the best of each."""
     found = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         done = subprocess.run(words, check=False, stdout=subprocess.DEVNULL, env=environment())
         assert done.returncode in (0, 1), words

@@ -29,6 +29,11 @@ class _PostponedModule(ModuleType):
     """A module that is executed by the first access to one of its attributes, once, whichever thread it is."""
 
     def __getattribute__(self, name: str) -> Any:
+        # An import of a module in a package needs no more of the package than this.
+        if name in {"__path__", "__spec__"} or isinstance(
+            object.__getattribute__(self, "__dict__").get(name), ModuleType
+        ):
+            return object.__getattribute__(self, name)
         loader: _PostponingLoader = object.__getattribute__(self, "__spec__").loader_state
         with loader.lock:
             # Otherwise another thread has executed it, or this thread does just now.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,8 @@ from mooring.core.release import NEWEST, Release
 from mooring.lazy import lazily
 
 with lazily():
+    import socket
+
     from mooring.agent import configuration as agent_configuration
     from mooring.checkpoint import store
     from mooring.cli import release_inputs

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mooring.core.errors import InputError
 from mooring.decoding.fields import nearest
 from mooring.discovery.loader import LIVE
+from mooring.lazy import lazily
 from mooring.manifest.pod_files import bound_nodes
 from mooring.planner.kubelet_release import ChosenRelease, KubeletVersion, chosen_release, node_versions
 from mooring.releases.catalog import minor_of, release_of
+
+with lazily():
+    import shutil
+    import subprocess
 
 if TYPE_CHECKING:
     from mooring.cli.options import NodeOptions

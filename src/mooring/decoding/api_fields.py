@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from mooring.core.machine import Finding
@@ -47,7 +47,7 @@ class UnknownField:
 @cache
 def _types() -> dict[str, dict[str, str]]:
     """Return type -> field -> type of what stands there; empty if that can be anything."""
-    text = (files("mooring.decoding") / "api_fields.txt").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("api_fields.txt").read_text(encoding="utf-8")
     types = {}
     for line in text.splitlines():
         name, colon, fields = line.partition(":")

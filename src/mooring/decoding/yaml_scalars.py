@@ -11,7 +11,11 @@ import re
 from functools import lru_cache
 
 import yaml
-from msgspec import to_builtins
+
+from mooring.lazy import lazily
+
+with lazily():
+    import msgspec
 
 Scalar = str | int | float | bool | None
 """What a word can stand for."""
@@ -83,5 +87,7 @@ def yaml_text(document: object) -> str:
     kind: Plan
     pods: []
     """
-    text: str = yaml.safe_dump(to_builtins(document), sort_keys=False, allow_unicode=True, default_flow_style=False)
+    text: str = yaml.safe_dump(
+        msgspec.to_builtins(document), sort_keys=False, allow_unicode=True, default_flow_style=False
+    )
     return text

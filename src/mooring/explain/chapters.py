@@ -30,19 +30,22 @@ from mooring.explain.story import (
     ExclusiveRequest,
     Opinion,
     Pick,
-    PluginStep,
     Refused,
     Run,
     Step,
     Taking,
     failed,
 )
+from mooring.lazy import lazily
 from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
 from mooring.memorymanager.state import MemoryState
 from mooring.node.facts import HintsGiven
 from mooring.node.settings import Settings
 from mooring.topologymanager.facts import HintsMerged
 from mooring.topologymanager.merge import NONE
+
+with lazily():
+    import mooring.plugins.facts as plugin_facts
 
 POD_LEVEL_MANAGERS = "PodLevelResourceManagers"
 """The gate with which the managers serve pods with pod-level resources; older releases do not have it."""
@@ -84,7 +87,7 @@ def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings) -> tuple
     mine = [fact for fact in facts if getattr(fact, "pod", pod.uid) == pod.uid]
     merges = dict(_merges(mine, settings))
     steps: dict[str, list[Step]] = {}
-    for step in _steps(mine):
+    for step in _steps(mine, plugins=settings.plugins is not None):
         steps.setdefault(step.container, []).append(step)
     reached = {getattr(fact, "container", POD) for fact in mine} | set(merges)
     names = [POD] if POD in merges or POD in steps else []
@@ -178,16 +181,16 @@ def _cpu_text(resources: ResourceList) -> str:
     return str(resources["cpu"])
 
 
-def _steps(facts: Iterable[object]) -> Iterator[Step]:
+def _steps(facts: Iterable[object], *, plugins: bool) -> Iterator[Step]:
     """Yield what was done, in order; the facts of one taking become one step, and a refusal is reported once."""
     told = False
-    for step in _all_steps(facts):
+    for step in _all_steps(facts, plugins=plugins):
         if not (told and isinstance(step, CPUPinningFailed | MemoryPinningFailed)):
             yield step
         told = failed(step)
 
 
-def _all_steps(facts: Iterable[object]) -> Iterator[Step]:
+def _all_steps(facts: Iterable[object], *, plugins: bool) -> Iterator[Step]:
     open_run: list[object] = []
     told: list[object] = []
     for fact in facts:
@@ -208,7 +211,7 @@ def _all_steps(facts: Iterable[object]) -> Iterator[Step]:
                 yield from _cut(open_run, 0, fact.error)
                 yield fact
                 open_run = []
-            case _ if isinstance(fact, PluginStep):
+            case _ if plugins and isinstance(fact, plugin_facts.PluginStep):
                 # A plugin that is asked for hints and for the choice says the same twice.
                 if fact not in told:
                     yield fact

@@ -9,7 +9,7 @@ from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUPinningFailed, ExistingCPUsKept, PodShareCut, WholeCoresChecked
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.explain.phrases import amounts_text, joined, nodes, nodes_of, plural
-from mooring.explain.story import NO, YES, Line, Pick, PluginStep, Run, Step, Taking
+from mooring.explain.story import NO, YES, Line, Pick, Run, Step, Taking
 from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
 from mooring.plugins.facts import (
     Candidate,
@@ -19,6 +19,7 @@ from mooring.plugins.facts import (
     PluginMadeRoom,
     PluginsChose,
     PluginScored,
+    PluginStep,
 )
 
 _RULES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from mooring.core.pod import Pod
 from mooring.cpumanager.facts import (
@@ -19,15 +19,10 @@ from mooring.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.explain.reason import Reason
 from mooring.extensions.claimed import HeldClaim
 from mooring.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
-from mooring.plugins.facts import (
-    PluginChoseAffinity,
-    PluginFailed,
-    PluginFiltered,
-    PluginMadeRoom,
-    PluginsChose,
-    PluginScored,
-)
 from mooring.topologymanager.facts import HintsMerged
+
+if TYPE_CHECKING:
+    from mooring.plugins.facts import PluginStep
 
 ADMITTED = "admitted"
 REJECTED = "rejected"
@@ -151,13 +146,8 @@ class Taking:
 Refusal: TypeAlias = CPUPinningFailed | MemoryPinningFailed
 """A refusal that no other step contains, such as that nothing would be left to share."""
 
-PluginStep: TypeAlias = (
-    PluginFiltered | PluginMadeRoom | PluginScored | PluginsChose | PluginChoseAffinity | PluginFailed
-)
-"""What a plugin did."""
-
 Step: TypeAlias = (
-    WholeCoresChecked | Taking | ExistingCPUsKept | MemoryAssigned | DevicesTaken | PodShareCut | Refusal | PluginStep
+    "WholeCoresChecked | Taking | ExistingCPUsKept | MemoryAssigned | DevicesTaken | PodShareCut | Refusal | PluginStep"
 )
 """What was done for a container, in the order in which it was done."""
 

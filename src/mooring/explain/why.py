@@ -43,7 +43,8 @@ def why(decision: Decision, circumstances: Circumstances) -> Reason:
         )
     if decision.admitted:
         return _why_admitted(decision, circumstances)
-    return with_withheld(_why_refused(decision, circumstances), circumstances.facts)
+    reason = _why_refused(decision, circumstances)
+    return reason if circumstances.settings.plugins is None else with_withheld(reason, circumstances.facts)
 
 
 def _why_refused(decision: Decision, circumstances: Circumstances) -> Reason:

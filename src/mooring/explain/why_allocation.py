@@ -16,8 +16,11 @@ from mooring.explain.reason import Reason
 from mooring.explain.story import Taking
 from mooring.explain.why_devices import device_words, fewer_devices
 from mooring.explain.why_memory import nothing_to_share, why_no_memory
+from mooring.lazy import lazily
 from mooring.node import Decision
-from mooring.plugins.facts import PluginFiltered, PluginMadeRoom
+
+with lazily():
+    import mooring.plugins.facts as plugin_facts
 
 
 def why_smt(decision: Decision, circumstances: Circumstances) -> Reason:
@@ -120,13 +123,13 @@ def with_withheld(reason: Reason, facts: Sequence[object]) -> Reason:
 
 def _withheld_sentences(facts: Sequence[object]) -> str:
     """Return one sentence for each plugin that withheld CPUs in the last question; empty when none did."""
-    found = [fact for fact in facts if isinstance(fact, PluginFiltered)]
+    found = [fact for fact in facts if isinstance(fact, plugin_facts.PluginFiltered)]
     if not found:
         return ""
     last = {fact.plugin: fact for fact in found if fact.container == found[-1].container}
     given = 0
     for fact in facts:
-        if isinstance(fact, PluginMadeRoom) and fact.container == found[-1].container:
+        if isinstance(fact, plugin_facts.PluginMadeRoom) and fact.container == found[-1].container:
             given |= fact.cpus
     sentences = []
     for name, fact in last.items():

@@ -19,9 +19,12 @@ from mooring.core.pod import Pod
 from mooring.kubelet.admit import AdmitMode, AdmitResult, admit, readmit, without
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.start import restart_kubelet
+from mooring.lazy import lazily
 from mooring.manifest.steps import Admit, Offline, Online, Remove, Restart
 from mooring.node import Node
-from mooring.node.hotplug import CPUsChanged, known_cpus
+
+with lazily():
+    from mooring.node import hotplug
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class EventResult:
     """The answer about the pod; after a restart the answers about the running pods."""
     refusal: StartRefusal | None = None
     """Set when the kubelet does not start again."""
-    cpus: CPUsChanged | None = None
+    cpus: hotplug.CPUsChanged | None = None
     """Set when CPUs went offline or came online."""
     crash: str = ""
     """Why the kubelet would crash, outside of an admission."""
@@ -130,7 +133,9 @@ def check_known(node: Node, cpus: CPUSet, field: str) -> None:
     Raises:
         InputError: it does not.
     """
-    known = known_cpus(node)
+    if not cpus:
+        return
+    known = hotplug.known_cpus(node)
     if cpus.mask & ~known:
         unknown = list_text(cpus.mask & ~known)
         raise InputError(f"the machine has no CPU {unknown}", field=field, remedy=f"it has {list_text(known)}")

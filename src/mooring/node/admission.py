@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from mooring.core.decision import Endless, Rejection
 from mooring.core.moment import Moment
@@ -18,6 +19,7 @@ from mooring.cpumanager.static import allocate as allocate_cpus
 from mooring.devicemanager.allocation import DeviceError
 from mooring.devicemanager.allocation import allocate as allocate_devices
 from mooring.extensions.scale_down import resumed_resize
+from mooring.lazy import lazily
 from mooring.memorymanager import pod_allocation as memory_pod
 from mooring.memorymanager.static import MemoryRefusal
 from mooring.memorymanager.static import allocate as allocate_memory
@@ -40,11 +42,16 @@ from mooring.node.providers import (
     without_stale_memory,
 )
 from mooring.node.settings import Settings
-from mooring.plugins.facts import PluginFailed
-from mooring.plugins.host import PluginHost
 from mooring.topologymanager.entries import AnyHints, ResourceHints, merge_entries
 from mooring.topologymanager.hints import Hint
 from mooring.topologymanager.merge import NONE, merge
+
+with lazily():
+    import mooring.plugins.facts as plugin_facts
+
+if TYPE_CHECKING:
+    from mooring.plugins.facts import PluginFailed
+    from mooring.plugins.host import PluginHost
 
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
@@ -108,7 +115,7 @@ class Admission:
         told, failures = self.observer, self.failures
 
         def observe(fact: object) -> None:
-            if isinstance(fact, PluginFailed):
+            if isinstance(fact, plugin_facts.PluginFailed):
                 failures.append(fact)
             if told is not None:
                 told(fact)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, Placement, Rejection
 from mooring.devicemanager.state import Device
-from mooring.plugins.facts import PluginFailed
 from mooring.topologymanager.entries import ResourceHints
 from mooring.topologymanager.hints import Hint
+
+if TYPE_CHECKING:
+    from mooring.plugins.facts import PluginFailed
 
 NO_AFFINITY = Hint(None, preferred=False)
 """What the topology manager's store answers for a container that it does not know."""

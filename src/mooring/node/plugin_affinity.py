@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from mooring.core.bits import NO_CPUS, NUMAMask
 from mooring.core.observer import Observer
@@ -19,13 +20,18 @@ from mooring.cpumanager.choice import check_whole_cores
 from mooring.cpumanager.chooser import CPUsWanted, Purpose
 from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.lazy import lazily
 from mooring.node.providers import Providers
 from mooring.node.settings import Settings
-from mooring.plugins.facts import PluginChoseAffinity
-from mooring.plugins.host import PluginHost
 from mooring.topologymanager.entries import ResourceHints, merge_entries
 from mooring.topologymanager.hints import Hint, Hints
 from mooring.topologymanager.merge import BEST_EFFORT, Merged, merge
+
+with lazily():
+    import mooring.plugins.facts as plugin_facts
+
+if TYPE_CHECKING:
+    from mooring.plugins.host import PluginHost
 
 PROVIDER = "plugins"
 
@@ -51,7 +57,7 @@ class AffinityAsked:
     def chosen(self, plugins: str, before: NUMAMask | None, after: NUMAMask | None) -> None:
         """Report the plugin, the NUMA nodes that it chose, and those that they replace."""
         if self.observer is not None:
-            self.observer(PluginChoseAffinity(self.pod.uid, self.container, plugins, before, after))
+            self.observer(plugin_facts.PluginChoseAffinity(self.pod.uid, self.container, plugins, before, after))
 
 
 def with_plugins(asked: AffinityAsked, merged: Merged) -> Merged:

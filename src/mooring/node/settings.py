@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mooring.core.bits import CPUMask, NUMAMask, mask_of
 from mooring.core.config import (
@@ -32,19 +33,25 @@ from mooring.cpumanager.options import EXCLUSIVE_RESIZE_GATE, TakeError, TakeRul
 from mooring.cpumanager.policy import STATIC, ScaleDown, StaticPolicy
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.take import take
+from mooring.lazy import lazily
 from mooring.memorymanager.machine import default_machine_state, reserved_table
 from mooring.memorymanager.policy import STATIC as MEMORY_STATIC
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.node.reservation import Reservation, reserve
 from mooring.node.validation import SCOPES, validate
-from mooring.plugins.host import PluginHost, machine_view
-from mooring.plugins.values import MachineView
 from mooring.releases.gates import known_gates
 from mooring.releases.policy_options import cpu_option_groups, topology_option_groups
 from mooring.topologymanager.distances import NUMAInfo
 from mooring.topologymanager.merge import NONE, POLICIES, RESTRICTED, SINGLE_NUMA_NODE
 from mooring.topologymanager.options import STABLE, OptionGuard
 from mooring.topologymanager.options import parse_options as parse_topology_options
+
+with lazily():
+    import mooring.plugins.host as plugin_host
+
+if TYPE_CHECKING:
+    from mooring.plugins.host import PluginHost
+    from mooring.plugins.values import MachineView
 
 MEMORY_RESIZE_GATE = "InPlacePodVerticalScalingExclusiveMemory"
 CPU_OPTIONS_GATE = "CPUManagerPolicyOptions"
@@ -155,7 +162,7 @@ def build_settings(
 def _plugins_of(policy: StaticPolicy | None) -> PluginHost | None:
     """Return the host of the node's plugins; without exclusive CPUs there is nothing that they could choose."""
     chooser = None if policy is None else policy.chooser
-    return chooser if isinstance(chooser, PluginHost) else None
+    return chooser if chooser is not None and isinstance(chooser, plugin_host.PluginHost) else None
 
 
 def _pod_level(gates: FeatureGates, older: ReleaseRules) -> PodLevelGates:
@@ -289,7 +296,9 @@ def _static_policy(
     if refused:
         return refused
     rules = options.take_rules(fixed, mooring.release.rules)
-    host = _host(config, mooring.plugins, machine_view(topology, rules, facts)) if mooring.plugins.plugins else None
+    host = None
+    if mooring.plugins.plugins:
+        host = _host(config, mooring.plugins, plugin_host.machine_view(topology, rules, facts))
     reserved = explicit.mask
     if not reserved:
         taken = _reserved(topology, rules, host, count)
@@ -318,7 +327,8 @@ def _static_policy(
 
 
 def _host(config: KubeletConfig, plugins: PluginChoice, machine: MachineView) -> PluginHost:
-    return PluginHost(plugins, machine, keeps_hints=config.topology_manager_policy in {RESTRICTED, SINGLE_NUMA_NODE})
+    keeps_hints = config.topology_manager_policy in {RESTRICTED, SINGLE_NUMA_NODE}
+    return plugin_host.PluginHost(plugins, machine, keeps_hints=keeps_hints)
 
 
 def _reserved(topology: Topology, rules: TakeRules, host: PluginHost | None, count: int) -> int | TakeError | Endless:

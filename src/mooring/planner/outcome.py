@@ -16,10 +16,13 @@ from mooring.documents.parts import HeldDevicesPart, HeldDeviceTable, PlacementP
 from mooring.documents.plan import BrokenSetPart, DisplacedSetPart
 from mooring.extensions.offline import broken_sets, displaced_sets, effective_pool
 from mooring.kubelet.kubelet import StateTexts
+from mooring.lazy import lazily
 from mooring.node import Decision, Node
-from mooring.node.hotplug import CPUsChanged
 from mooring.node.hotplug_findings import hotplug_findings
 from mooring.node.resize import Resize
+
+with lazily():
+    from mooring.node import hotplug
 
 
 def decision_fields(decision: Decision) -> dict[str, Any]:
@@ -145,7 +148,7 @@ def _offline_fields(node: Node) -> dict[str, Any]:
     }
 
 
-def change_fields(node: Node, change: CPUsChanged) -> dict[str, Any]:
+def change_fields(node: Node, change: hotplug.CPUsChanged) -> dict[str, Any]:
     """Return what one step in which CPUs go or come led to, and how things stand."""
     standing = standing_fields(node) or {
         "offline": "",
@@ -162,11 +165,6 @@ def change_fields(node: Node, change: CPUsChanged) -> dict[str, Any]:
             for one in change.restored
         ),
     }
-
-
-def hotplug_lines(node: Node) -> list[str]:
-    """Return the sentences below a picture: the sets that changed, and the remarks."""
-    return [f"{one.subject} {one.message}." for one in hotplug_findings(node)]
 
 
 def _by_owner(found: Iterable[tuple[str, str, _Set]]) -> dict[str, dict[str, _Set]]:

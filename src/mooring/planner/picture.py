@@ -14,12 +14,12 @@ from mooring.explain.phrases import nodes_of
 from mooring.extensions.hidden import hidden_of
 from mooring.extensions.owners import state_owner
 from mooring.kubelet.kubelet import Kubelet
+from mooring.node.hotplug_findings import hotplug_findings
 from mooring.node.isolation import Isolation, cpu_isolation
 from mooring.node.node import numa_of_blocks
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
 from mooring.planner.holdings import holding_lines, mixed_containers, mixed_lines, pool_lines, resize_lines
-from mooring.planner.outcome import hotplug_lines
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.view import NO_CPUS, MemoryUse, NodeView, PlacementRow, RejectedPod
@@ -63,7 +63,7 @@ def plan_view(
             *holding_lines(plan),
             *resize_lines(plan, now),
             *mixed_lines(plan),
-            *hotplug_lines(kubelet.node),
+            *(f"{one.subject} {one.message}." for one in hotplug_findings(kubelet.node)),
         ],
         also=also,
     )

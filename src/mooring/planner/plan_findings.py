@@ -10,11 +10,14 @@ from mooring.core.pod import Pod
 from mooring.explain.phrases import plural
 from mooring.explain.reason import CRASHES, POOL_EMPTY
 from mooring.kubelet.kubelet import Kubelet
+from mooring.lazy import lazily
 from mooring.memorymanager.facts import StartLeftToChance
 from mooring.memorymanager.machine import MEMORY, hugepages_type, wrapped_nodes
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
-from mooring.plugins.host import failures
+
+with lazily():
+    import mooring.plugins.host as plugin_host
 
 
 def chance_findings(facts: Iterable[object]) -> list[Finding]:
@@ -80,11 +83,11 @@ def pool_findings(begun: Kubelet, answers: Iterable[Answer], kubelet: Kubelet) -
     return [Finding("warning", subject, message, POOL_EMPTY)]
 
 
-def order_findings(facts: Iterable[object]) -> list[Finding]:
+def order_findings(facts: Collection[object]) -> list[Finding]:
     """Say which plugins failed to order the pods."""
     return [
         Finding("warning", f"plugin {failed.plugin}", f"failed at {failed.point}: {failed.why}", "MOOR-531")
-        for failed in failures(facts)
+        for failed in (plugin_host.failures(facts) if facts else ())
     ]
 
 

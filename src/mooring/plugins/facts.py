@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from mooring.core.bits import CPUMask, NUMAMask
 
@@ -93,3 +94,9 @@ class PluginFailed:
     """The extension point; empty when time was over before any plugin was asked, and ``plugin`` has all names."""
     why: str
     """One sentence, without the plugin's name."""
+
+
+PluginStep: TypeAlias = (
+    PluginFiltered | PluginMadeRoom | PluginScored | PluginsChose | PluginChoseAffinity | PluginFailed
+)
+"""What a plugin did."""

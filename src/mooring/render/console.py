@@ -62,7 +62,7 @@ def write(console: Console, renderable: RenderableType) -> None:
 
 def plain(renderable: RenderableType, width: int) -> str:
     """Return ``renderable`` as a terminal of ``width`` columns without any colour or style shows it."""
-    console = Console(file=StringIO(), width=width, color_system=None, legacy_windows=False)
+    console = Console(file=StringIO(), width=width, color_system=None, legacy_windows=False, emoji=False)
     with console.capture() as capture:
         console.print(renderable, highlight=False, crop=False)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
