@@ -14,7 +14,8 @@ from mooring.explain import reason
 from mooring.explain.codes.pages import all_codes
 from mooring.explain.story import Line, walk, without_details
 from mooring.planner.pod_names import find, first_refused, pods_of
-from mooring.render.decision import SIGNS, Mark, decision_view
+from mooring.render.decision import SIGNS, Mark
+from mooring.render.decision_rows import decision_view
 from mooring.render.svg.decision import decision_svg
 
 

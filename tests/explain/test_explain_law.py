@@ -27,7 +27,7 @@ from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.answering import Answer, answered
 from mooring.planner.explanation import story_of
 from mooring.planner.scenario_machines import load_machines
-from mooring.render.decision import decision_view
+from mooring.render.decision_rows import decision_view
 from mooring.render.svg.decision import decision_svg
 
 EVERY = 40

@@ -20,7 +20,7 @@ from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.opinions import opinions_of
 from mooring.node.facts import HintsGiven
-from mooring.render.decision import decision_view
+from mooring.render.decision_rows import decision_view
 from mooring.topologymanager import merge as topology_merge
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.facts import HintsMerged

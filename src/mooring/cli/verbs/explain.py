@@ -18,11 +18,11 @@ with lazily():
     from mooring.cli.text import explain as text
     from mooring.explain import explanation_document
     from mooring.explain.codes import pages
-    from mooring.planner import explanation, plan_document, pod_names
+    from mooring.planner import devices, explanation, plan_document, pod_names
     from mooring.planner import plan as planning
     from mooring.planner.changes import change_documents, price
     from mooring.planner.changes import nearest as nearest_search
-    from mooring.render import decision
+    from mooring.render import decision_rows
     from mooring.render.svg import decision as decision_svg
 
 
@@ -156,7 +156,8 @@ def _write_text(
     if form == "svg":
         nodes = sorted(node.node_id for node in plan.machine.info.topology)
         helps = [words.removeprefix("help").removeprefix(": ").strip() for words in text.helps_of(story, nearest)]
-        emit_document(decision_svg.decision_svg(decision.decision_view(story, nodes, topology, helps)), to)
+        seen = devices.devices_before(plan, story.pod.uid)
+        emit_document(decision_svg.decision_svg(decision_rows.decision_view(story, nodes, topology, helps, seen)), to)
     else:
         emit(text.explain_text(story, topology, nearest, verbose=verbose, to=to), to)
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 
-from mooring.render.decision import SIGNS, DecisionCell, DecisionPanel, DecisionRow, DecisionView, Mark
+from mooring.render.decision import (
+    REQUIRED,
+    REQUIRED_SIGN,
+    SIGNS,
+    DecisionCell,
+    DecisionPanel,
+    DecisionRow,
+    DecisionView,
+    Mark,
+)
 from mooring.render.svg.elements import (
     MONO,
     NODE_SIZE,
@@ -29,7 +37,9 @@ MARGIN = 24
 _NARROWEST_PAGE = 640
 _GAP = 6
 _CELL_HEIGHT = 36
-_NARROWEST_CELL = 72
+_NARROWEST_CELL = 76
+"""Pixels of a cell at least: eight of them stand in a row of the usual width beside the longest names."""
+
 _WIDEST_CELL = 168
 _PAD = 12
 _BOLD = 1.1
@@ -69,7 +79,7 @@ class _Grid:
         return 2 * _PAD + self.names + self.columns * (self.cell + _GAP) - _GAP
 
 
-def decision_svg(view: DecisionView, width: int = 1000) -> str:
+def decision_svg(view: DecisionView, width: int = 1100) -> str:
     """Return the picture as an SVG document of at most ``width`` pixels."""
     grid = _grid(view, max(width, _NARROWEST_PAGE) - 2 * MARGIN)
     page = max(_NARROWEST_PAGE, grid.width + 2 * MARGIN)
@@ -98,17 +108,12 @@ def _grid(view: DecisionView, room: int) -> _Grid:
     widest = max((text_width(row.name, NODE_SIZE) for row in rows), default=0)
     noted = max((text_width(row.note, SMALL_SIZE) for row in rows), default=0)
     names = min(int(max(widest, noted) * _BOLD) + 12, 280)
-    needed = max((_signs(cell) for row in rows for cell in row.cells), default=0) + 20
-    narrowest = min(max(_NARROWEST_CELL, needed), _WIDEST_CELL)
     nodes = max((len(panel.nodes) for panel in view.panels), default=1)
-    columns = max(1, min(nodes, (room - 2 * _PAD - names + _GAP) // (narrowest + _GAP)))
+    fitting_columns = max(1, (room - 2 * _PAD - names + _GAP) // (_NARROWEST_CELL + _GAP))
+    bands = -(-nodes // fitting_columns)
+    columns = -(-nodes // bands)
     cell = (room - 2 * _PAD - names + _GAP) // columns - _GAP
-    return _Grid(names, max(narrowest, min(cell, _WIDEST_CELL)), columns)
-
-
-def _signs(cell: DecisionCell) -> int:
-    """Return the pixels of the content of a cell."""
-    return ceil((len(SIGNS[cell.mark]) + len(cell.text) + 1) * MONO * SMALL_SIZE)
+    return _Grid(names, min(cell, _WIDEST_CELL), columns)
 
 
 def _heading(view: DecisionView, page: int, parts: list[str]) -> int:
@@ -145,8 +150,10 @@ def _panel(panel: DecisionPanel, grid: _Grid, top: int, parts: list[str]) -> int
 def _band(panel: DecisionPanel, first: int, grid: _Grid, y: int, parts: list[str]) -> int:
     """Draw as many NUMA nodes as stand beside one another, and return where they end."""
     shown = slice(first, first + grid.columns)
+    required = {node for row in panel.rows for node, cell in zip(panel.nodes, row.cells, strict=True) if cell.required}
     for column, node in enumerate(panel.nodes[shown]):
-        parts.append(text(grid.x(column) + grid.cell / 2, y + 12, f"NUMA {node}", "node-title", anchor="middle"))
+        name = f"{REQUIRED_SIGN} NUMA {node}" if node in required else f"NUMA {node}"
+        parts.append(text(grid.x(column) + grid.cell / 2, y + 12, name, "node-title", anchor="middle"))
     y += 20
     for row in panel.rows:
         parts.extend(_row(row, row.cells[shown], grid, y))
@@ -167,27 +174,47 @@ def _row(row: DecisionRow, cells: Sequence[DecisionCell], grid: _Grid, y: int) -
 def _cell(cell: DecisionCell, x: int, y: int, width: int) -> str:
     style, sign = _STYLES[cell.mark], SIGNS[cell.mark]
     parts = [rect(x + 0.5, y + 0.5, width - 1, _CELL_HEIGHT - 1, style, round_=4)]
+    if cell.required:
+        parts.append(rect(x + 1.5, y + 1.5, width - 3, _CELL_HEIGHT - 3, "required", round_=3))
     if sign:
         parts.append(text(x + 8, y + 22, sign, f"mark on-{style}"))
-    if cell.text:
-        room = int((width - 18) / (MONO * SMALL_SIZE)) - len(sign)
-        words = shorten(cell.text, max(room, 1))
-        parts.append(text(x + width - 7, y + 22, words, f"mark on-{style}", anchor="end"))
+    room = int((width - 18) / (MONO * SMALL_SIZE)) - len(sign)
+    lines = _cell_lines(cell, max(room, 1))
+    for number, words in enumerate(lines):
+        baseline = y + 22 + (14 * number - 7 if len(lines) > 1 else 0)
+        parts.append(text(x + width - 7, baseline, words, f"mark on-{style}", anchor="end"))
     return group(*parts, title=cell.tooltip or cell.mark.value)
+
+
+def _cell_lines(cell: DecisionCell, room: int) -> tuple[str, ...]:
+    """Return the one or two lines of a cell, each of at most ``room`` characters; lists break after a comma."""
+    if cell.more or len(cell.text) <= room:
+        return tuple(shorten(line, room) for line in (cell.text, cell.more) if line)
+    place = max(cell.text.rfind(",", 0, room), cell.text.rfind(" ", 0, room))
+    if place < 0:
+        return (shorten(cell.text, room),)
+    first, rest = cell.text[: place + 1].strip(), cell.text[place + 1 :]
+    if len(rest) > room:
+        rest = f"{rest[: room - 1].rpartition(',')[0] or rest[: room - 1]}…"
+    return (first, rest)
 
 
 def _below(view: DecisionView, page: int, y: int, parts: list[str]) -> int:
     """Draw legend and notes, and return where they end."""
     x = MARGIN
-    used = {cell.mark for panel in view.panels for row in panel.rows for cell in row.cells}
-    for mark in (mark for mark in Mark if mark in used and SIGNS[mark]):
-        needed = 34 + text_width(mark.value, TEXT_SIZE) + 18
+    cells = [cell for panel in view.panels for row in panel.rows for cell in row.cells]
+    used = {cell.mark for cell in cells}
+    entries = [(mark.value, _STYLES[mark], SIGNS[mark]) for mark in Mark if mark in used and SIGNS[mark]]
+    entries += [(REQUIRED, "free", REQUIRED_SIGN)] if any(cell.required for cell in cells) else []
+    for words, style, sign in entries:
+        needed = 34 + text_width(words, TEXT_SIZE) + 18
         if x > MARGIN and x + needed > page - MARGIN:
             x, y = MARGIN, y + 22
-        style = _STYLES[mark]
         parts.append(rect(x + 0.5, y + 0.5, 27, 15, style, round_=2))
-        parts.append(text(x + 14, y + 12, SIGNS[mark], f"mark on-{style}", anchor="middle"))
-        parts.append(text(x + 34, y + 12, mark.value, "quiet"))
+        if words == REQUIRED:
+            parts.append(rect(x + 1.5, y + 1.5, 25, 13, "required", round_=1))
+        parts.append(text(x + 14, y + 12, sign, f"mark on-{style}", anchor="middle"))
+        parts.append(text(x + 34, y + 12, words, "quiet"))
         x += int(needed)
     if used:
         y += 26

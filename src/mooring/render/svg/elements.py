@@ -159,6 +159,7 @@ def common_rules() -> str:
         ".offline,.broken{stroke-dasharray:3 2}",
         ".left-out{stroke-dasharray:1 2}",
         ".cache{fill:none}",
+        ".required{fill:none;stroke-width:2.5}",
     ]
     for index, colour in enumerate(OWNER_COLOURS):
         common += [f".exclusive-{index}{{fill:{colour}}}", f".on-exclusive-{index}{{fill:{text_on(colour)}}}"]
@@ -195,6 +196,7 @@ def _colours(ground: Ground) -> dict[str, str]:
         ".contested": f"fill:{ground.ink}",
         ".on-contested": f"fill:{ground.page}",
         ".on-offline": f"fill:{ground.quiet}",
+        ".required": f"stroke:{ground.ink}",
         ".ground": f"fill:{ground.page}",
         ".grey": f"fill:{ground.grey}",
         ".dot": f"fill:{ground.stripe}",

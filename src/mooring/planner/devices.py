@@ -1,0 +1,62 @@
+"""The devices of a node as pictures show them."""
+
+from __future__ import annotations
+
+from mooring.core.machine import Machine, PCIDevice
+from mooring.extensions.interrupt_owners import pci_address
+from mooring.kubelet.kubelet import Kubelet
+from mooring.planner.holdings import device_holders
+from mooring.planner.plan import Plan
+from mooring.render.devices import DeviceView
+
+_KINDS = {
+    "0108": "NVMe",
+    "02": "network",
+    "0300": "VGA",
+    "0302": "GPU",
+    "0380": "GPU",
+    "0b40": "co-processor",
+    "12": "accelerator",
+}
+"""Beginning of the class code (PCI Code and ID Assignment Specification) -> kind; others are not drawn."""
+
+
+def device_views(plan: Plan, kubelet: Kubelet) -> tuple[DeviceView, ...]:
+    """Return the devices of the device plugins with the containers that have them; without any, those of the PCI bus.
+
+    Args:
+        plan: that names the pods.
+        kubelet: at the time to show.
+    """
+    holders = device_holders(plan, kubelet)
+    offered = tuple(
+        DeviceView(
+            resource,
+            device.id,
+            device.numa or (),
+            device.healthy,
+            address=pci_address(device.id),
+            owner=holders.get((resource, device.id), ""),
+        )
+        for resource, devices in sorted(kubelet.node.providers.devices.devices.items())
+        for device in devices
+    )
+    return offered or pci_views(plan.machine)
+
+
+def devices_before(plan: Plan, uid: str) -> tuple[DeviceView, ...]:
+    """Return the devices as they were when the kubelet was asked about a pod."""
+    place = next((place for place, answer in enumerate(plan.answers) if answer.pod.uid == uid), None)
+    return device_views(plan, plan.trace[place]) if place is not None and plan.trace else ()
+
+
+def pci_views(machine: Machine) -> tuple[DeviceView, ...]:
+    """Return the network, storage and compute devices on the machine's PCI bus, kind by kind."""
+    found = [_pci_view(device) for device in machine.pci]
+    return tuple(sorted((view for view in found if view.resource), key=lambda view: (view.resource, view.id)))
+
+
+def _pci_view(device: PCIDevice) -> DeviceView:
+    kind = next((_KINDS[start] for start in _KINDS if device.class_code.startswith(start)), "")
+    numa = () if device.numa is None else (device.numa,)
+    return DeviceView(kind, device.address, numa, address=device.address, offered=False)

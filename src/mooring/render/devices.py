@@ -1,0 +1,92 @@
+"""Devices as they are drawn: at their NUMA node, with owner, health and PCI address."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mooring.render.labels import cut
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """One device: a GPU, a network interface, an accelerator."""
+
+    resource: str
+    """What pods request it by, such as ``nvidia.com/gpu``; the kind of device where no device plugin offers it."""
+    id: str
+    numa: tuple[int, ...]
+    """NUMA nodes that it is near to; empty when nothing is known."""
+    healthy: bool = True
+    address: str = ""
+    """On the PCI bus, such as ``0000:3b:00.0``; empty when it is not known."""
+    offered: bool = True
+    """Whether a device plugin offers it to pods."""
+    owner: str = ""
+    """Label of the container that has it; empty when none has."""
+
+    @property
+    def state(self) -> str:
+        """Whether it is free, in use or unhealthy, in a few words."""
+        if not self.offered:
+            return "not offered to pods"
+        if self.owner:
+            return "in use" if self.healthy else "unhealthy, in use"
+        return "free" if self.healthy else "unhealthy"
+
+    @property
+    def sentence(self) -> str:
+        """Everything about it in one line, for tooltips."""
+        where = f"NUMA node {', '.join(map(str, self.numa))}" if self.numa else "NUMA node unknown"
+        address = f"PCI {self.address}" if self.address and self.address != self.id else ""
+        state = f"{self.state} by {self.owner}" if self.owner else self.state
+        return " · ".join(part for part in (f"{self.resource} {self.id}", address, where, state) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceGroup:
+    """Devices of one resource in one box."""
+
+    resource: str
+    devices: tuple[DeviceView, ...]
+
+    @property
+    def heading(self) -> str:
+        """The resource, with how many devices of it are free."""
+        if not self.devices[0].offered:
+            return f"{len(self.devices)} {self.resource}"
+        free = sum(device.state == "free" for device in self.devices)
+        return f"{self.resource} {free} of {len(self.devices)} free"
+
+
+def grouped(devices: Iterable[DeviceView]) -> tuple[DeviceGroup, ...]:
+    """Return the devices by resource, in the order in which resources come."""
+    found: dict[str, list[DeviceView]] = {}
+    for device in devices:
+        found.setdefault(device.resource, []).append(device)
+    return tuple(DeviceGroup(resource, tuple(members)) for resource, members in found.items())
+
+
+def short_ids(devices: Sequence[DeviceView], room: int) -> dict[tuple[str, str], str]:
+    """Return what to write for each device, by resource and id: the id in at most ``room`` characters.
+
+    PCI addresses lose their domain where it is 0000. Devices of one resource whose ids look alike when they are cut
+    are numbered instead.
+
+    >>> from mooring.render.devices import DeviceView
+    >>> list(short_ids([DeviceView("gpu", "GPU-5c6a-1", ()), DeviceView("nic", "0000:3b:00.0", ())], 8).values())
+    ['GPU-5…-1', '3b:00.0']
+    """
+    plain = {
+        (one.resource, one.id): one.id.removeprefix("0000:") if one.id == one.address or ":" in one.id else one.id
+        for one in devices
+    }
+    short = {key: cut(name, room) or f"…{name[1 - room :]}" for key, name in plain.items()}
+    uses = Counter((resource, short[resource, id_]) for resource, id_ in short)
+    numbers: Counter[str] = Counter()
+    for key in short:
+        numbers[key[0]] += 1
+        if uses[key[0], short[key]] > 1:
+            short[key] = f"#{numbers[key[0]]}"
+    return short

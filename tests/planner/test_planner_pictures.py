@@ -1,0 +1,132 @@
+"""Devices, init containers and hypothetical pods in the pictures of plans."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mooring.configuration.devices import offered_devices
+from mooring.configuration.node_configuration import load_config
+from mooring.core.machine import PCIDevice
+from mooring.discovery.loader import load_machine
+from mooring.manifest.pod_files import load_pods
+from mooring.planner.devices import devices_before, pci_views
+from mooring.planner.explanation import explain
+from mooring.planner.plan import Plan, make_plan
+from mooring.planner.question import Question
+from mooring.render.decision import DecisionPanel, DecisionView, Mark
+from mooring.render.decision_rows import decision_view
+from mooring.render.svg.decision import decision_svg
+
+MACHINE = "sockets=2 numa=8 cores=64 threads=2 memory=64Gi"
+
+DEVICES = """apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+topologyManagerPolicy: {policy}
+reservedSystemCPUs: "0"
+---
+apiVersion: mooring/v1alpha1
+kind: NodeDevices
+devices:
+  x.example/gpu:
+    - {{id: gpu-0, numa: [0]}}
+    - {{id: gpu-1, numa: [1]}}
+    - {{id: gpu-2, numa: [1], unhealthy: true}}
+    - {{id: "0000:3b:00.0"}}
+"""
+
+
+def pod(name: str, gpus: int, *, init: int = 0, cpus: int = 4) -> str:
+    limits = f"{{cpu: {cpus}, memory: 1Gi, x.example/gpu: {gpus}}}" if gpus else f"{{cpu: {cpus}, memory: 1Gi}}"
+    first = f"initContainers: [{{name: load, resources: {{limits: {{cpu: {init}, memory: 1Gi}}}}}}], " if init else ""
+    return (
+        f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: ai}}, "
+        f"spec: {{{first}containers: [{{name: main, resources: {{limits: {limits}}}}}]}}}}\n---\n"
+    )
+
+
+def planned(folder: Path, pods: str, policy: str = "single-numa-node") -> Plan:
+    (folder / "kubelet.yaml").write_text(DEVICES.format(policy=policy), encoding="utf-8")
+    (folder / "pods.yaml").write_text(pods, encoding="utf-8")
+    machine, config = load_machine(MACHINE), load_config(str(folder / "kubelet.yaml"))
+    question = Question(
+        machine,
+        config.kubelet,
+        config.mooring,
+        tuple(load_pods([str(folder / "pods.yaml")])),
+        devices=offered_devices(config.devices, machine.pci),
+    )
+    return make_plan(question)
+
+
+def decided(plan: Plan, place: int) -> DecisionView:
+    asked = plan.answers[place].pod
+    assert plan.kubelet is not None
+    before = devices_before(plan, asked.uid)
+    return decision_view(explain(plan, asked), range(8), plan.kubelet.settings.topology, devices=before)
+
+
+def texts(panel: DecisionPanel, name: str) -> list[tuple[str, str]]:
+    [row] = [row for row in panel.rows if row.name == name]
+    return [(cell.text, cell.more) for cell in row.cells]
+
+
+def test_a_refusal_for_devices_names_what_each_numa_node_has_and_whose_they_are(tmp_path: Path) -> None:
+    view = decided(planned(tmp_path, pod("one", 1) + pod("two", 2)), 1)
+    [panel] = view.panels
+    assert texts(panel, "x.example/gpu")[:3] == [("0 of 1 free", ""), ("1 of 2 free", "1 unhealthy"), ("0 free", "")]
+    assert view.notes[-4:] == (
+        "x.example/gpu gpu-0 · NUMA node 0 · in use by ai/one/main",
+        "x.example/gpu gpu-1 · NUMA node 1 · free",
+        "x.example/gpu gpu-2 · NUMA node 1 · unhealthy",
+        "x.example/gpu 0000:3b:00.0 · NUMA node unknown · free",
+    )
+    assert decision_svg(view).count("1 of 2 free") >= 1
+
+
+@pytest.mark.parametrize("asked", [1, 4])
+def test_devices_that_are_too_few_have_a_row_without_any_hint(tmp_path: Path, asked: int) -> None:
+    view = decided(planned(tmp_path, pod("one", asked), policy="none"), 0)
+    [panel] = view.panels
+    if asked == 1:
+        assert [row.name for row in panel.rows] == ["x.example/gpu allocated", "CPUs allocated"]
+        assert view.notes == ()
+    else:
+        [row] = panel.rows
+        assert (row.name, row.note) == ("x.example/gpu", "4 requested, 3 free on the node")
+        assert {cell.mark for cell in row.cells} == {Mark.BARRED}
+        assert panel.refused
+
+
+def test_the_numa_node_of_an_init_container_is_marked_with_what_counts_there(tmp_path: Path) -> None:
+    view = decided(planned(tmp_path, pod("one", 0, init=8, cpus=12) + pod("two", 0, init=4, cpus=16)), 1)
+    last = view.panels[-1]
+    [row] = [row for row in last.rows if row.name == "cpu"]
+    required = [(place, cell.text, cell.more) for place, cell in enumerate(row.cells) if cell.required]
+    assert required == [(1, "12 free", "+4 own")]
+    picture = decision_svg(view)
+    assert "◆ NUMA 1" in picture
+    assert "required: earlier containers" in picture
+
+
+def test_eight_numa_nodes_stand_in_one_row(tmp_path: Path) -> None:
+    picture = decision_svg(decided(planned(tmp_path, pod("one", 1)), 0))
+    heights = re.findall(r'class="node-title" x="[^"]*" y="([^"]*)"[^>]*>NUMA [0-7]<', picture)
+    assert len(heights) == 8 * len(set(heights))
+
+
+def test_devices_of_the_pci_bus_are_those_that_compute_store_and_talk() -> None:
+    found = (
+        PCIDevice("0000:3b:00.0", "030200", "10de", "20b0", 1),
+        PCIDevice("0000:00:01.0", "060400", "8086", "1234", None),
+        PCIDevice("0000:5e:00.0", "020000", "15b3", "1017", None),
+    )
+    machine = load_machine("small-1s8")
+    views = pci_views(type(machine)(machine.name, machine.info, machine.hardware, pci=found))
+    assert [(view.resource, view.address, view.numa, view.state) for view in views] == [
+        ("GPU", "0000:3b:00.0", (1,), "not offered to pods"),
+        ("network", "0000:5e:00.0", (), "not offered to pods"),
+    ]
