@@ -18,13 +18,13 @@ from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.render.build import CPUOwner, Pools, build_view
+from mooring.render.devices import DeviceView
 from mooring.render.html.data import report_data
 from mooring.render.html.document import HEATS, html_text, style_text
 from mooring.render.palette import contrast
 from mooring.render.report import (
     Account,
     AccountState,
-    DeviceView,
     ReportCPU,
     ReportDistances,
     ReportPod,

@@ -16,15 +16,16 @@ from mooring.core.machine import Machine
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
+from mooring.planner.devices import device_views
 from mooring.planner.holdings import device_holders, holding_lines
 from mooring.planner.picture import admitted_rows, machine_view, owners_of, plan_view, pod_name, pools_of, verdict_of
 from mooring.planner.plan import Plan
 from mooring.render.build import CPUOwner, cpu_views, owner_views
+from mooring.render.devices import DeviceView
 from mooring.render.locations import locate_cpus
 from mooring.render.report import (
     Account,
     AccountState,
-    DeviceView,
     ReportCPU,
     ReportDistances,
     ReportPod,
@@ -48,11 +49,7 @@ def report_of(plan: Plan) -> ReportView:
         # What the machine does not have is shown only while something names it.
         state.update((cpu, ReportCPU(CPUUse.OFFLINE)) for cpu in everything if cpu not in state)
     accounts = _accounts(plan.kubelet, plan.machine)
-    devices = [
-        DeviceView(resource, device.id, device.numa or (), device.healthy)
-        for resource, offered in sorted(plan.kubelet.node.providers.devices.devices.items())
-        for device in offered
-    ]
+    devices = device_views(plan, plan.kubelet)
     told_elsewhere = {clean(line) for line in holding_lines(plan)}
     last = {(owner.label, owner.uid): owner for owner in owners_of(plan, plan.kubelet)}
     node = plan_view(plan, [last.get((owner.label, owner.uid), owner) for owner in owners], everything)
@@ -63,7 +60,7 @@ def report_of(plan: Plan) -> ReportView:
         pods=(*(_pod(plan, step, answer) for step, answer in enumerate(plan.answers, 1)), *_unasked(plan)),
         accounts=accounts,
         accounted=bool(plan.kubelet.node.memory.nodes),
-        devices=tuple(devices),
+        devices=devices,
         distances=distances_of(plan.machine),
         findings=plan.findings,
         facts=tuple(settings_facts(plan.kubelet.settings)),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
+from mooring.render.devices import DeviceView
 from mooring.render.view import CPUUse, NodeView, PlacementRow
 
 
@@ -53,17 +54,6 @@ class AccountState:
     free: int
     group: tuple[int, ...]
     """NUMA nodes that form one group with this one, itself included."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceView:
-    """One device of a device plugin."""
-
-    resource: str
-    id: str
-    numa: tuple[int, ...]
-    """NUMA nodes that it is near to; empty when nothing is known."""
-    healthy: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,9 @@ def report_data(report: ReportView) -> dict[str, Any]:
                 "resource": clean(device.resource),
                 "id": clean(device.id),
                 "numa": list(device.numa),
+                "address": clean(device.address),
                 "healthy": device.healthy,
+                "offered": device.offered,
             }
             for device in report.devices
         ],

@@ -52,10 +52,28 @@ function drawDevices(frame) {
   if (!place) return;
   const rows = report.devices.map((device, index) => {
     const holder = frame.devices[index];
-    const state = holder || (device.healthy ? "free" : "unhealthy");
-    const owner = report.owners.find((one) => one.label === holder);
-    const cell = holder ? swatch(owner ? owner.style : "contested", owner ? owner.mark : "") : swatch("free", "·");
-    return [device.id, device.resource, device.numa.join(", ") || "unknown", make("span", {}, cell, ` ${state}`)];
+    return [device.id, device.resource, device.address || "–", device.numa.join(", ") || "unknown",
+      make("span", {}, deviceSwatch(device, holder), ` ${deviceState(device, holder)}`)];
   });
-  place.replaceChildren(table(["device", "resource", "NUMA node", "held by"], rows, "Devices after the step shown."));
+  const headings = ["device", "resource", "PCI address", "NUMA node", "state"];
+  place.replaceChildren(table(headings, rows, "Devices after the step shown."));
+}
+
+function deviceState(device, holder) {
+  if (!device.offered) return "not offered to pods";
+  if (holder) return `${device.healthy ? "" : "unhealthy, "}in use by ${holder}`;
+  return device.healthy ? "free" : "unhealthy";
+}
+
+function deviceSwatch(device, holder) {
+  const [style, mark] = deviceStyle(device, holder);
+  return swatch(style, mark);
+}
+
+/** The style and the mark of a device. */
+function deviceStyle(device, holder) {
+  const owner = report.owners.find((one) => one.label === holder);
+  if (!device.offered) return ["left-out", ""];
+  if (holder) return [device.healthy ? owner?.style ?? "contested" : "broken", owner?.mark ?? ""];
+  return device.healthy ? ["free", "·"] : ["offline", "×"];
 }
