@@ -10,6 +10,7 @@ import pytest
 
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+from mooring.core.pod import Container, ContainerKind, QoS
 from mooring.decoding.documents import load_documents
 from mooring.manifest.pod_files import pods_of
 
@@ -93,3 +94,53 @@ def test_misspelt_fields_of_a_template_are_named() -> None:
     [finding] = found
     assert "misspelt.yaml:10" in finding.message
     assert finding.message.endswith("Container has no field resource; did you mean resources?")
+
+
+def amounts(container: Container) -> dict[str, int]:
+    """Return the requests, CPUs in thousandths."""
+    return {name: amount.milli if name == "cpu" else amount.units for name, amount in container.requests.items()}
+
+
+def test_a_virtual_machine_is_the_pod_of_its_launcher() -> None:
+    [pod] = pods_of(load_documents(FILES / "virtual-machine.yaml"))
+    assert (pod.namespace, pod.name, pod.qos) == ("vms", "virt-launcher-dpdk-0", QoS.GUARANTEED)
+    assert {container.name: container.kind for container in pod.containers} == {
+        "guest-console-log": ContainerKind.SIDECAR,
+        "container-disk-binary": ContainerKind.INIT,
+        "volumeroot-init": ContainerKind.INIT,
+        "compute": ContainerKind.APP,
+        "volumeroot": ContainerKind.APP,
+    }
+    compute = next(container for container in pod.containers if container.name == "compute")
+    # Eight CPUs of the guest and one for its emulator; page tables, processes, eight CPUs, an IO thread, graphics, the
+    # passed device and the Guaranteed pod make the overhead.
+    overhead = -(-(4 * 1024**3) // 1000) * 1000 // 512 + (220 + 8 * 8 + 8 + 32 + 1024 + 100) * 1024**2
+    assert amounts(compute) == {"cpu": 9000, "memory": overhead, "hugepages-1Gi": 4 * 1024**3, "nvidia.com/gpu": 1}
+    assert compute.limits == compute.requests
+
+
+def test_dedicated_cpus_of_limits() -> None:
+    [pod] = pods_of(load_documents(FILES / "virtual-machine-instance.yaml"))
+    [compute] = pod.containers
+    assert pod.qos is QoS.GUARANTEED
+    overhead = -(-(2 * 1024**3) // 1000) * 1000 // 512 + (220 + 2 * 8 + 8 + 100) * 1024**2
+    assert amounts(compute) == {"cpu": 2000, "memory": 2 * 1024**3 + overhead}
+
+
+def test_machines_without_dedicated_cpus_share() -> None:
+    found: list[Finding] = []
+    first, second = pods_of(load_documents(FILES / "virtual-machine-shared.yaml"), report=found.append)
+    assert (first.name, second.name, first.qos) == ("virt-launcher-small-0", "virt-launcher-small-1", QoS.BURSTABLE)
+    assert amounts(first.containers[-1])["cpu"] == 400
+    [finding] = found
+    assert (finding.code, finding.subject) == ("MOOR-516", "VirtualMachineInstanceReplicaSet small")
+    assert "requests memory 370309192, cpu 400m" in finding.message
+
+
+def test_a_machine_whose_size_is_elsewhere_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        names(FILES / "virtual-machine-typed.yaml")
+    assert str(error.value).endswith(
+        "virtual-machine-typed.yaml: spec.instancetype: CPUs and memory are in the instance type cx1.large; "
+        "give the instance, which has them: kubectl get vmi typed -o yaml"
+    )

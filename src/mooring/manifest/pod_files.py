@@ -24,6 +24,7 @@ MOST_PODS = 100_000
 """Pods that the files of one run may describe together; a node runs a few hundred."""
 OTHER_PODS = "MOOR-513"
 WITHOUT_PODS = "MOOR-503"
+LAUNCHER = "MOOR-516"
 _MOST_NAMED = 3
 _NO_TEMPLATE = "no pod template found; --pod-template-path {}=PATH names one"
 _HOOKS = "Helm hooks that do not run on installation"
@@ -199,9 +200,22 @@ def _pods_of(
                 yield pod, found.content, place
     except InputError as error:
         raise _at_misspelt(error, document, objects) from None
+    for finding in filter(None, map(_launched, objects)):
+        report(finding)
     unknown = _unknown(objects)
     for finding in unknown_findings(unknown, UNKNOWN_POD_FIELD, document.source, partial(places_of, document)):
         report(finding)
+
+
+def _launched(found: PodObject) -> Finding | None:
+    """Return what is said of a pod that is computed from a virtual machine."""
+    if not found.launched or not found.replicas:
+        return None
+    resources = found.content["spec"]["containers"][0]["resources"]
+    amounts = ", ".join(f"{name} {amount}" for name, amount in resources["requests"].items())
+    message = f"planned as the pod of its launcher, which requests {amounts}; memory overhead as KubeVirt estimates it"
+    name = found.content["metadata"]["name"].removeprefix("virt-launcher-")
+    return Finding("info", f"{found.launched} {name}", message, LAUNCHER)
 
 
 def _at_misspelt(error: InputError, document: Document, objects: Sequence[PodObject]) -> InputError:

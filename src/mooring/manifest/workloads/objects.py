@@ -21,6 +21,7 @@ from mooring.manifest.workloads.templates import (
     job_pods,
     templates_in,
 )
+from mooring.manifest.workloads.virtual_machines import GROUP, INSTANCE, TYPE_FIELD, is_virtual_machine, launcher_pod
 
 TemplatePaths: TypeAlias = Mapping[str, tuple[str, ...]]
 """Kind -> paths of pod templates or pod specs in its objects, such as ``spec.predictor``."""
@@ -64,6 +65,8 @@ class PodObject:
     """Part of the names of the pods, where an object has several templates."""
     first: int = 0
     """Number of the first pod; StatefulSets can begin elsewhere."""
+    launched: str = ""
+    """Kind of the virtual machine that the pod is computed from, as KubeVirt does; empty for other pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,8 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
         yield from _at_paths(content, field, kind, paths[kind])
     elif text_at(content, "apiVersion", _GROUPS.get(kind, "")).startswith(_GROUPS.get(kind, "/")):
         yield _built_in(content, field, kind)
+    elif _group(content).endswith(GROUP):
+        yield from _virtual_machines(content, field, kind)
     elif not _is_of_kubernetes(content):
         for one in templates_in(content, is_pod_template):
             if isinstance(one, NestedObject):
@@ -160,12 +165,30 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
                 yield _templated(content, field, one)
 
 
+def _virtual_machines(content: Mapping[str, Any], field: str, kind: str) -> Iterator[PodObject]:
+    """Yield the launchers' pods of a virtual machine, an instance, a replica set or a pool."""
+    is_instance = kind == INSTANCE and is_virtual_machine(content)
+    found = [FoundTemplate("", content, "", 1)] if is_instance else templates_in(content, is_virtual_machine)
+    for one in found:
+        if isinstance(one, FoundTemplate):
+            place = _join(field, one.path) if one.path else field
+            try:
+                pod = launcher_pod(content, one.content)
+            except InputError as error:
+                raise inside(error, one.path) if one.path and error.field != TYPE_FIELD else error from None
+            yield PodObject("Pod", pod, place, pod, place, one.pods, launched=kind)
+
+
+def _group(content: Mapping[str, Any]) -> str:
+    return text_at(content, "apiVersion").rpartition("/")[0]
+
+
 def _is_of_kubernetes(content: Mapping[str, Any]) -> bool:
     """Tell whether an object is of an API group of Kubernetes itself, or of none.
 
     Custom kinds have a domain in their group; Kubernetes reserves ``k8s.io`` and gives its subprojects ``x-k8s.io``.
     """
-    group = text_at(content, "apiVersion").rpartition("/")[0]
+    group = _group(content)
     return "." not in group or (group.endswith(".k8s.io") and not group.endswith(".x-k8s.io"))
 
 
