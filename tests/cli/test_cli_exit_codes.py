@@ -87,7 +87,7 @@ BAD_INPUT = [
     ),
     ("plan -f pod.yaml --config pod.yaml", "pod.yaml: 'Pod' is no configuration"),
     ("plan -f pod.yaml --machine nope", "nope: unknown machine"),
-    ("plan -f pod.yaml --machine binary", "binary: archive: no readable tar archive"),
+    ("plan -f pod.yaml --machine binary", "binary: is not a machine in any known format"),
     ("plan -f pod.yaml --machine cores=0", "machine: cores: "),
     (
         "plan -f pod.yaml --state nope",
@@ -100,7 +100,7 @@ BAD_INPUT = [
     ("plan -f pod.yaml --to empty", "empty: --to: is a directory; name a file in it"),
     ("plan -f pod.yaml --to nope/plan.txt", "nope/plan.txt: --to: no such directory: "),
     ("show --to binary/x", "binary/x: --to: "),
-    ("topology --machine binary -o machineinfo", "binary: archive: no readable tar archive"),
+    ("topology --machine binary -o machineinfo", "binary: is not a machine in any known format"),
     ("replay nope.jsonl", "nope.jsonl: cannot be read: no such file or directory"),
     ("replay empty", "empty: cannot be read: is a directory"),
     ("replay binary", "binary:1: "),

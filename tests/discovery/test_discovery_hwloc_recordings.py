@@ -43,7 +43,7 @@ def document(source: Path) -> dict[str, object]:
     hardware = read_hardware(tree)
     hardware_findings(tree, hardware)
     shown: dict[str, object] = to_builtins(hardware_document("", hardware))
-    for member in ("apiVersion", "kind", "name", "findings"):
+    for member in ("apiVersion", "kind", "name", "findings", "origin"):
         del shown[member]
     assert shown.pop("isolated") == "", "no recorded machine has isolated CPUs"
     return shown

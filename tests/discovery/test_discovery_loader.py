@@ -135,7 +135,7 @@ def test_text_with_an_equals_sign_is_compact() -> None:
     [
         ("epyc", "epyc: unknown machine; did you mean epyc-7763-2s-nps1 or epyc-7763-2s-nps4?"),
         ("xeon-8490-2s", "xeon-8490-2s: unknown machine; did you mean xeon-8480-2s"),
-        ("zzz", "zzz: unknown machine; name a folder or archive of sysfs"),
+        ("zzz", "zzz: unknown machine; name a folder or file with a machine"),
         ("./missing", "./missing: no such file or folder"),
         ("missing.json", "missing.json: no such file or folder"),
         ("missing.jsonl#a", "missing.jsonl: cannot be read: No such file or directory"),

@@ -283,7 +283,7 @@ CONTAINER = "f.yaml: spec.containers[0]"
         ),
         (
             pod(container("c", {"cpu": "2 cores"})),
-            f"{CONTAINER}.resources.requests.cpu: '2 cores' is not a quantity: quantities must match the regular",
+            f"{CONTAINER}.resources.requests.cpu: '2 cores' is not a quantity; write one such as 2",
         ),
         (pod(container("c", {"memory": "1K"})), "'1K' is not a quantity: unable to parse quantity's suffix; write one"),
         (pod(container("c", {"memory": "9" * 9000})), "is not a quantity: a quantity of 9000 characters is too long"),

@@ -238,7 +238,12 @@ def _replaced(options: NodeOptions) -> list[str]:
 def _check_standard_input(options: NodeOptions) -> None:
     named = [
         option
-        for option, sources in (("-f", options.manifests), ("--active", options.active), ("--config", options.config))
+        for option, sources in (
+            ("-f", options.manifests),
+            ("--active", options.active),
+            ("--config", options.config),
+            ("--machine", [options.machine]),
+        )
         for source in sources
         if source == STANDARD_INPUT
     ]

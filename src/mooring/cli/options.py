@@ -85,8 +85,9 @@ machine = click.option(
     default="",
     metavar="MACHINE",
     shell_complete=_complete_machine,
-    help="A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, MachineInfo JSON, "
-    "or FILE.jsonl#NAME. Default: this computer.",
+    help="A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, or a file: "
+    "MachineInfo, lscpu -J, lstopo XML, numactl -H, virsh capabilities, NodeResourceTopology; - is standard input. "
+    "Default: this computer.",
 )
 
 

@@ -37,7 +37,7 @@ from mooring.decoding.fields import (
     texts_at,
     wrong_kind,
 )
-from mooring.decoding.quantities import nanoseconds, quantity_text
+from mooring.decoding.quantities import nanoseconds, not_a_quantity, quantity_text
 from mooring.releases.config_fields import FIELDS_SINCE, later_fields
 
 KIND = "KubeletConfiguration"
@@ -186,7 +186,7 @@ def _limits(entry: Mapping[str, Any]) -> dict[str, str]:
         except InputError as error:
             raise inside(error, f"limits.{name}") from None
         except QuantitySyntaxError as error:
-            raise InputError(f"{value!r:.60} is not a quantity: {error}", field=f"limits.{name}") from None
+            raise not_a_quantity(value, error, f"limits.{name}") from None
     return limits
 
 

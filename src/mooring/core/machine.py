@@ -43,6 +43,22 @@ class PCIDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineOrigin:
+    """What a machine was read from, and what that left open."""
+
+    format: str = "sysfs"
+    """Such as ``MachineInfo`` or ``hwloc XML``."""
+    unknown: tuple[str, ...] = ()
+    """What the format does not tell."""
+    assumed: tuple[str, ...] = ()
+    """What was taken instead."""
+
+
+SYSFS = MachineOrigin()
+"""The files of a computer's kernel, which tell everything."""
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """A machine as read from somewhere."""
 
@@ -55,5 +71,6 @@ class Machine:
     """cAdvisor's error when it cannot describe the machine; a kubelet would not start."""
     pci: tuple[PCIDevice, ...] = ()
     """PCI devices by address, where sysfs tells them; a declaration of devices can choose from them."""
+    origin: MachineOrigin = SYSFS
     findings: tuple[Finding, ...] = ()
     """Where the kubelet's view is wrong, and what was odd while reading."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from mooring.core.errors import InputError
 from mooring.core.gotext import INT64_MAX
-from mooring.core.quantity import Quantity, QuantitySyntaxError
+from mooring.core.quantity import FORMAT_WRONG, Quantity, QuantitySyntaxError
 from mooring.decoding.fields import number_text, wrong_kind
 
 NANOS_PER_MILLI = 10**6
@@ -39,10 +39,18 @@ def resource_list(parent: Mapping[str, Any], field: str) -> dict[str, Quantity]:
         except InputError as error:
             raise InputError(error.problem, field=f"{field}.{name}", remedy=error.remedy) from None
         except QuantitySyntaxError as error:
-            raise InputError(
-                f"{value!r:.60} is not a quantity: {error}", field=f"{field}.{name}", remedy=_REMEDY
-            ) from None
+            raise not_a_quantity(value, error, f"{field}.{name}") from None
     return quantities
+
+
+def not_a_quantity(value: object, error: QuantitySyntaxError, field: str) -> InputError:
+    """Return the error for a value that is no quantity; the pattern that Kubernetes prints for it is left out.
+
+    >>> print(not_a_quantity("2 cores", QuantitySyntaxError(FORMAT_WRONG), "cpu"))
+    cpu: '2 cores' is not a quantity; write one such as 2, "500m" or 4Gi
+    """
+    reason = "" if str(error) == FORMAT_WRONG else f": {error}"
+    return InputError(f"{value!r:.60} is not a quantity{reason}", field=field, remedy=_REMEDY)
 
 
 def quantity_text(value: object) -> str:

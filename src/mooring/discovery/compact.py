@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import Final
 
 from mooring.core.errors import InputError
-from mooring.core.machine import Machine
+from mooring.core.machine import Machine, MachineOrigin
 from mooring.core.machineinfo import HugePages
 from mooring.core.quantity import Quantity, QuantitySyntaxError
 from mooring.discovery.differences.comparison import differences
@@ -65,7 +65,13 @@ def parse_compact(text: str) -> Machine:
     """
     info, hardware = views_of(parse_shape(text))
     info = replace(info, facts=hardware.facts)
-    return Machine(" ".join(text.split()), info, hardware, findings=differences(info, hardware))
+    return Machine(
+        " ".join(text.split()),
+        info,
+        hardware,
+        origin=MachineOrigin("compact text"),
+        findings=differences(info, hardware),
+    )
 
 
 def parse_shape(text: str) -> Shape:

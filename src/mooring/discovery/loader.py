@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from mooring.core.cpuset import HIGHEST_CPU
 from mooring.core.errors import InputError
-from mooring.core.machine import Finding, Machine
+from mooring.core.machine import Finding, Machine, MachineOrigin
 from mooring.core.machineinfo import HIGHEST_NODE, MachineInfo
 
 if TYPE_CHECKING:
     from mooring.discovery.cadvisor.machine import CadvisorAnswer
+    from mooring.discovery.machineinfo_json import DescribedMachine
     from mooring.discovery.tree import Tree
 
 LIVE: Final = "live"
@@ -23,9 +24,11 @@ LIVE: Final = "live"
 MAX_DESCRIPTION_BYTES: Final = 64 * 2**20
 """Largest JSON file that is read; a machine of 65536 CPUs has about 30 MiB."""
 
-_FORMS: Final = (
-    "name a folder or archive of sysfs, a .json file, FILE.jsonl#NAME, a shipped machine, or write sockets=2 cores=16"
-)
+STANDARD_INPUT: Final = "-"
+UNTOLD: Final = "MOOR-463"
+"""Code of the finding that lists what the format of a file does not tell."""
+
+_FORMS: Final = "name a folder or file with a machine, FILE.jsonl#NAME, a shipped machine, or write sockets=2 cores=16"
 
 
 def load_machine(source: str) -> Machine:
@@ -35,8 +38,8 @@ def load_machine(source: str) -> Machine:
 
     1. empty or ``live``: this computer;
     2. the name of a shipped machine (write ``./NAME`` for a file of that name);
-    3. a file or folder that exists: a folder or tar archive with ``sys`` in it, ``.json`` with one description,
-       ``.jsonl`` with the only description in it;
+    3. a folder or tar archive with ``sys`` in it, or a file whose content decides: a MachineInfo, or what another tool
+       wrote (:mod:`mooring.discovery.formats`); ``-`` is a file on standard input;
     4. ``FILE.jsonl#NAME``: one of several descriptions;
     5. text with ``=``: compact text (:mod:`mooring.discovery.compact`).
 
@@ -51,6 +54,10 @@ def load_machine(source: str) -> Machine:
 
     if source in shipped_names():
         return shipped_machine(source)
+    if source == STANDARD_INPUT:
+        from mooring.decoding import documents  # noqa: PLC0415 - as above
+
+        return machine_in(documents.read_standard_input(), documents.STANDARD_INPUT)
     if _exists(source):
         return _from_path(source)
     path, hash_sign, name = source.rpartition("#")
@@ -64,21 +71,50 @@ def load_machine(source: str) -> Machine:
 
 
 def _from_path(path: str) -> Machine:
-    if path.endswith(".json") and not os.path.isdir(path):  # noqa: PTH112 - a str in hand
-        from mooring.discovery.machineinfo_json import parse_machine_info  # noqa: PLC0415 - msgspec only for JSON
-
-        described = parse_machine_info(_read(path), path)
-        return Machine(name=described.name or _base_name(path), info=described.info)
-    if path.endswith(".jsonl") and not os.path.isdir(path):  # noqa: PTH112 - as above
+    if os.path.isdir(path) or path.endswith(_ARCHIVE_SUFFIXES):  # noqa: PTH112 - a str in hand
+        return _from_tree(path)
+    if path.endswith(".jsonl"):
         return _from_lines(path, "")
-    return _from_tree(path)
+    data = _read(path)
+    from mooring.discovery.formats import recognition  # noqa: PLC0415 - only for files
+
+    return _from_tree(path) if recognition.is_archive(data[:512]) else machine_in(data, path)
+
+
+def machine_in(data: bytes, source: str) -> Machine:
+    """Return the machine that the bytes of a file describe; their content decides the format.
+
+    Raises:
+        InputError: another format, which is named, or one that cannot be understood.
+    """
+    from mooring.discovery.formats import description, recognition  # noqa: PLC0415 - only for files
+    from mooring.discovery.machineinfo_json import is_lines, parse_machine_info, parse_machine_lines  # noqa: PLC0415
+
+    found = recognition.described(data, source)
+    if found is not None:
+        name = found.name or _base_name(source)
+        read = machine_of(description.tree_of(found, source), name)
+        return replace(read, origin=found.origin, findings=(*_untold(found.origin), *read.findings))
+    told = parse_machine_lines(data, source, "") if is_lines(data) else parse_machine_info(data, source)
+    return _as_told(told, told.name or _base_name(source))
+
+
+def _untold(origin: MachineOrigin) -> Iterator[Finding]:
+    assumed = f"; assumed: {', '.join(origin.assumed)}" if origin.assumed else ""
+    message = f"{origin.format} does not tell {', '.join(origin.unknown)}{assumed}"
+    yield Finding("warning", "machine", message, UNTOLD)
+
+
+def _as_told(told: DescribedMachine, name: str) -> Machine:
+    origin = MachineOrigin("MachineInfo", ("what the hardware is beyond the kubelet's view", "PCI devices"))
+    return Machine(name=name, info=told.info, origin=origin)
 
 
 def _from_lines(path: str, name: str) -> Machine:
     from mooring.discovery.machineinfo_json import parse_machine_lines  # noqa: PLC0415 - msgspec only for JSON
 
-    described = parse_machine_lines(_read(path), path, name)
-    return Machine(name=described.name, info=described.info)
+    told = parse_machine_lines(_read(path), path, name)
+    return _as_told(told, told.name)
 
 
 def _from_tree(path: str) -> Machine:
@@ -143,7 +179,11 @@ def _read(path: str) -> bytes:
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - as above; a named pipe would be waited for
-            raise InputError("is not a file", source=path, remedy="name a file with a machine description")
+            raise InputError(
+                "is not a file",
+                source=path,
+                remedy="name a file with a machine, or pass it on standard input: --machine -",
+            )
         with open(path, "rb") as file:  # noqa: PTH123 - as above
             data = file.read(MAX_DESCRIPTION_BYTES + 1)
     except (OSError, ValueError) as error:
@@ -166,13 +206,16 @@ def _exists(path: str) -> bool:
     return True
 
 
+_ARCHIVE_SUFFIXES: Final = (".tar", ".tgz", ".gz", ".bz2", ".xz")
+
+
 def _looks_like_path(source: str) -> bool:
-    return "/" in source or source.endswith((".json", ".jsonl", ".tar", ".tgz", ".gz", ".bz2", ".xz"))
+    return "/" in source or source.endswith((".json", ".jsonl", ".xml", ".yaml", ".yml", ".txt", *_ARCHIVE_SUFFIXES))
 
 
 def _base_name(path: str) -> str:
     name = os.path.basename(os.path.abspath(path))  # noqa: PTH100, PTH119 - names only, nothing is looked up
-    for suffix in (".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".tar", ".json"):
+    for suffix in (".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".tar", ".json", ".xml", ".yaml", ".yml", ".txt"):
         if name.endswith(suffix) and name != suffix:
             return name.removesuffix(suffix)
     return name

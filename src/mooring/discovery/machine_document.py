@@ -12,7 +12,7 @@ from msgspec import UNSET
 from mooring.core.bits import list_text, mask_of
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
-from mooring.core.machine import Finding, Machine
+from mooring.core.machine import SYSFS, Finding, Machine, MachineOrigin
 from mooring.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.discovery.differences.kubeletview import kubelet_view
 from mooring.documents.machine import (
@@ -24,6 +24,7 @@ from mooring.documents.machine import (
     HardwareNodePart,
     HugePagesPart,
     MachineDocument,
+    OriginPart,
 )
 from mooring.documents.parts import finding_parts
 
@@ -39,13 +40,17 @@ def machine_document(machine: Machine) -> MachineDocument:
             "info", "source", "a MachineInfo shows what the kubelet sees, not what the hardware is", "MOOR-490"
         )
         findings = (*findings, told)
-    return hardware_document(machine.name, machine.hardware or hardware_as_told(machine.info), findings)
+    hardware = machine.hardware or hardware_as_told(machine.info)
+    return hardware_document(machine.name, hardware, findings, machine.origin)
 
 
-def hardware_document(name: str, hardware: Hardware, findings: Iterable[Finding] = ()) -> MachineDocument:
+def hardware_document(
+    name: str, hardware: Hardware, findings: Iterable[Finding] = (), origin: MachineOrigin = SYSFS
+) -> MachineDocument:
     """Return the document of hardware, with the names of the recorded hwloc answers."""
     return MachineDocument(
         name=name,
+        origin=OriginPart(origin.format, list(origin.unknown), list(origin.assumed)),
         cpus=[_cpu_part(cpu) for cpu in hardware.cpus],
         online=str(hardware.online),
         offline=str(hardware.offline),

@@ -151,6 +151,12 @@ def machines_of_lines(data: bytes, source: str) -> Iterator[DescribedMachine]:
         yield parse_machine_info(line, where)
 
 
+def is_lines(data: bytes) -> bool:
+    """Tell whether the bytes are several lines with an object each."""
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    return len(lines) > 1 and all(line.startswith(b"{") and line.rstrip().endswith(b"}") for line in lines[:2])
+
+
 def _lines(data: bytes, source: str) -> Iterator[tuple[str, bytes]]:
     """Yield every line that is not blank with its name for errors, ``source:number``."""
     for number, line in enumerate(data.split(b"\n"), start=1):

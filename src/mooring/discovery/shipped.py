@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from mooring.core.errors import InputError
-from mooring.core.machine import Machine
+from mooring.core.machine import Machine, MachineOrigin
 from mooring.discovery.compact import parse_compact
 
 
@@ -92,4 +92,4 @@ def shipped_machine(name: str) -> Machine:
         entry = SHIPPED[name]
     except KeyError:
         raise InputError("is not a shipped machine", source=name, remedy=f"shipped are: {', '.join(SHIPPED)}") from None
-    return replace(parse_compact(entry.text), name=name)
+    return replace(parse_compact(entry.text), name=name, origin=MachineOrigin("shipped machine"))

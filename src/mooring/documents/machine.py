@@ -95,6 +95,14 @@ class CPUKindPart(DocumentPart):
     info: dict[str, str]
 
 
+class OriginPart(DocumentPart):
+    """What the machine was read from."""
+
+    format: Annotated[str, Meta(description="Such as sysfs, MachineInfo, hwloc XML or lscpu -J -e.")]
+    unknown: Annotated[list[str], Meta(description="What the format does not tell.")]
+    assumed: Annotated[list[str], Meta(description="What was taken instead.")]
+
+
 class MachineDocument(DocumentPart, kw_only=True):
     """What mooring topology -o json prints: the hardware."""
 
@@ -114,6 +122,7 @@ class MachineDocument(DocumentPart, kw_only=True):
     distances: Annotated[list[DistancesPart], Meta(description="Empty if unknown.")]
     cpu_kinds: Annotated[list[CPUKindPart], Meta(description="Kinds of cores by efficiency; empty if all are equal.")]
     findings: list[FindingPart]
+    origin: OriginPart
 
 
 class ArchivePart(DocumentPart):

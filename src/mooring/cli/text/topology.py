@@ -12,6 +12,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for, width_for
 from mooring.core.hardware import Hardware, HardwareNode
 from mooring.core.machine import Finding, Machine
+from mooring.discovery.loader import UNTOLD
 from mooring.discovery.machine_document import hardware_as_told
 from mooring.explain.phrases import size
 from mooring.render.build import build_view
@@ -32,7 +33,7 @@ def topology_text(machine: Machine, to: str = "") -> str:
     if hardware.distances and len(hardware.distance_nodes) > 1:
         parts += [Text(""), *_distances(hardware, width_for(to))]
     for severity, heading in (("warning", "The kubelet sees this machine differently"), ("info", "Worth knowing")):
-        told = [finding for finding in machine.findings if finding.severity == severity]
+        told = [one for one in machine.findings if one.severity == severity and one.code != UNTOLD]
         if told:
             parts += [Text(""), Text(heading), *_findings(told)]
     return text_for(Group(*parts), to)
@@ -53,6 +54,11 @@ def _facts(machine: Machine, hardware: Hardware) -> Table:
 
 
 def _fact_rows(machine: Machine, hardware: Hardware) -> Iterator[tuple[str, str]]:
+    if machine.origin.unknown:
+        yield "Read from", machine.origin.format
+        yield "Not told", ", ".join(machine.origin.unknown)
+    if machine.origin.assumed:
+        yield "Assumed", ", ".join(machine.origin.assumed)
     yield "CPUs online", f"{len(hardware.online)} ({hardware.online})"
     for name, cpus in (
         ("CPUs offline", hardware.offline),
