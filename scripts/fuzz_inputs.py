@@ -1,0 +1,124 @@
+"""Feed every reader of outside bytes with inputs that coverage guides (libFuzzer, through atheris).
+
+Each reader runs in a process of its own. An input that breaks a promise of tests/inputs/judging.py is kept in
+build/fuzz-inputs, and the command that repeats it is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "build" / "fuzz-inputs"
+MOST_MEMORY = 200
+"""Megabytes of a process beyond what it has before the first input."""
+
+
+def main() -> int:
+    """Run the readers that were asked for; return 1 for a finding."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("readers", nargs="*", help="names (default: all)")
+    parser.add_argument("--runs", type=int, default=100_000, help="inputs for each reader (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of libFuzzer (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=0, help="most time for each reader (default: no limit)")
+    parser.add_argument("--repeat", type=Path, help="judge the input in this file only")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
+    if asked.child:
+        return _fuzz(asked.child, asked.runs, asked.seed, asked.minutes)
+    from tests.inputs.readers import READERS  # noqa: PLC0415 - the child loads it with instruments
+
+    names = [reader.name for reader in READERS]
+    if unknown := [name for name in asked.readers if name not in names]:
+        parser.error(f"there is no reader {unknown[0]}; there are {', '.join(names)}")
+    if asked.repeat:
+        return _repeated(asked.readers, asked.repeat)
+    found = [name for name in asked.readers or names if _run(name, asked.runs, asked.seed, asked.minutes)]
+    print(f"fuzz-inputs: {'FOUND in ' + ', '.join(found) if found else 'nothing found'}")
+    return 1 if found else 0
+
+
+def _repeated(names: list[str], path: Path) -> int:
+    from tests.inputs.judging import judged  # noqa: PLC0415 - as above
+    from tests.inputs.readers import READERS  # noqa: PLC0415 - as above
+
+    for reader in READERS:
+        if reader.name in names:
+            judged(reader, path.read_bytes())
+    return 0
+
+
+def _run(name: str, runs: int, seed: int, minutes: float) -> bool:
+    """Run one reader in a process; tell whether anything was found."""
+    folder = FOLDER / name
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, __file__, "--child", name, "--runs", str(runs), "--seed", str(seed)]
+    command += ["--minutes", str(minutes)]
+    begun = time.monotonic()
+    with (folder / "output.txt").open("w", encoding="utf-8") as out:
+        code = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False).returncode  # noqa: S603 - a fixed command
+    text = (folder / "output.txt").read_text(encoding="utf-8", errors="replace")
+    numbers = re.findall(r"^#(\d+)\t.*?cov: (\d+).*?rss: (\d+)Mb", text, re.MULTILINE)
+    last = numbers[-1] if numbers else ("0", "0", "0")
+    print(
+        f"{name}: {last[0]} inputs, {last[1]} branches, {last[2]} MB, {time.monotonic() - begun:.0f} s, "
+        f"{'nothing found' if code == 0 else 'FOUND'}",
+        flush=True,
+    )
+    if code:
+        print("\n".join(text.splitlines()[-40:]))
+        for path in sorted(folder.glob("found-*")):
+            print(f"repeat: .venv/bin/python scripts/fuzz_inputs.py {name} --repeat {path.relative_to(ROOT)}")
+    return code != 0
+
+
+def _fuzz(name: str, runs: int, seed: int, minutes: float) -> int:
+    """Be the child: load Mooring with instruments, and let libFuzzer draw."""
+    import atheris  # noqa: PLC0415 - the parent does without
+
+    with atheris.instrument_imports(include=["mooring"]):
+        from tests.inputs.judging import judged  # noqa: PLC0415 - with instruments
+        from tests.inputs.readers import READERS  # noqa: PLC0415 - with instruments
+
+    reader = next(one for one in READERS if one.name == name)
+    folder = FOLDER / name
+    corpus = folder / "corpus"
+    corpus.mkdir(exist_ok=True)
+    words: set[bytes] = set()
+    for number, data in enumerate(reader.seeds()):
+        judged(reader, data)
+        (corpus / f"seed-{number}").write_bytes(data)
+        words.update(re.findall(rb"[A-Za-z][A-Za-z0-9_./-]{2,30}", data))
+    dictionary = folder / "words.txt"
+    dictionary.write_text("".join(f'"{word.decode()}"\n' for word in sorted(words)[:2000]), encoding="ascii")
+    memory = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+    options = [
+        sys.argv[0],
+        str(corpus),
+        f"-runs={runs}",
+        f"-seed={seed}",
+        f"-dict={dictionary}",
+        f"-artifact_prefix={folder}/found-",
+        f"-rss_limit_mb={memory + MOST_MEMORY}",
+        "-timeout=60",
+        "-max_len=65536",
+        *([f"-max_total_time={int(minutes * 60)}"] if minutes else []),
+    ]
+
+    def one(data: bytes) -> None:
+        judged(reader, data)
+
+    atheris.Setup(options, one)
+    atheris.Fuzz()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""What holds for every input: one line or an answer, in time, and nothing written outside a temporary folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.inputs.readers import Reader
+
+from mooring.core.errors import MooringError
+
+MOST_TIME = 1.0
+"""Seconds of CPU for one input."""
+LONGEST_LINE = 2000
+"""Characters of a message."""
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
+_FOLDER = os.path.realpath(tempfile.gettempdir())
+_watched: list[bool] = []
+
+
+def judged(reader: Reader, data: bytes) -> None:
+    """Read one input.
+
+    Raises:
+        AssertionError: it took too long, or its message is not one line.
+        Exception: whatever the reader raised that is no MooringError.
+    """
+    before = time.process_time()
+    with _nothing_written():
+        try:
+            reader.read(data)
+        except MooringError as error:
+            text = str(error)
+            assert text, "an error without a message"
+            assert "\n" not in text, f"a message of several lines: {text!r}"
+            assert len(text) <= LONGEST_LINE, f"a message of {len(text)} characters: {text[:200]!r}"
+    taken = time.process_time() - before
+    assert taken <= MOST_TIME, f"{taken:.2f} seconds of CPU for {len(data)} bytes"
+
+
+@contextmanager
+def _nothing_written() -> Iterator[None]:
+    if not _watched:
+        sys.addaudithook(_audit)
+    _watched.append(True)
+    try:
+        yield
+    finally:
+        _watched[-1] = False
+
+
+def _audit(event: str, arguments: tuple[object, ...]) -> None:
+    if not _watched[-1]:
+        return
+    if event == "open":
+        path, mode, flags = arguments
+        writes = bool(isinstance(flags, int) and flags & _WRITING) or (
+            isinstance(mode, str) and set(mode) & set("wax+")
+        )
+        if writes and isinstance(path, str | bytes):
+            _check(os.fsdecode(path))
+    elif event in _CHANGES and isinstance(arguments[0], str | bytes):
+        _check(os.fsdecode(arguments[0]))
+
+
+def _check(path: str) -> None:
+    found = os.path.realpath(path)
+    assert found == _FOLDER or found.startswith(_FOLDER + os.sep), f"{path} is written"
