@@ -9,12 +9,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test fuzz test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants mutants-releases lock clean
+.PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants mutants-releases lock clean
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
 	@echo "make test          run the tests"
 	@echo "make fuzz          run the property tests with other seeds for MINUTES (5), from SEED on; say how to repeat a failure"
+	@echo "make fuzz-inputs   feed every reader of outside bytes with RUNS (100000) inputs that coverage guides (atheris: CPython 3.11 to 3.13 on glibc)"
 	@echo "make test-browser  run the tests of the HTML report in headless Chromium"
 	@echo "make e2e           run the tests of the node agent against real containerd (root on Debian)"
 	@echo "make e2e-crio      the same against real CRI-O, from built parts beside the repository (root on Debian)"
@@ -57,6 +58,12 @@ SEED ?=
 TESTS ?= tests
 fuzz: $(STAMP)
 	$(BIN)/python scripts/fuzz.py --minutes $(MINUTES) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(FUZZ) $(TESTS)
+
+# The fuzzer is no part of the locked environment: it has wheels for few platforms.
+RUNS ?= 100000
+fuzz-inputs: $(STAMP)
+	$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/pip install --quiet atheris
+	$(BIN)/python scripts/fuzz_inputs.py --runs $(RUNS) $(READERS)
 
 # Skips itself, by name and reason, where there is no Chromium and none can be installed.
 test-browser: $(STAMP)

@@ -27,9 +27,11 @@ from mooring.agent.nri.methods import parse
 from mooring.agent.nri.ttrpc import TTRPCRequestMessage
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.checkpoint.device_file import held_devices
+from mooring.configuration.node_configuration import configuration_of
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
+from mooring.decoding.documents import documents_in
 from mooring.discovery.archive import read_archive
 from mooring.discovery.compact import parse_compact
 from mooring.discovery.loader import load_machine, machine_of
@@ -37,14 +39,14 @@ from mooring.discovery.machineinfo_json import parse_machine_info
 from mooring.discovery.shipped import SHIPPED
 from mooring.dra.allocation import allocation_of, is_allocated, is_asked_for
 from mooring.kubelet.kubelet import StateTexts
-from mooring.manifest.configuration import configuration_of
-from mooring.manifest.documents import documents_in
 from mooring.manifest.pod_files import active_pods, pods_of
 from mooring.manifest.pods import DEFAULT_GATES
 from mooring.manifest.scenario import load_scenarios
 from mooring.planner.doctor.diagnosis import diagnose
 from mooring.planner.doctor.diagnosis_document import diagnosis_document
 from mooring.planner.nodearchive.reader import open_node
+from mooring.planner.plan import make_plan
+from mooring.planner.plan_document import explanation_list, plan_document
 from mooring.planner.question import Question
 from mooring.scheduling.wire import Arguments, BindArguments, PreemptArguments, decoded, node_names
 from mooring.service.claims_messages import PrepareRequestMessage
@@ -73,6 +75,12 @@ def _configuration(data: bytes) -> object:
 def _pods(data: bytes) -> object:
     documents = documents_in(data, NAME)
     return pods_of(documents), active_pods(documents, choose=lambda nodes: min(nodes, default=""))
+
+
+def _plan(data: bytes) -> object:
+    """A plan with these pods, and why each of them was refused."""
+    plan = make_plan(Question(_machine(), _STATIC, MooringConfig(), tuple(pods_of(documents_in(data, NAME)))))
+    return plan_document(plan), explanation_list(plan)
 
 
 def _yaml_seeds(*names: str) -> list[bytes]:
@@ -223,7 +231,7 @@ def _tar(files: dict[str, bytes]) -> bytes:
 
 
 def _sysfs(data: bytes) -> object:
-    """The example node with one file replaced: which one, by number, and its new content."""
+    """The example node with one file replaced: which one, by number, and its new content. Some 100 are read anew."""
     if len(data) < 2:
         return None
     files = dict(_node_files())
@@ -360,8 +368,9 @@ def _extender(data: bytes) -> object:
 
 
 READERS = (
-    Reader("configuration", _configuration, lambda: _yaml_seeds("*kubelet*.yaml", "plugins/*.yaml")),
+    Reader("configuration", _configuration, lambda: _yaml_seeds("*kubelet*.yaml", "plugins/*kubelet.yaml")),
     Reader("pods", _pods, lambda: _yaml_seeds("*.yaml", "plugins/*pods.yaml", "node/pods.json")),
+    Reader("plan", _plan, lambda: _yaml_seeds("*.yaml", "plugins/*pods.yaml")),
     Reader("scenario", _scenario, _scenario_seeds),
     Reader("cpu-state", _cpu_file, lambda: _state_seeds("cpu")),
     Reader("memory-state", _memory_file, lambda: _state_seeds("memory")),

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Protocol
 
+from mooring.core.errors import MooringError
+
 CLAIM_VARIABLE = "MOORING_CLAIM_"
 """How variables begin by which a container shows what it has of claims (:mod:`mooring.agent.reactor.claims`)."""
 
@@ -225,7 +227,7 @@ class SessionObserver:
         """Learn that the connection is gone or was not had, and when the next try is, in seconds."""
 
 
-class NRIError(Exception):
+class NRIError(MooringError):
     """Root of every error of this package."""
 
 

@@ -189,7 +189,7 @@ def read_journal(text: str) -> Journal:
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise JournalError(f"no journal: {error}") from None
     if envelope.kind != KIND:
-        raise JournalError(f"a {envelope.kind} instead of an {KIND}")
+        raise JournalError(f"kind {envelope.kind!r:.60} instead of {KIND}")
     if envelope.version != VERSION:
         raise JournalError(f"version {envelope.version} is not known, only {VERSION}")
     raw = bytes(envelope.body)

@@ -1,0 +1,56 @@
+"""Every reader of outside bytes takes its first inputs, and damaged ones; `make fuzz-inputs` goes on from there."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tests.inputs.judging import judged
+from tests.inputs.readers import READERS, Reader
+
+DAMAGED = 12
+"""Inputs made of the first ones, for each reader."""
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_inputs_end_in_one_line_or_an_answer(reader: Reader) -> None:
+    draw = Random(reader.name)  # noqa: S311 - the same damage everywhere
+    seeds = sorted(reader.seeds(), key=len)[:20]
+    for data in seeds[:4]:
+        judged(reader, data)
+    for _ in range(DAMAGED):
+        judged(reader, damaged(draw.choice(seeds), draw))
+
+
+def damaged(data: bytes, draw: Random) -> bytes:
+    """Return the bytes with one to four changes: bytes replaced, cut, doubled, or moved."""
+    made = bytearray(data)
+    for _ in range(draw.randint(1, 4)):
+        start = draw.randrange(len(made) + 1)
+        end = min(len(made), start + draw.choice((1, 2, 8, 64)))
+        match draw.randrange(4):
+            case 0:
+                made[start:end] = draw.randbytes(end - start)
+            case 1:
+                del made[start:end]
+            case 2:
+                made[start:start] = made[start:end] * draw.choice((1, 2, 100))
+            case _:
+                part = made[start:end]
+                del made[start:end]
+                at = draw.randrange(len(made) + 1)
+                made[at:at] = part
+    return bytes(made)
+
+
+# What the search has found; each was a traceback, a hang or a message of several lines.
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("journal", b'{"kind":"Agent\\nJournal","version":1,"checksum":"","body":{}}'),
+    ],
+)
+def test_what_the_search_found_stays_mended(name: str, data: bytes) -> None:
+    judged(next(reader for reader in READERS if reader.name == name), data)
