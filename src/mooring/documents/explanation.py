@@ -67,7 +67,9 @@ class ExplanationDocument(DocumentPart, kw_only=True):
     running: Annotated[bool, Meta(description="Whether the pod ran already and was admitted again.")]
     code: Annotated[Code, Meta(description="The code of the cause.")]
     why: Annotated[str, Meta(description="The cause in one sentence.")]
-    remedy: Annotated[str, Meta(description="General advice, which was not tried.")]
+    remedy: Annotated[
+        str, Meta(description="General advice, which was not tried; of a kubelet that would not start, what was.")
+    ]
     reason: Annotated[str, Meta(description="The kubelet's; of a kubelet that would not start the stage.")]
     message: Annotated[str, Meta(description="The kubelet's; of a kubelet that would not start its message.")]
     proposals: Annotated[list[ProposalPart], Meta(description="The nearest changes that would admit the pod.")]

@@ -156,7 +156,9 @@ class PlanDocument(DocumentPart, kw_only=True):
     ) = UNSET
     start_error_stage: Annotated[str, Meta(description="The stage of the start that failed.")] | UnsetType = UNSET
     start_error_code: Annotated[Code, Meta(description="The code of the cause.")] | UnsetType = UNSET
-    remedy: Annotated[str, Meta(description="What to do about it.")] | UnsetType = UNSET
+    remedy: Annotated[str, Meta(description="Changes that were run, or general advice that says so.")] | UnsetType = (
+        UNSET
+    )
     pods: Annotated[list[PlannedPodPart], Meta(description="Running pods first, then those of -f in order.")]
     shared_pool: Annotated[CPUList, Meta(description="The shared pool afterwards.")]
     reserved: (

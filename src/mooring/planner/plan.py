@@ -17,7 +17,7 @@ from mooring.core.pod import Pod
 from mooring.core.release import NEWEST, Release
 from mooring.cpumanager.policy import available_cpus
 from mooring.explain.reason import POOL_EMPTY
-from mooring.explain.remedies import refusal_code, remedy
+from mooring.explain.remedies import refusal_code
 from mooring.kubelet.adoption import held_findings
 from mooring.kubelet.events import Event, Readmit, after_event, check_known, ordered
 from mooring.kubelet.kubelet import Kubelet, StateTexts
@@ -37,6 +37,7 @@ from mooring.planner.plan_findings import (
     wrap_findings,
 )
 from mooring.planner.question import OF_ARCHIVE, Question, happening, opened_for, pods_in, queue_of
+from mooring.planner.start.advice import start_advice
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ class Plan:
     unasked: tuple[Pod, ...] = ()
     """Pods that were not asked about: all of them when the kubelet would not start, else those after the one from which
     it would not return, and with ``stop_at_crash`` those after the first on which it crashes."""
+    refused: Question | None = None
+    """What was asked, where the kubelet would not start."""
     left: frozenset[str] = frozenset()
     """Uids of pods that were admitted and then left, because the plan was asked with ``leaving``."""
     trace: tuple[Kubelet, ...] = ()
@@ -86,8 +89,8 @@ class Plan:
 
     @property
     def remedy(self) -> str:
-        """What to do when the kubelet would not start, where that is known."""
-        return remedy(self.refusal) if self.refusal is not None else ""
+        """What to do when the kubelet would not start: changes that were run, or general advice marked as such."""
+        return start_advice(self.refused, self.refusal) if self.refusal is not None and self.refused is not None else ""
 
     @property
     def refusal_code(self) -> str:
@@ -127,6 +130,7 @@ def make_plan(question: Question) -> Plan:
             findings=tuple(noticed),
             unasked=(*question.active, *question.pods),
             refused_files=start.files,
+            refused=question,
             release=question.mooring.release,
         )
     noticed += wrap_findings(start.kubelet.settings)

@@ -126,6 +126,8 @@ def helps_of(story: Story, nearest: Sequence[str]) -> list[str]:
     """Return what can be done: changes that were run, and only where none was found general advice, marked as such."""
     if nearest:
         return [f"help: {text}" for text in nearest]
+    if story.verdict == NOT_STARTED:
+        return [f"help: {story.why.remedy}"] if story.why.remedy else []
     return [f"help (general, not run): {story.why.remedy}"] if story.why.remedy else []
 
 

@@ -14,7 +14,7 @@ from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
 from mooring.core.release import Release
 from mooring.cpumanager.state import CPUState
-from mooring.explain.remedies import refusal_code, remedy
+from mooring.explain.remedies import refusal_code
 from mooring.extensions.owners import state_owner
 from mooring.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.kubelet.start import start_kubelet
@@ -35,6 +35,7 @@ from mooring.planner.doctor.reports import (
 )
 from mooring.planner.doctor.restart import Afterwards, restarted
 from mooring.planner.question import Question
+from mooring.planner.start.advice import start_advice
 
 BEFORE_THE_FILES = "MOOR-350"
 UNEXPLAINED = "MOOR-351"
@@ -110,7 +111,7 @@ class Diagnosis:
     @property
     def remedy(self) -> str:
         """What to do when the kubelet does not start for another reason than its files."""
-        return remedy(self.refusal) if self.refusal is not None and self.is_blocked else ""
+        return start_advice(self.question, self.refusal) if self.refusal is not None and self.is_blocked else ""
 
 
 def diagnose(question: Question, release: Release | None = None, devices: DeviceRecord | None = None) -> Diagnosis:

@@ -1,0 +1,1 @@
+"""A kubelet that does not start: which changes make it start, each of them run."""

@@ -1,0 +1,85 @@
+"""Advice about a kubelet that does not start is run first: with it the kubelet starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.explain.refused_starts import RecordedStart, recorded_starts
+
+from mooring.core.config import KubeletConfig, ReservedMemory
+from mooring.core.decision import StartRefusal
+from mooring.discovery.compact import parse_compact
+from mooring.explain.remedies import refusal_code
+from mooring.kubelet.start import start_on
+from mooring.planner.question import Question
+from mooring.planner.start.advice import GENERAL, advice_to_start, start_advice
+
+WITHOUT_TRIED_ADVICE = {
+    "MOOR-202",  # a gate is needed by a gate that is on by default
+    "MOOR-203",  # a value like none that is known
+    "MOOR-204",  # a quantity that cannot be read
+    "MOOR-208",
+    "MOOR-209",
+    "MOOR-233",  # CPUs that the state file does not have in the shared pool
+    "MOOR-251",
+    "MOOR-253",
+}
+"""Codes of which some texts leave open what was meant."""
+
+
+def one_of_each(name: str) -> list[RecordedStart]:
+    """Return a refused start for each text, as far as its first words tell texts apart."""
+    found: dict[str, RecordedStart] = {}
+    for start in recorded_starts(name):
+        if start.error:
+            found.setdefault(start.error[:60], start)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("name", ["admission-config-errors", "state-files", "admission-numa-large"])
+def test_a_kubelet_starts_with_the_advice_about_every_recorded_refusal(name: str) -> None:
+    for start in one_of_each(f"{name}.jsonl.gz"):
+        refusal = StartRefusal(start.stage, start.error)
+        found = advice_to_start(start.question, refusal)
+        if found is None:
+            assert refusal_code(refusal) in WITHOUT_TRIED_ADVICE, start.error
+            continue
+        asked = found.question
+        assert start_on(asked.machine, asked.config, asked.mooring, asked.files).kubelet is not None
+        assert asked != start.question
+
+
+STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+SMALL = replace(parse_compact("sockets=2 cores=4 threads=2 memory=64Gi"), findings=())
+
+
+@pytest.mark.parametrize(
+    ("config", "advice"),
+    [
+        (
+            replace(STATIC, topology_manager_policy="single-numa", reserved_system_cpus=""),
+            'Set topologyManagerPolicy to "single-numa-node" and set reservedSystemCPUs to "0,4"',
+        ),
+        (
+            replace(STATIC, cpu_manager_policy_options={"full-pcpu-only": "true"}),
+            "Write cpuManagerPolicyOptions.full-pcpus-only for full-pcpu-only",
+        ),
+        (
+            replace(STATIC, memory_manager_policy="Static", reserved_memory=(ReservedMemory(0, {"memory": "1500m"}),)),
+            "Reserve 100Mi of memory on NUMA node 0 in reservedMemory",
+        ),
+        (replace(STATIC, cpu_manager_policy="dynamic"), ""),
+    ],
+    ids=["two faults", "misspelt option", "sum", "no known value is near"],
+)
+def test_advice_names_every_change_that_it_takes(config: KubeletConfig, advice: str) -> None:
+    question = Question(SMALL, config)
+    refusal = start_on(SMALL, config, question.mooring, question.files).refusal
+    assert refusal is not None
+    assert start_advice(question, refusal) == (f"{advice}: the kubelet then starts (run here)." if advice else "")
+
+
+def test_advice_that_was_not_run_says_so() -> None:
+    refusal = StartRefusal("memoryManager", "could not covert a variable of type Quantity to int64")
+    assert start_advice(Question(SMALL, STATIC), refusal).startswith(GENERAL)
