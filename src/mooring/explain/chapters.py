@@ -5,7 +5,7 @@ Reasons, stories, pictures and documents read the same chapters; the facts are w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -65,6 +65,8 @@ class Circumstances:
     """The memory manager's state after the decision."""
     devices: DeviceState = field(default_factory=DeviceState)
     """The device manager's state after the decision."""
+    distances: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """NUMA node -> its distances, by node id; empty where the machine reports none."""
 
     @cached_property
     def chapters(self) -> tuple[Chapter, ...]:

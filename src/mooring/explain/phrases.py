@@ -94,6 +94,16 @@ def joined(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
+def device_words(resource: str, count: int) -> str:
+    """Return a number of devices; a resource that ends in ``gpu`` or ``nic`` has the field's noun, too.
+
+    >>> device_words("nvidia.com/gpu", 2), device_words("vendor.example/fpga", 2)
+    ('2 GPUs (nvidia.com/gpu)', '2 of vendor.example/fpga')
+    """
+    noun = resource.rpartition("/")[2]
+    return f"{plural(count, noun.upper())} ({resource})" if noun in ("gpu", "nic") else f"{count} of {resource}"
+
+
 def fewest_nodes(topology: Topology, need: int, reserved: int = 0) -> int:
     """Return how many NUMA nodes it takes at least for so many CPUs; 0 when there are too few.
 

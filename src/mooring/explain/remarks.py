@@ -15,6 +15,7 @@ from mooring.core.topology import Topology
 from mooring.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
+from mooring.explain.device_remarks import far_devices
 from mooring.explain.phrases import cpus_text, fewest_elements, fewest_nodes, nodes, nodes_of, plural
 from mooring.explain.reason import Reason
 from mooring.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
@@ -32,9 +33,12 @@ def spoken_remarks(decision: Decision, circumstances: Circumstances, topology: T
 def all_remarks(decision: Decision, circumstances: Circumstances) -> list[Reason]:
     """Return every remark about an admitted pod; none about a rejected one."""
     topology = circumstances.settings.topology
-    if not decision.admitted or topology is None or circumstances.settings.cpu is None:
+    if not decision.admitted:
         return []
-    found = list(_spread(decision, circumstances, topology))
+    found = list(far_devices(circumstances))
+    if topology is None or circumstances.settings.cpu is None:
+        return found
+    found += _spread(decision, circumstances, topology)
     found += _split_caches(decision, circumstances, topology)
     found += _uneven(circumstances)
     found += _shared_cores(decision, topology)

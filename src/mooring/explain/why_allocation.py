@@ -11,10 +11,10 @@ from mooring.cpumanager.facts import WholeCoresChecked
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
-from mooring.explain.phrases import only, plural, who
+from mooring.explain.phrases import device_words, only, plural, who
 from mooring.explain.reason import Reason
 from mooring.explain.story import Taking
-from mooring.explain.why_devices import device_words, fewer_devices
+from mooring.explain.why_devices import fewer_devices
 from mooring.explain.why_memory import nothing_to_share, why_no_memory
 from mooring.lazy import lazily
 from mooring.node import Decision

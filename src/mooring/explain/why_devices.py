@@ -9,7 +9,7 @@ from mooring.core.pod import ContainerKind
 from mooring.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
-from mooring.explain.phrases import joined, nodes, per_node, plural
+from mooring.explain.phrases import device_words, joined, nodes, per_node, plural
 from mooring.explain.reason import Reason
 from mooring.explain.story import Opinion
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
@@ -50,16 +50,6 @@ def fewer_devices(need: int, total: int) -> str:
     if total < need:
         return "Request fewer of them, or use a node with more." if total else "Use a node that has some."
     return "Request fewer of them, or remove a pod that holds some."
-
-
-def device_words(resource: str, count: int) -> str:
-    """Return a number of devices; a resource that ends in ``gpu`` or ``nic`` has the field's noun, too.
-
-    >>> device_words("nvidia.com/gpu", 2), device_words("vendor.example/fpga", 2)
-    ('2 GPUs (nvidia.com/gpu)', '2 of vendor.example/fpga')
-    """
-    noun = resource.rpartition("/")[2]
-    return f"{plural(count, noun.upper())} ({resource})" if noun in ("gpu", "nic") else f"{count} of {resource}"
 
 
 def _apart(opinion: Opinion, asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason:

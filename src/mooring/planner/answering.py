@@ -10,6 +10,7 @@ from mooring.core.pod import Pod
 from mooring.cpumanager.policy import withheld
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.explain.chapters import Circumstances
+from mooring.explain.device_remarks import distances_of
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import left_out_words, loss_words
 from mooring.explain.why import why, why_crash, why_out_of
@@ -85,7 +86,12 @@ def answer_of(result: AdmitResult, after: Kubelet, facts: Sequence[object], *, r
     """
     decided, known = result.decided, () if result.crash else tuple(facts)
     circumstances = Circumstances(
-        decided.settings, result.pod, known, decided.node.memory, decided.node.providers.devices
+        decided.settings,
+        result.pod,
+        known,
+        decided.node.memory,
+        decided.node.providers.devices,
+        distances_of(decided.info),
     )
     reason = _reason(result, circumstances)
     answer = Answer(
