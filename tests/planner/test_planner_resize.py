@@ -171,3 +171,27 @@ def test_a_name_that_means_nobody_is_bad_input() -> None:
     with pytest.raises(InputError, match="there are 2 pods"):
         ask("", pod("web", "2"), pod("other", "2"), cpu="3")
     assert ask("", pod("web", "2"), cpu="3").is_yes
+
+
+def test_advice_about_a_refused_resize_was_run() -> None:
+    pods = pod("web", "4"), pod("small", "2"), pod("other", "6")
+    found = ask("web", *pods, cpu="12")
+    assert found.reason is not None
+    size, _, removed = found.reason.remedy.partition(", or ")
+    assert size == "Request 6 CPUs for c0"
+    assert removed == "remove default/other: the resize is then accepted (run here)."
+    assert ask("web", *pods, cpu="6").is_yes
+    assert ask("web", *pods[:2], cpu="12").is_yes
+    assert not ask("web", pods[0], pods[2], cpu="12").is_yes
+
+
+def test_the_extension_is_advice_where_it_resizes() -> None:
+    found = ask("web", pod("web", "4"), config=replace(PINNED, feature_gates={}), mooring=MooringConfig(), cpu="6")
+    assert found.reason is not None
+    assert "the extension exclusive-resize: the resize is then accepted (run here)." in found.reason.remedy
+
+
+def test_advice_that_was_not_run_says_so() -> None:
+    found = ask("web", pod("web", "4", "500m"), cpu="c1=2")
+    assert found.reason is not None
+    assert found.reason.remedy.startswith("In general (not run here): ")

@@ -6,14 +6,15 @@ and plain words; the kubelet's own message stands beside them letter for letter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from mooring.core.decision import Placement, Rejection
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.explain import reason as code
+from mooring.explain.phrases import plural
 from mooring.explain.reason import Reason
 from mooring.explain.why import ACCEPTED, why_out_of
 from mooring.extensions import cpu_change, cpu_resize, memory_resize
@@ -27,6 +28,7 @@ from mooring.planner.answering import Answer
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.pod_names import Named, find, pods_of
 from mooring.planner.question import Question
+from mooring.planner.resize.advice import resize_advice
 from mooring.planner.resize.asked import CPU, MEMORY, Wanted, resizing_of
 
 MIB = 2**20
@@ -109,16 +111,13 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> ResizeA
     kubelet = plan.kubelet
     before = resize_state(kubelet.node, pod.uid).containers
     after, answer = kubelet.resize(changed)
-    return ResizeAnswer(
-        plan,
-        pod,
-        wanted,
-        before,
-        answer,
-        after,
-        _why_refused(answer.rejection) if answer.rejection is not None else None,
-        {name: _largest(kubelet, pod, name, amounts, gates) for name, amounts in wanted.containers.items()},
-    )
+    reason = None
+    if answer.rejection is not None:
+        reason = _why_refused(answer.rejection)
+        advice = resize_advice(reason, question, kubelet, changed, lambda: _other_sizes(kubelet, pod, wanted, gates))
+        reason = replace(reason, remedy=advice)
+    largest = {name: _largest(kubelet, pod, name, amounts, gates) for name, amounts in wanted.containers.items()}
+    return ResizeAnswer(plan, pod, wanted, before, answer, after, reason, largest)
 
 
 def _named(plan: Plan, name: str) -> Named:
@@ -131,9 +130,10 @@ def _named(plan: Plan, name: str) -> Named:
     raise InputError(problem, source="POD", remedy="give pods with -f or --active, and name one of them")
 
 
-def _largest(kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gates: PodGates) -> Largest:
-    """Ask the engine how far one container can grow when everything else of the node and the pod stays."""
-    now = next(one for one in pod.containers if one.name == container).requests
+def _asking(
+    kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gates: PodGates
+) -> Callable[[str, Quantity], bool]:
+    """Return what asks the engine whether one container can have an amount when all else of node and pod stays."""
 
     def fits(resource: str, amount: Quantity) -> bool:
         part = {resource: amount}
@@ -143,6 +143,32 @@ def _largest(kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gates
         except InputError:  # above a limit that stays
             return False
         return not resize(kubelet.node, grown)[1].reason
+
+    return fits
+
+
+def _other_sizes(kubelet: Kubelet, pod: Pod, wanted: Resizing, gates: PodGates) -> Iterator[str]:
+    """Yield the number of CPUs nearest to the wanted one that is accepted, where only that is to change."""
+    if len(wanted.containers) != 1:
+        return
+    ((name, amounts),) = wanted.containers.items()
+    if list(amounts.requests) != [CPU]:
+        return
+    fits = _asking(kubelet, pod, name, amounts, gates)
+    now = next(one for one in pod.containers if one.name == name).requests.get(CPU, Quantity.of_milli(0)).milli // 1000
+    asked = -(-amounts.requests[CPU].milli // 1000)
+    most = kubelet.settings.reservation.allocatable(CPU) // 1000
+    sizes = (count for count in range(1, most + 1) if count not in (now, asked) and (count > now) == (asked > now))
+    for count in sorted(sizes, key=lambda one: (abs(one - asked), -one)):
+        if fits(CPU, Quantity.of_milli(1000 * count)):
+            yield f"request {plural(count, 'CPU')} for {name}"
+            return
+
+
+def _largest(kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gates: PodGates) -> Largest:
+    """Ask the engine how far one container can grow when everything else of the node and the pod stays."""
+    now = next(one for one in pod.containers if one.name == container).requests
+    fits = _asking(kubelet, pod, container, amounts, gates)
 
     def has_cpus(count: int) -> bool:
         return fits(CPU, Quantity.of_milli(1000 * count))
