@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from rich.cells import cell_len
-from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, mooring
+from tests.cli.command import EXAMPLES, NODE, PODS, ROOT, SMALL, mooring
 
 from mooring.explain.codes.pages import all_codes
 
@@ -51,9 +51,11 @@ TEXTS: dict[str, tuple[tuple[str, ...], int, int]] = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_the_text_is_the_agreed_one(name: str) -> None:
+def test_the_text_is_the_agreed_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     command, columns, code = TEXTS[name]
-    answered = mooring(*command, columns=columns)
+    # Printed commands repeat the paths as they were typed.
+    monkeypatch.chdir(ROOT)
+    answered = mooring(*(str(word).removeprefix(f"{ROOT}/") for word in command), columns=columns)
     file = GOLDEN / f"{name}.txt"
     if os.environ.get("MOORING_GOLDEN") == "write":
         file.write_text(answered.out, "utf-8")

@@ -49,6 +49,33 @@ class NodeOptions:
         """Tell whether there is more than a machine: then a kubelet is to be started on it."""
         return bool(self.manifests or self.active or self.state or self.config or self.node)
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The options as they are typed, so that a command with them is asked about the same node and pods.
+
+        >>> NodeOptions(["pods.yaml"], machine="cores=8", strict=True).words
+        ('-f', 'pods.yaml', '--machine', 'cores=8', '--strict')
+        """
+        given = (
+            ("-f", self.manifests),
+            ("--pod-template-path", self.template_paths),
+            ("--machine", [self.machine]),
+            ("--config", self.config),
+            ("--state", [self.state]),
+            ("--active", self.active),
+            ("--node", [self.node]),
+            ("--node-name", [self.node_name]),
+            (self.version_option, [self.kubelet_version]),
+            ("--offline", [self.offline]),
+        )
+        flags = (
+            ("--nearest-release", self.nearest_release),
+            ("--strict", self.strict),
+            ("--stop-at-crash", self.stop_at_crash),
+        )
+        words = [word for option, values in given for value in values if value for word in (option, value)]
+        return (*words, *(flag for flag, is_given in flags if is_given))
+
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
 from io import StringIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from mooring.cli.output import STANDARD_OUTPUT
 from mooring.render.console import plain, write
+from mooring.render.wording import clean
 
 _FILE_WIDTH = 100
 """Columns of a text in a file, unless the terminal is wider."""
@@ -42,6 +47,43 @@ def text_for(body: RenderableType, to: str, width: int = 0) -> str:
     write(captured, body)
     output = captured.file
     return output.getvalue() if isinstance(output, StringIO) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    r"""A command of Mooring as a shell takes it; where it is longer than a line, the lines end with a backslash.
+
+    >>> from mooring.render.console import plain
+    >>> print(plain(CommandLine(("whatif", "--machine", "sockets=1 cores=8", "--strict"), "1  "), 40), end="")
+    1  mooring whatif \
+         --machine 'sockets=1 cores=8' \
+         --strict
+    """
+
+    words: tuple[str, ...]
+    before: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Yield the lines; a word that is longer than a line stays whole."""
+        del console
+        line, indent = f"{self.before}mooring", " " * (len(self.before) + 2)
+        for part in self._parts():
+            if len(line) + len(part) + len(" \\") >= options.max_width and line.strip():
+                yield from (Segment(f"{line} \\"), Segment.line())
+                line = f"{indent}{part}"
+            else:
+                line = f"{line} {part}"
+        yield from (Segment(line), Segment.line())
+
+    def _parts(self) -> Iterator[str]:
+        """Yield words as they are typed, an option with its value."""
+        part = ""
+        for word in (clean(shlex.quote(word)) for word in self.words):
+            if part and (word.startswith("-") or not part.startswith("-")):
+                yield part
+                part = ""
+            part = f"{part} {word}" if part else word
+        yield part
 
 
 class _Captured(StringIO):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 
 from rich.console import Console, Group, RenderableType
 from rich.markdown import Markdown
@@ -11,7 +13,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from mooring.cli.output import STANDARD_OUTPUT
-from mooring.cli.terminal import text_for
+from mooring.cli.terminal import CommandLine, text_for
 from mooring.core.topology import Topology
 from mooring.explain.codes.pages import CodePage
 from mooring.explain.lines import story_lines
@@ -42,15 +44,29 @@ _VERDICTS = {
 _MARKS = {NO: "✗ ", YES: "✓ "}
 
 
+@dataclass(frozen=True, slots=True)
+class Help:
+    """A change that would admit a pod."""
+
+    text: str
+    command: tuple[str, ...]
+    """What shows its outcome: words after ``mooring``."""
+
+
 def explain_text(
-    story: Story, topology: Topology | None, nearest: Sequence[str] = (), *, verbose: bool = False, to: str = ""
+    story: Story,
+    topology: Topology | None,
+    nearest: Sequence[Help] = (),
+    *,
+    verbose: bool = False,
+    to: str = "",
 ) -> str:
     """Return the story as text for the terminal, or without any styling for the file ``to``.
 
     Args:
         story: what to tell.
         topology: of the node; None when the kubelet would not start.
-        nearest: changes that would admit the pod, in words.
+        nearest: changes that would admit the pod.
         verbose: whether all is written.
         to: the destination.
     """
@@ -64,9 +80,18 @@ def page_text(page: CodePage, to: str = "") -> str:
     return page.text
 
 
-def list_text(plan: Plan, to: str = "") -> str:
-    """Return what can be explained of a plan in which every pod runs."""
-    lines: list[RenderableType] = [Text("Every pod is admitted. mooring explain POD explains its placement:"), Text("")]
+def list_text(plan: Plan, to: str = "", words: Sequence[str] = ()) -> str:
+    """Return what can be explained of a plan in which every pod runs.
+
+    Args:
+        plan: the plan.
+        to: the destination.
+        words: the options of the call, for a command that explains a pod.
+    """
+    lines: list[RenderableType] = [Text("Every pod is admitted. This explains the placement of one:")]
+    if plan.answers:
+        pod = plan.answers[0].pod
+        lines += [CommandLine(("explain", f"{pod.namespace}/{pod.name}", *words), "  "), Text("")]
     for answer in plan.answers:
         name = clean(f"{answer.pod.namespace}/{answer.pod.name}")
         lines.append(Text.assemble((name, "bold"), (f"  [{answer.code}]", "dim")))
@@ -79,7 +104,7 @@ def list_text(plan: Plan, to: str = "") -> str:
 
 
 def _parts(
-    story: Story, topology: Topology | None, nearest: Sequence[str], *, verbose: bool
+    story: Story, topology: Topology | None, nearest: Sequence[Help], *, verbose: bool
 ) -> Iterator[RenderableType]:
     yield _heading(story)
     yield _indented(story.why.sentence)
@@ -92,11 +117,16 @@ def _parts(
         yield Text(clean(story.circumstances), "dim")
     yield from (_tree(line) for line in shown)
     notes = list(_notes(story))
-    helps = helps_of(story, nearest)
-    for texts in (notes, helps):
-        if texts:
-            yield Text("")
-            yield from (_noted(text) for text in texts)
+    if notes:
+        yield Text("")
+        yield from (_noted(text) for text in notes)
+    helps = helps_of(story, [one.text for one in nearest])
+    if helps:
+        yield Text("")
+    for text, one in zip_longest(helps, nearest):
+        yield _noted(text)
+        if one is not None:
+            yield CommandLine(one.command, "  ")
     yield Text("")
     hidden = "" if verbose or lines == shown else "; -v shows everything"
     yield Text(f"mooring explain {story.why.code} has more{hidden}", "dim")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mooring.cli.terminal import text_for
+from mooring.cli.terminal import CommandLine, text_for
 from mooring.core.pod import Pod
 from mooring.explain.phrases import plural
 from mooring.planner.changes.change import Cost, PlannedChange, sentence
@@ -154,7 +153,12 @@ def _still_refused(after: Plan) -> Iterator[RenderableType]:
 
 
 def nearest_text(
-    plan: Plan, pod: Pod | None, proposals: Sequence[Proposal], to: str, made: Sequence[PlannedChange] = ()
+    plan: Plan,
+    pod: Pod | None,
+    proposals: Sequence[Proposal],
+    to: str,
+    made: Sequence[PlannedChange] = (),
+    words: Sequence[str] = (),
 ) -> str:
     """Return the changes that were found, the nearest first.
 
@@ -164,15 +168,16 @@ def nearest_text(
         proposals: the changes.
         to: the destination.
         made: changes that the plan contains already; their options are printed, too.
+        words: the options of the call, for commands that show the outcome.
     """
     if pod is None:
         by = f" by {plan.decided_by}" if plan.decided_by else ""
         return f"Every pod is admitted{by}: nothing needs to change."
-    return text_for(Group(*_found(plan, pod, proposals, made)), to)
+    return text_for(Group(*_found(plan, pod, proposals, made, words)), to)
 
 
 def _found(
-    plan: Plan, pod: Pod, proposals: Sequence[Proposal], made: Sequence[PlannedChange]
+    plan: Plan, pod: Pod, proposals: Sequence[Proposal], made: Sequence[PlannedChange], words: Sequence[str]
 ) -> Iterator[RenderableType]:
     name = clean(f"{pod.namespace}/{pod.name}")
     answer = next((answer for answer in plan.answers if answer.pod.uid == pod.uid), None)
@@ -202,14 +207,12 @@ def _found(
     yield Text("")
     yield _ranking(proposals)
     yield Text("")
-    yield Text("With these options, mooring whatif shows the outcome for all other pods.", STYLES["quiet"])
-    options = Table.grid(padding=(0, 2, 0, 0))
+    yield Text("These commands show the outcome for all pods.", STYLES["quiet"])
     for number, proposal in enumerate(proposals, 1):
         replaced = {change.target for change in proposal.changes} - {""}
         kept = [change.option for change in made if change.target not in replaced]
-        words = [clean(word) for option in (*kept, *proposal.options) for word in option]
-        options.add_row(str(number), Breaking(shlex.join(words), " "))
-    yield options
+        changes = [word for option in (*kept, *proposal.options) for word in option]
+        yield CommandLine(("whatif", *words, *changes), f"{number}  ")
 
 
 def _ranking(proposals: Sequence[Proposal]) -> Table:

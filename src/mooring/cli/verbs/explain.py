@@ -27,6 +27,8 @@ with lazily():
 
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mooring.explain.codes.pages import CodePage
     from mooring.explain.story import Story
     from mooring.planner.changes.search import Proposal
@@ -79,13 +81,14 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
     warn(plan.findings)
     story = _story(plan, name)
     if story is None:
-        _list(plan, form, to)
+        _list(plan, inputs, form, to)
         return YES
     found = _nearest(question, story, limit)
     if form == "json":
         _write_json(question, plan, story, found, to)
     else:
-        _write_text(plan, story, found, (form, to), verbose=verbose)
+        nearest = [_help(proposal, inputs) for proposal in found]
+        _write_text(plan, story, nearest, (form, to), verbose=verbose)
     return YES if story.admitted else NO
 
 
@@ -148,27 +151,29 @@ def _write_json(question: Question, plan: Plan, story: Story, found: tuple[Propo
 
 
 def _write_text(
-    plan: Plan, story: Story, found: tuple[Proposal, ...], where: tuple[str, str], *, verbose: bool
+    plan: Plan, story: Story, nearest: Sequence[text.Help], where: tuple[str, str], *, verbose: bool
 ) -> None:
     form, to = where
     topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
-    nearest = [_in_words(proposal) for proposal in found]
     if form == "svg":
         nodes = sorted(node.node_id for node in plan.machine.info.topology)
-        helps = [words.removeprefix("help").removeprefix(": ").strip() for words in text.helps_of(story, nearest)]
+        helps = [
+            words.removeprefix("help").removeprefix(": ").strip()
+            for words in text.helps_of(story, [one.text for one in nearest])
+        ]
         seen = devices.devices_before(plan, story.pod.uid)
         emit_document(decision_svg.decision_svg(decision_rows.decision_view(story, nodes, topology, helps, seen)), to)
     else:
         emit(text.explain_text(story, topology, nearest, verbose=verbose, to=to), to)
 
 
-def _in_words(proposal: Proposal) -> str:
-    options_ = " ".join(f"{option} {value}" for option, value in proposal.options)
-    words = [proposal.text, price.price_words(proposal), f"(mooring whatif {options_})"]
-    return " ".join(word for word in words if word)
+def _help(proposal: Proposal, inputs: NodeOptions) -> text.Help:
+    words = [proposal.text, price.price_words(proposal)]
+    changes = [word for option in proposal.options for word in option]
+    return text.Help(" ".join(word for word in words if word), ("whatif", *inputs.words, *changes))
 
 
-def _list(plan: Plan, form: str, to: str) -> None:
+def _list(plan: Plan, inputs: NodeOptions, form: str, to: str) -> None:
     """List what can be explained.
 
     Raises:
@@ -177,6 +182,6 @@ def _list(plan: Plan, form: str, to: str) -> None:
     if form == "json":
         emit_document(json_text(plan_document.explanation_list(plan)), to)
     elif form == "text":
-        emit(text.list_text(plan, to), to)
+        emit(text.list_text(plan, to, inputs.words), to)
     else:
         raise InputError("every pod is admitted; a picture shows one decision", source="POD", remedy="name a pod")

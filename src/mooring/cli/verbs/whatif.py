@@ -49,7 +49,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
 @click.command("whatif", epilog=EPILOG)
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
 @options.pods("Pods, workloads or lists, YAML or JSON; repeatable.")
-@options.node_options("offline")
+@options.node_options("offline", "stop_at_crash")
 @click.option(
     "--ask",
     multiple=True,
@@ -108,7 +108,8 @@ def command(pod: str, limit: int | None, form: str, to: str, inputs: NodeOptions
     changes = [change for option, text in wanted for change in nearest_search.understood(question, option, text)]
     if wanted and not pod:
         return _changed(question, changes, form, to)
-    return _searched(planned_change.applied(question, changes), pod, limit or _DEFAULT_LIMIT, (form, to), changes)
+    changed = planned_change.applied(question, changes)
+    return _searched(changed, pod, limit or _DEFAULT_LIMIT, (form, to), changes, inputs)
 
 
 _OPTIONS = {
@@ -147,7 +148,14 @@ def _svg(after: Plan) -> str:
     return svg.svg_text(pictures.plan_view(after))
 
 
-def _searched(question: Question, name: str, limit: int, where: tuple[str, str], made: Sequence[PlannedChange]) -> int:
+def _searched(
+    question: Question,
+    name: str,
+    limit: int,
+    where: tuple[str, str],
+    made: Sequence[PlannedChange],
+    inputs: NodeOptions,
+) -> int:
     """Search for changes of a question in which some are made already."""
     form, to = where
     plan = planning.make_plan(question)
@@ -158,7 +166,7 @@ def _searched(question: Question, name: str, limit: int, where: tuple[str, str],
         emit_document(json_text(change_documents.nearest_document(question, pod, proposals, plan)), to)
     else:
         warn(plan.findings)
-        emit(text.nearest_text(plan, pod, proposals, to, made), to)
+        emit(text.nearest_text(plan, pod, proposals, to, made, inputs.words), to)
     return YES if admitted or proposals else NO
 
 
