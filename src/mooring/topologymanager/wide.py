@@ -32,7 +32,16 @@ class Demand:
         if self.sources is not None:
             return sum(1 for source in self.sources if source & mask) >= self.need
         bonus = sum(amount for own, amount in self.bonuses if not own & ~mask)
-        return sum(self.weights[node] for node in members(mask)) + bonus >= self.need
+        return self.weight_of(mask) + bonus >= self.need
+
+    def weight_of(self, mask: int) -> int:
+        """Return the sum of the weights of the nodes of ``mask``."""
+        total = 0
+        while mask:
+            lowest = mask & -mask
+            total += self.weights[lowest.bit_length() - 1]
+            mask ^= lowest
+        return total
 
     @property
     def need_at_least(self) -> int:

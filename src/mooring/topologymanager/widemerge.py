@@ -5,10 +5,12 @@ Source of the rules: topologymanager policy*.go of kubelet v1.37.1; spec: topolo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product, repeat, zip_longest
+from math import prod
 
-from mooring.core.bits import NO_NODES, NUMAMask, members
+from mooring.core.bits import NO_NODES, members
 from mooring.topologymanager.closest import closest_first
 from mooring.topologymanager.distances import NUMAInfo, average_distance, best_of_size
 from mooring.topologymanager.hints import Hints
@@ -86,112 +88,102 @@ def best_reachable(entries: Sequence[Entry], info: NUMAInfo, bound: int) -> int:
         info: nodes and distances.
         bound: the largest of the narrowest hints.
     """
-    rooms = _rooms(entries, info.nodes)
+    meetings = _meetings(entries, info.nodes)
     universe = NO_NODES
-    for room in rooms:
-        universe |= room
+    for meeting in meetings:
+        universe |= meeting.room
     if info.distances is not None:
         average_distance(info, universe)  # without a distance that it needs the kubelet crashes
-    forced = _forced(entries, universe, info.nodes)
-    rooms = [room for room in rooms if not forced & ~room]
-    width = max((room.bit_count() for room in rooms), default=0)
-
-    def is_reachable(mask: int) -> bool:
-        return reaches(entries, mask, info.nodes)
-
+    width = max((meeting.room.bit_count() for meeting in meetings), default=0)
     for size in (*range(min(bound, width), 0, -1), *range(bound + 1, width + 1)):
-        if size < forced.bit_count():
-            continue
-        found = {_best_inside(room, size, forced, is_reachable, info) for room in rooms} - {0}
+        found = {_best_meeting(meeting, size, info) for meeting in meetings} - {0}
         if found:
             return best_of_size(info, tuple(found))
     return 0
 
 
-def _best_inside(room: int, size: int, forced: int, is_reachable: Callable[[int], bool], info: NUMAInfo) -> int:
-    """Return the best reachable set of one size inside a room; 0 when there is none."""
-    if info.distances is not None:
-        return closest_first(info, room, size, forced, (), is_reachable)
-    return next((mask for mask in sets_of_size(room, size, forced, ()) if is_reachable(mask)), 0)
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """One way to choose from every entry: a listed mask, or a family as a whole, whose member is still open."""
+
+    room: int
+    """The nodes that all chosen masks and families have; every intersection lies inside."""
+    families: tuple[Family, ...]
+    forced: int
+    """Nodes of the room that no family can leave out."""
+    demands: tuple[Demand, ...]
+    """What every intersection meets; not all that meet it are intersections."""
 
 
-def _rooms(entries: Sequence[Entry], nodes: int) -> list[int]:
-    """Return the largest sets of nodes inside one of which every intersection of one mask of each entry lies.
-
-    Where memory is given from single nodes no intersection has two, however many the CPUs need: the sets of that many
-    nodes, too many to go through, are none of them reachable.
-    """
-    rooms = [nodes]
-    for entry in entries:
-        rooms = _largest({room & mask for room in rooms for mask in _widest(entry, nodes)})
-    return rooms
-
-
-def _widest(entry: Entry, nodes: int) -> list[int]:
-    """Return the masks of an entry that lie in no other one; a family's universe stands for all that it describes."""
-    if isinstance(entry, Hints):
-        return _largest({nodes} if entry.nil else {*entry.preferred, *entry.others})
-    described = {entry.universe} if entry.first_of_size_up() is not None else set()
-    return _largest(described.union(entry.listed))
+def _meetings(entries: Sequence[Entry], nodes: int) -> list[_Meeting]:
+    """Return every way to choose from the entries that leaves some node, those of equal outcome once."""
+    ways: dict[tuple[int, tuple[int, ...]], None] = {(nodes, ()): None}
+    for index, entry in enumerate(entries):
+        masks = _listed_of(entry, nodes)
+        grown = {(fixed & mask, chosen): None for fixed, chosen in ways for mask in masks if fixed & mask}
+        if isinstance(entry, Family) and entry.first_of_size_up() is not None:
+            grown.update({(fixed, (*chosen, index)): None for fixed, chosen in ways})
+        ways = grown
+    families = {index: entry for index, entry in enumerate(entries) if isinstance(entry, Family)}
+    found = (_meeting(fixed, tuple(families[index] for index in chosen)) for fixed, chosen in ways)
+    return [meeting for meeting in found if meeting.room and all(d.is_met(meeting.room) for d in meeting.demands)]
 
 
-def _largest(masks: Iterable[int]) -> list[int]:
-    """Return the non-empty masks that lie in no other one."""
-    kept: list[int] = []
-    for mask in sorted(masks, key=lambda mask: (-mask.bit_count(), mask)):
-        if mask and not any(mask & ~wider == 0 for wider in kept):
-            kept.append(mask)
-    return kept
+def _listed_of(entry: Entry, nodes: int) -> set[int]:
+    if isinstance(entry, Family):
+        return set(entry.listed)
+    masks: set[int] = {*entry.preferred, *entry.others}
+    return masks | {nodes} if entry.nil else masks
 
 
-def _forced(entries: Sequence[Entry], universe: int, nodes: int) -> int:
-    """Return the nodes that no entry can leave out."""
+def _meeting(fixed: int, families: tuple[Family, ...]) -> _Meeting:
+    room = fixed
+    for family in families:
+        room &= family.universe
     forced = 0
-    for node in members(universe):
-        if not any(_can_leave_out(entry, node, nodes) for entry in entries):
+    for node in members(room):
+        if not any(family.describes(family.universe & ~(1 << node)) for family in families):
             forced |= 1 << node
-    return forced
+    return _Meeting(room, families, forced, tuple(_shared_demands(families, fixed)))
 
 
-def _can_leave_out(entry: Entry, node: int, nodes: int) -> bool:
-    if isinstance(entry, Hints):
-        if any(not mask >> node & 1 for mask in (*entry.preferred, *entry.others)):
-            return True
-        return bool(entry.nil) and not nodes >> node & 1
-    if any(not mask >> node & 1 for mask in entry.listed):
-        return True
-    return entry.describes(entry.universe & ~(1 << node))
+def _shared_demands(families: Sequence[Family], fixed: int) -> Iterator[Demand]:
+    """Yield amounts that every intersection must have, for one demand of each family after the other.
 
-
-def reaches(entries: Sequence[Entry], target: int, nodes: int) -> bool:
-    """Tell whether one mask of each entry can be chosen so that they meet in exactly ``target``.
-
-    Each node outside the target has to be left out by one entry at least. A family leaves out what it can spare.
+    Every node of the fixed mask outside the intersection is left out by one family at least, which so loses its weight.
+    In units in which all families need the same, the weights that all families keep of a node are at most all of its
+    weights, and outside the intersection at most all but the smallest: what the smallest weights of the intersection's
+    nodes must add up to follows. For one family that is its own demand.
     """
-    choices = [list(_choices(entry, target, nodes)) for entry in entries]
-    if not all(choices):
-        return False
-    for chosen in product(*choices):
-        families = [choice for choice in chosen if isinstance(choice, Family)]
-        meeting = nodes
-        for choice in chosen:
-            meeting &= choice.universe if isinstance(choice, Family) else choice
-        if _can_spare(families, target, meeting & ~target):
-            return True
-    return False
+    for chosen in product(*(family.demands for family in families)):
+        needs = [demand.need_at_least for demand in chosen]
+        if not needs or min(needs) <= 0:
+            continue
+        common = prod(needs)
+        weights = [
+            [
+                amount * (common // need) if family.universe >> node & 1 else 0
+                for node, amount in enumerate(demand.weights)
+            ]
+            for family, demand, need in zip(families, chosen, needs, strict=True)
+        ]
+        least = tuple(map(min, zip_longest(*weights, fillvalue=0)))
+        kept_outside = sum(map(sum, weights)) - sum(least[node] for node in members(fixed) if node < len(least))
+        yield Demand(common * len(needs) - kept_outside, least)
 
 
-def _choices(entry: Entry, target: int, nodes: int) -> Iterator[int | Family]:
-    """Yield what an entry can offer around the target: listed masks, smallest first, and the family as a whole."""
-    if isinstance(entry, Hints):
-        masks = {mask & nodes for mask in (*entry.preferred, *entry.others) if mask & target == target}
-        if entry.nil:
-            masks.add(NUMAMask(nodes))
-        yield from sorted(masks, key=lambda mask: mask.bit_count())
-        return
-    if entry.describes(entry.universe) and not target & ~entry.universe:
-        yield entry
-    yield from sorted((mask for mask in entry.listed if mask & target == target), key=lambda mask: mask.bit_count())
+def _best_meeting(meeting: _Meeting, size: int, info: NUMAInfo) -> int:
+    """Return the best intersection of one size; 0 when there is none."""
+    room, forced, demands = meeting.room, meeting.forced, meeting.demands
+    if not forced.bit_count() <= size <= room.bit_count():
+        return 0
+
+    def is_reachable(mask: int) -> bool:
+        return _can_spare(meeting.families, mask, room & ~mask)
+
+    if info.distances is not None:
+        return closest_first(info, room, size, forced, demands, is_reachable)
+    return next((mask for mask in sets_of_size(room, size, forced, demands) if is_reachable(mask)), 0)
 
 
 def _can_spare(families: Sequence[Family], target: int, others: int) -> bool:
@@ -205,19 +197,32 @@ def _can_spare(families: Sequence[Family], target: int, others: int) -> bool:
     if any(family.describes(target) and target not in family.barred for family in families):
         return True
     nodes = sorted(members(others), key=lambda node: -sum(d.weights[node] for f in families for d in f.demands))
+    hopeless: set[tuple[int, tuple[int | tuple[int, ...], ...]]] = set()
 
     def place(position: int, kept: tuple[int, ...]) -> bool:
         if position == len(nodes):
             return all(_keeps(family, mask, target) for family, mask in zip(families, kept, strict=True))
+        state = position, tuple(map(_what_counts, families, kept, repeat(target)))
+        if state in hopeless:
+            return False
         bit = 1 << nodes[position]
         for index, family in enumerate(families):
             if not family.universe & bit or not family.describes(kept[index] & ~bit):
                 continue
             if place(position + 1, (*kept[:index], kept[index] & ~bit, *kept[index + 1 :])):
                 return True
+        hopeless.add(state)
         return False
 
     return place(0, tuple(family.universe for family in families))
+
+
+def _what_counts(family: Family, kept: int, target: int) -> int | tuple[int, ...]:
+    """Return what of the nodes that a family keeps decides which further ones it can spare."""
+    plain = all(demand.sources is None and not demand.bonuses for demand in family.demands)
+    if not plain or any(not target & ~mask for mask in family.barred):
+        return kept
+    return tuple(demand.weight_of(kept) for demand in family.demands)
 
 
 def _keeps(family: Family, mask: int, target: int) -> bool:
