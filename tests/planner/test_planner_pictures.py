@@ -14,11 +14,17 @@ from mooring.discovery.loader import load_machine
 from mooring.manifest.pod_files import load_pods
 from mooring.planner.devices import devices_before, pci_views
 from mooring.planner.explanation import explain
+from mooring.planner.picture import plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
+from mooring.planner.report import report_of
+from mooring.render.console import plain
 from mooring.render.decision import DecisionPanel, DecisionView, Mark
 from mooring.render.decision_rows import decision_view
+from mooring.render.html.document import html_text
 from mooring.render.svg.decision import decision_svg
+from mooring.render.svg.picture import svg_text
+from mooring.render.terminal import picture as picture_of
 
 MACHINE = "sockets=2 numa=8 cores=64 threads=2 memory=64Gi"
 
@@ -116,6 +122,29 @@ def test_eight_numa_nodes_stand_in_one_row(tmp_path: Path) -> None:
     picture = decision_svg(decided(planned(tmp_path, pod("one", 1)), 0))
     heights = re.findall(r'class="node-title" x="[^"]*" y="([^"]*)"[^>]*>NUMA [0-7]<', picture)
     assert len(heights) == 8 * len(set(heights))
+
+
+def test_a_device_is_drawn_with_its_owner_who_may_have_no_cpus(tmp_path: Path) -> None:
+    shared = pod("one", 1).replace("cpu: 4", "cpu: 500m")
+    plan = planned(tmp_path, shared + pod("two", 1, cpus=2), policy="none")
+    view = plan_view(plan)
+    found = {device.id: (device.state, device.owner) for device in view.devices}
+    owners = {owner.label: owner for owner in view.owners}
+    assert sorted(found.values()) == [
+        ("free", ""),
+        ("in use", "ai/one/main"),
+        ("in use", "ai/two/main"),
+        ("unhealthy", ""),
+    ]
+    assert not owners["ai/one/main"].cpus
+    assert owners["ai/two/main"].cpus
+    picture, text = svg_text(view), plain(picture_of(view, 120), 120)
+    held = next(id_ for id_, (_, owner) in found.items() if owner == "ai/one/main")
+    assert f"x.example/gpu {held} · " in picture
+    assert "in use by ai/one/main" in picture
+    assert f"{owners['ai/one/main'].mark}   x.example/gpu  {held}" in text
+    page = html_text(report_of(plan))
+    assert page.count('class="device"') == 2 * len(view.devices)
 
 
 def test_devices_of_the_pci_bus_are_those_that_compute_store_and_talk() -> None:

@@ -17,6 +17,7 @@ from mooring.core.machine import Machine
 from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.render import terminal
 from mooring.render.build import CPUOwner, Pools, build_view
+from mooring.render.devices import DeviceView
 from mooring.render.layout import PictureLayout, PlacedBox, arrange
 from mooring.render.measure import CellMetrics
 from mooring.render.svg.picture import cell_size, svg_text
@@ -28,6 +29,17 @@ from mooring.render.wording import cpu_mark
 CPU = st.integers(0, 40) | st.integers(0, 4095)
 CPU_SETS = st.frozensets(CPU, max_size=8).map(CPUSet.from_ids)
 SMALL = st.integers(0, 3)
+DEVICES = st.lists(
+    st.builds(
+        DeviceView,
+        st.sampled_from(["gpu", "x.example/" + "n" * 40]),
+        st.text(max_size=30),
+        st.lists(st.integers(0, 4), max_size=2, unique=True).map(tuple),
+        st.booleans(),
+    ),
+    max_size=9,
+    unique_by=lambda device: (device.resource, device.id),
+) | st.just([DeviceView("nic", f"0000:3b:00.{number}", (0,)) for number in range(40)])
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -81,7 +93,7 @@ def views(draw: st.DrawFn) -> tuple[NodeView, set[int]]:
     if machine.hardware is not None:
         wanted |= {cpu.id for cpu in machine.hardware.cpus} | set(machine.hardware.offline)
     wanted |= {cpu for node in machine.info.topology for core in node.cores for cpu in core.thread_ids}
-    return build_view(machine, owners=owners, pools=pools), wanted
+    return build_view(machine, owners=owners, pools=pools, devices=draw(DEVICES)), wanted
 
 
 def layouts(view: NodeView, width: int) -> list[tuple[CellMetrics | None, PictureLayout, int, int]]:
@@ -156,6 +168,31 @@ def test_cells_never_overlap_and_stay_inside_their_box(drawn: tuple[NodeView, se
                     for cell in core:
                         assert row.x <= cell.x <= row.x + row.width - cell_width
                         assert row.y <= cell.y <= row.y + row.height - cell_height
+
+
+@given(views(), st.integers(20, 220))
+@settings(max_examples=40, deadline=None)
+def test_every_device_is_drawn_once_in_the_smallest_box_with_its_numa_nodes(
+    drawn: tuple[NodeView, set[int]], width: int
+) -> None:
+    view, _ = drawn
+    for _, layout, _, _ in layouts(view, width):
+        placed = [(device, group, box) for box in layout.boxes for group in box.devices for device in group.devices]
+        assert Counter(device.view for device, _, _ in placed) == Counter(view.devices)
+        assert len({(device.x, device.y) for device, _, _ in placed}) == len(placed)
+        for device, group, box in placed:
+            assert box.x <= group.x <= device.x < box.x + box.width
+            assert box.y <= group.y < device.y < box.y + box.height
+            holding = [other.view for other in layout.boxes if set(device.view.numa) <= numa_nodes(other.view)]
+            if device.view.numa and holding:
+                assert len(numa_nodes(box.view)) == min(len(numa_nodes(other)) for other in holding)
+            else:
+                assert [label.kind for label in box.view.labels] == [BoxKind.DEVICES]
+
+
+def numa_nodes(box: BoxView) -> set[int | None]:
+    own = {label.id for label in box.labels if label.kind is BoxKind.NUMA}
+    return own.union(*map(numa_nodes, box.children))
 
 
 @given(views(), st.integers(20, 220))

@@ -9,7 +9,8 @@ from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
 from mooring.core.cpuset import CPUSet
 from mooring.render.console import Breaking, bar, plain
-from mooring.render.tables import numa_table, owners_table, placements_table
+from mooring.render.placements import placements_table
+from mooring.render.tables import numa_table, owners_table
 from mooring.render.view import PlacementRow
 
 ODD = CPUSet.from_ids(range(1, 200, 2))

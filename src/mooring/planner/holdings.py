@@ -33,6 +33,11 @@ def holding_lines(plan: Plan) -> list[str]:
     return [*_hugepage_lines(plan.kubelet), *_device_lines(plan, plan.kubelet)]
 
 
+def hugepage_lines(plan: Plan) -> list[str]:
+    """Return one line for each size of huge pages; empty when the node has none."""
+    return list(_hugepage_lines(plan.kubelet)) if plan.kubelet is not None else []
+
+
 def _hugepage_lines(kubelet: Kubelet) -> Iterator[str]:
     nodes = sorted(kubelet.node.memory.nodes.items())
     for resource in sorted({name for _, state in nodes for name in state.memory if name.startswith(HUGEPAGES)}):
@@ -60,17 +65,33 @@ def _device(device: Device, holder: str) -> str:
 
 
 def device_holders(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], str]:
-    """Return the holder of each device: of init containers that left it to a later container, the later one."""
+    """Return the name of the container that has each device, by resource and id."""
     pods = {answer.pod.uid: answer.pod for answer in plan.answers}
-    holders: dict[tuple[str, str], str] = {}
+    names = {uid: f"{pod.namespace}/{pod.name}" for uid, pod in pods.items()}
+    return {
+        device: f"{names.get(uid, uid)}/{container}"
+        for (uid, container), devices in devices_by_holder(plan, kubelet).items()
+        for device in devices
+    }
+
+
+def devices_by_holder(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], frozenset[tuple[str, str]]]:
+    """Return the devices, by resource and id, that each container has, by the pod's uid and the container's name.
+
+    A device that an init container left to a later container is the later one's.
+    """
+    pods = {answer.pod.uid: answer.pod for answer in plan.answers}
+    holders: dict[tuple[str, str], tuple[str, str]] = {}
     for uid, containers in kubelet.node.providers.devices.held.items():
         pod = pods.get(uid)
-        name = f"{pod.namespace}/{pod.name}" if pod is not None else uid
         order = [container.name for container in pod.containers] if pod is not None else sorted(containers)
         for container in order:
             for resource, ids in containers.get(container, {}).items():
-                holders.update({(resource, device): f"{name}/{container}" for device in ids})
-    return holders
+                holders.update({(resource, device): (uid, container) for device in ids})
+    found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for device, holder in holders.items():
+        found.setdefault(holder, set()).add(device)
+    return {holder: frozenset(devices) for holder, devices in found.items()}
 
 
 def mixed_containers(kubelet: Kubelet, pod: Pod) -> tuple[str, ...]:

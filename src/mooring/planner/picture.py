@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.core.moment import Moment
@@ -19,7 +21,15 @@ from mooring.node.isolation import Isolation, cpu_isolation
 from mooring.node.node import numa_of_blocks
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
-from mooring.planner.holdings import holding_lines, mixed_containers, mixed_lines, pool_lines, resize_lines
+from mooring.planner.devices import device_views, pci_views
+from mooring.planner.holdings import (
+    devices_by_holder,
+    hugepage_lines,
+    mixed_containers,
+    mixed_lines,
+    pool_lines,
+    resize_lines,
+)
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.view import NO_CPUS, MemoryUse, NodeView, PlacementRow, RejectedPod
@@ -43,7 +53,11 @@ def plan_view(
         message = plan.refusal.message if plan.refusal else ""
         caption = [f"{plan.kubelet_name} would not start: {message}", *([plan.remedy] if plan.remedy else [])]
         return build_view(
-            plan.machine, subtitle=f"{plan.decided_by or 'the kubelet'} would not start", caption=caption, also=also
+            plan.machine,
+            subtitle=f"{plan.decided_by or 'the kubelet'} would not start",
+            caption=caption,
+            pools=Pools(others=also),
+            devices=pci_views(plan.machine),
         )
     kubelet = plan.kubelet
     rejected = [
@@ -54,24 +68,24 @@ def plan_view(
     return build_view(
         plan.machine,
         owners=list(owners_of(plan, kubelet)) if owners is None else owners,
-        pools=pools_of(kubelet),
+        pools=replace(pools_of(kubelet), others=also),
         memory=_memory(kubelet),
         rejected=rejected,
         subtitle=policies(kubelet.settings),
         caption=[
             *pool_lines(plan),
-            *holding_lines(plan),
+            *hugepage_lines(plan),
             *resize_lines(plan, now),
             *mixed_lines(plan),
             *(f"{one.subject} {one.message}." for one in hotplug_findings(kubelet.node)),
         ],
-        also=also,
+        devices=device_views(plan, kubelet),
     )
 
 
 def machine_view(machine: Machine) -> NodeView:
     """Return the picture of a machine without a kubelet."""
-    return build_view(machine)
+    return build_view(machine, devices=pci_views(machine))
 
 
 def policies(settings: Settings) -> str:
@@ -104,10 +118,10 @@ def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
 
 
 def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
-    """Yield the holders of CPUs: of a pod first what it holds as a whole, then its containers in order; claims too."""
+    """Yield the holders of CPUs and devices: of a pod first what it holds as a whole, then its containers in order."""
     pods = {answer.pod.uid: answer.pod for answer in plan.answers}
-    state, memory = kubelet.node.cpu, kubelet.node.memory
-    for uid in dict.fromkeys([*state.pods, *state.assignments]):
+    state, memory, devices = kubelet.node.cpu, kubelet.node.memory, devices_by_holder(plan, kubelet)
+    for uid in dict.fromkeys([*state.pods, *state.assignments, *kubelet.node.providers.devices.held]):
         root = state_owner(uid).root
         pod = pods.get(root)
         held = state.assignments.get(uid, {})
@@ -115,14 +129,17 @@ def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
         if uid in state.pods:
             blocks = memory.pods.get(uid, ())
             yield CPUOwner(name, uid, CPUSet(state.pods[uid]), numa_of_blocks(blocks))
-        order = [container.name for container in pod.containers] if pod is not None else sorted(held)
+        holding = {*held, *(container for holder, container in devices if holder == uid)}
+        order = [container.name for container in pod.containers] if pod is not None else sorted(holding)
         for container in order:
-            if container in held:
+            if container in holding:
                 blocks = memory.assignments.get(uid, {}).get(container, ())
                 pre = state.pre_assignments.get(uid, {}).get(container)
-                leaving = CPUSet(held[container] & ~pre.cpus) if pre is not None else NO_CPUS
+                cpus = held.get(container, CPUMask(0))
+                leaving = CPUSet(cpus & ~pre.cpus) if pre is not None else NO_CPUS
                 label = state_owner(uid, container).label(name)
-                yield CPUOwner(label, root, CPUSet(held[container]), numa_of_blocks(blocks), leaving)
+                own = devices.get((uid, container), frozenset())
+                yield CPUOwner(label, root, CPUSet(cpus), numa_of_blocks(blocks), leaving, own)
 
 
 def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:

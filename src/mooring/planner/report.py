@@ -17,7 +17,7 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
 from mooring.planner.devices import device_views
-from mooring.planner.holdings import device_holders, holding_lines
+from mooring.planner.holdings import device_holders, hugepage_lines
 from mooring.planner.picture import admitted_rows, machine_view, owners_of, plan_view, pod_name, pools_of, verdict_of
 from mooring.planner.plan import Plan
 from mooring.render.build import CPUOwner, cpu_views, owner_views
@@ -50,7 +50,7 @@ def report_of(plan: Plan) -> ReportView:
         state.update((cpu, ReportCPU(CPUUse.OFFLINE)) for cpu in everything if cpu not in state)
     accounts = _accounts(plan.kubelet, plan.machine)
     devices = device_views(plan, plan.kubelet)
-    told_elsewhere = {clean(line) for line in holding_lines(plan)}
+    told_elsewhere = {clean(line) for line in hugepage_lines(plan)}
     last = {(owner.label, owner.uid): owner for owner in owners_of(plan, plan.kubelet)}
     node = plan_view(plan, [last.get((owner.label, owner.uid), owner) for owner in owners], everything)
     return ReportView(
@@ -79,6 +79,7 @@ def _bare(machine: Machine, node: NodeView) -> ReportView:
         node=node,
         steps=(ReportStep(None, changes_between({}, state)),),
         accounts=_totals(machine),
+        devices=node.devices,
         distances=distances_of(machine),
         findings=machine.findings,
     )

@@ -10,9 +10,10 @@ from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.explain.phrases import plural, size
+from mooring.render.devices import UNHEALTHY, DeviceView
 from mooring.render.labels import short_names, unique_names
 from mooring.render.locations import CPULocations, locate_cpus
-from mooring.render.nesting import boxes_of, offline_box
+from mooring.render.nesting import boxes_of, boxes_with_devices, offline_box
 from mooring.render.view import (
     NO_CPUS,
     CPUUse,
@@ -44,6 +45,8 @@ class CPUOwner:
     """NUMA nodes of its memory; empty means unrestricted."""
     leaving: CPUSet = NO_CPUS
     """CPUs that it releases when a scale-down delay is over."""
+    devices: frozenset[tuple[str, str]] = frozenset()
+    """Devices that it has, by resource and id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class Pools:
     """What a container could still get exclusively: the shared pool less the reserved CPUs, under policy ``static``."""
     offline: CPUSet = NO_CPUS
     """CPUs of the machine that are offline for now, and are drawn at their places."""
+    others: CPUSet = NO_CPUS
+    """Further CPUs that are to be in the picture."""
 
 
 def build_view(
@@ -69,7 +74,7 @@ def build_view(
     rejected: Sequence[RejectedPod] = (),
     subtitle: str = "",
     caption: Sequence[str] = (),
-    also: CPUSet = NO_CPUS,
+    devices: Sequence[DeviceView] = (),
 ) -> NodeView:
     """Return the picture of ``machine`` with its owners.
 
@@ -81,7 +86,7 @@ def build_view(
         rejected: pods that were not admitted.
         subtitle: one line of circumstances, such as the policies.
         caption: further sentences for under the picture.
-        also: further CPUs that are to be in the picture.
+        devices: of the node; their owners are those of ``owners`` that have them.
 
     CPUs that owners or pools name and the machine does not have are drawn as offline: a state file may speak of
     them.
@@ -94,23 +99,36 @@ def build_view(
         leaving |= owner.leaving
     cpus = {
         cpu: replace(view, leaving=True) if cpu in leaving else view
-        for cpu, view in cpu_views(places, views, pools, also).items()
+        for cpu, view in cpu_views(places, views, pools).items()
     }
     online = {cpu: view for cpu, view in cpus.items() if cpu in places.by_cpu}
     boxes = boxes_of(places, online)
     gone = [view for cpu, view in sorted(cpus.items()) if cpu not in places.by_cpu]
     numa = tuple(_numa_views(places, online, memory or {}))
+    held = tuple(_held_devices(devices, owners, views))
+    boxes = boxes_with_devices((*boxes, offline_box(gone)) if gone else boxes, held)
     return NodeView(
         name=clean(machine.name),
         title=_title(places, machine),
         subtitle=clean(subtitle),
-        boxes=(*boxes, offline_box(gone)) if gone else boxes,
+        boxes=boxes,
         numa=numa,
         owners=views,
         rejected=tuple(RejectedPod(clean(pod.name), clean(pod.reason), clean(pod.why)) for pod in rejected),
         legend=_legend(cpus, pools),
-        caption=(*_how_to_read(places, cpus), *(clean(line) for line in caption)),
+        caption=(*_how_to_read(places, cpus, held), *(clean(line) for line in caption)),
+        devices=held,
     )
+
+
+def _held_devices(
+    devices: Sequence[DeviceView], owners: Sequence[CPUOwner], views: Sequence[OwnerView]
+) -> Iterator[DeviceView]:
+    """Yield the devices with the labels of their owners."""
+    holders = {held: view.label for owner, view in zip(owners, views, strict=True) for held in owner.devices}
+    for one in devices:
+        owner = holders.get((one.resource, one.id), clean(one.owner))
+        yield replace(one, resource=clean(one.resource), id=clean(one.id), address=clean(one.address), owner=owner)
 
 
 def owner_views(owners: Sequence[CPUOwner], places: CPULocations) -> list[OwnerView]:
@@ -138,15 +156,13 @@ def owner_views(owners: Sequence[CPUOwner], places: CPULocations) -> list[OwnerV
     return found
 
 
-def cpu_views(
-    places: CPULocations, owners: Sequence[OwnerView], pools: Pools, also: CPUSet = NO_CPUS
-) -> dict[int, CPUView]:
-    """Return every CPU that the machine has or that owners, pools or ``also`` name, ascending."""
+def cpu_views(places: CPULocations, owners: Sequence[OwnerView], pools: Pools) -> dict[int, CPUView]:
+    """Return every CPU that the machine has or that owners or pools name, ascending."""
     holders: dict[int, list[int]] = {}
     for index, owner in enumerate(owners):
         for cpu in owner.cpus:
             holders.setdefault(cpu, []).insert(0, index)
-    named = pools.reserved | (pools.shared or NO_CPUS) | pools.free | also
+    named = pools.reserved | (pools.shared or NO_CPUS) | pools.free | pools.others
     everything = {*places.by_cpu, *CPUSet(CPUMask(places.offline)), *named, *holders}
     return {cpu: _cpu_view(cpu, places, holders.get(cpu, []), owners, pools) for cpu in sorted(everything)}
 
@@ -225,7 +241,7 @@ def _title(places: CPULocations, machine: Machine) -> str:
     return " · ".join([*parts, size(memory)] if memory else parts)
 
 
-def _how_to_read(places: CPULocations, cpus: Mapping[int, CPUView]) -> Iterator[str]:
+def _how_to_read(places: CPULocations, cpus: Mapping[int, CPUView], devices: Sequence[DeviceView]) -> Iterator[str]:
     """Yield the sentences that explain the cells."""
     cores = Counter(place.core for place in places.by_cpu.values())
     if max(cores.values(), default=1) > 1:
@@ -236,3 +252,5 @@ def _how_to_read(places: CPULocations, cpus: Mapping[int, CPUView]) -> Iterator[
         yield "Where containers of one pod got the same CPU one after the other, the last of them is drawn."
     if any(view.leaving for view in cpus.values()):
         yield "CPUs with capital letters are released when a scale-down delay is over."
+    if any(device.offered for device in devices):
+        yield f"Devices are below the CPUs near them: a letter is the owner, · free, {UNHEALTHY} unhealthy."

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from mooring.render.labels import cut
 
+UNHEALTHY = "×"
+"""The sign of a device that is unhealthy and free."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
@@ -52,12 +55,14 @@ class DeviceGroup:
     devices: tuple[DeviceView, ...]
 
     @property
-    def heading(self) -> str:
-        """The resource, with how many devices of it are free."""
+    def headings(self) -> tuple[str, ...]:
+        """Forms of what stands above the devices, longest first: the resource, with how many of them are free."""
+        short = self.resource.rpartition("/")[2]
         if not self.devices[0].offered:
-            return f"{len(self.devices)} {self.resource}"
+            return (self.resource, short)
         free = sum(device.state == "free" for device in self.devices)
-        return f"{self.resource} {free} of {len(self.devices)} free"
+        figures = f"{free} of {len(self.devices)} free"
+        return (f"{self.resource} · {figures}", f"{short} · {figures}", short)
 
 
 def grouped(devices: Iterable[DeviceView]) -> tuple[DeviceGroup, ...]:
@@ -68,20 +73,36 @@ def grouped(devices: Iterable[DeviceView]) -> tuple[DeviceGroup, ...]:
     return tuple(DeviceGroup(resource, tuple(members)) for resource, members in found.items())
 
 
-def short_ids(devices: Sequence[DeviceView], room: int) -> dict[tuple[str, str], str]:
-    """Return what to write for each device, by resource and id: the id in at most ``room`` characters.
+def amounts_by_owner(devices: Iterable[DeviceView]) -> dict[str, str]:
+    """Return how many devices of each resource every owner has, in words.
+
+    >>> amounts_by_owner([DeviceView("x/gpu", "0", (), owner="a/b/c"), DeviceView("x/gpu", "1", (), owner="a/b/c")])
+    {'a/b/c': '2 gpu'}
+    """
+    counts: dict[str, Counter[str]] = {}
+    for device in devices:
+        if device.owner:
+            counts.setdefault(device.owner, Counter())[device.resource.rpartition("/")[2]] += 1
+    return {owner: ", ".join(f"{count} {name}" for name, count in found.items()) for owner, found in counts.items()}
+
+
+def most_of_one_kind(devices: Iterable[DeviceView]) -> int:
+    """Return the largest number of devices of one resource that are near the same NUMA nodes."""
+    return max(Counter((device.resource, device.numa) for device in devices).values(), default=0)
+
+
+def device_names(devices: Sequence[DeviceView], room: int) -> dict[tuple[str, str], str]:
+    """Return what to write for each device, by resource and id: the id, cut to ``room`` characters, and the address.
 
     PCI addresses lose their domain where it is 0000. Devices of one resource whose ids look alike when they are cut
     are numbered instead.
 
     >>> from mooring.render.devices import DeviceView
-    >>> list(short_ids([DeviceView("gpu", "GPU-5c6a-1", ()), DeviceView("nic", "0000:3b:00.0", ())], 8).values())
+    >>> nic = DeviceView("nic", "0000:3b:00.0", (), address="0000:3b:00.0")
+    >>> list(device_names([DeviceView("gpu", "GPU-5c6a-1", ()), nic], 8).values())
     ['GPU-5…-1', '3b:00.0']
     """
-    plain = {
-        (one.resource, one.id): one.id.removeprefix("0000:") if one.id == one.address or ":" in one.id else one.id
-        for one in devices
-    }
+    plain = {(one.resource, one.id): _bus_name(one.id) if one.id == one.address else one.id for one in devices}
     short = {key: cut(name, room) or f"…{name[1 - room :]}" for key, name in plain.items()}
     uses = Counter((resource, short[resource, id_]) for resource, id_ in short)
     numbers: Counter[str] = Counter()
@@ -89,4 +110,11 @@ def short_ids(devices: Sequence[DeviceView], room: int) -> dict[tuple[str, str],
         numbers[key[0]] += 1
         if uses[key[0], short[key]] > 1:
             short[key] = f"#{numbers[key[0]]}"
+    for one in devices:
+        if one.address and one.address != one.id:
+            short[one.resource, one.id] += f" {_bus_name(one.address)}"
     return short
+
+
+def _bus_name(address: str) -> str:
+    return address.removeprefix("0000:")

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mooring.render.measure import BoxPlan, CellMetrics, Grain, Shelf, holds_leaves, row_height, row_width, shelve
+from mooring.render.devices import DeviceGroup, DeviceView
+from mooring.render.measure import (
+    BoxPlan,
+    CellMetrics,
+    Grain,
+    Shelf,
+    group_height,
+    holds_leaves,
+    row_height,
+    row_width,
+    shelve,
+)
 from mooring.render.view import BoxKind, BoxView, CPUView
 
 
@@ -35,6 +46,27 @@ class PlacedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedDevice:
+    """One device with its place."""
+
+    view: DeviceView
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedGroup:
+    """The devices of one resource with their places; the heading lies between ``y`` and the devices."""
+
+    group: DeviceGroup
+    x: int
+    y: int
+    width: int
+    """Of the room that the heading has."""
+    devices: tuple[PlacedDevice, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlacedBox:
     """One box with its place; ``depth`` counts the boxes around it."""
 
@@ -45,6 +77,7 @@ class PlacedBox:
     height: int
     depth: int
     rows: tuple[PlacedRow, ...]
+    devices: tuple[PlacedGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +169,9 @@ def _place(plan: BoxPlan, frame: PlacedBox, metrics: CellMetrics) -> Iterator[Pl
     """Yield the box in the room of ``frame``, which is at least as large as planned, and all boxes inside."""
     insets = metrics.insets(plan.view)
     x, y = frame.x + insets.left, frame.y + insets.top
-    yield replace(frame, rows=tuple(_place_rows(plan, x, y, metrics)))
+    room = frame.width - insets.left - insets.right
+    groups = tuple(_place_devices(plan, x, y + plan.devices_top, room, metrics))
+    yield replace(frame, rows=tuple(_place_rows(plan, x, y, metrics)), devices=groups)
     yield from _place_shelves(plan.shelves, x, y, frame.depth + 1, metrics)
 
 
@@ -155,3 +190,18 @@ def _place_rows(plan: BoxPlan, x: int, y: int, metrics: CellMetrics) -> Iterator
         )
         yield PlacedRow(x, y, row_width(row, metrics), height, cells)
         y += height + metrics.row_gap
+
+
+def _place_devices(plan: BoxPlan, x: int, y: int, room: int, metrics: CellMetrics) -> Iterator[PlacedGroup]:
+    for group, per_row in plan.device_rows:
+        top = y + metrics.device_heading
+        places = tuple(
+            PlacedDevice(
+                device,
+                x + index % per_row * (metrics.device_width + metrics.device_gap),
+                top + index // per_row * metrics.device_height,
+            )
+            for index, device in enumerate(group.devices)
+        )
+        yield PlacedGroup(group, x, y, room, places)
+        y += group_height(group, per_row, metrics)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from mooring.render.devices import DeviceGroup
 from mooring.render.view import BoxView, CoreView
 
 
@@ -44,6 +45,12 @@ class CellMetrics:
     """Between boxes side by side."""
     gap_y: int = 0
     """Between boxes on top of each other."""
+    device_width: int = 1
+    device_height: int = 1
+    device_gap: int = 1
+    """Between devices side by side."""
+    device_heading: int = 1
+    """Room above the devices of one resource, for its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,10 @@ class BoxPlan:
     """What it holds, if that is boxes."""
     core_rows: tuple[tuple[CoreView, ...], ...] = ()
     """What it holds, if that is cores."""
+    device_rows: tuple[tuple[DeviceGroup, int], ...] = ()
+    """The groups of devices below that, with how many devices are in a row."""
+    devices_top: int = 0
+    """Where the devices begin, from the top of what the box holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +111,8 @@ def holds_leaves(boxes: Sequence[BoxView]) -> bool:
 
 
 def _sort(box: BoxView) -> int:
-    """Return on which shelf a box belongs: with CPUs, memory only, offline."""
-    if box.is_offline():
+    """Return on which shelf a box belongs: with CPUs, memory only, apart from the machine."""
+    if box.is_apart():
         return 2
     return 0 if any(True for _ in box.cpus()) else 1
 
@@ -140,13 +151,33 @@ def _measure(box: BoxView, width: int, grain: Grain, metrics: CellMetrics) -> Bo
     if core_rows:
         content = row_width(core_rows[0], metrics)
         height = sum(row_height(row, box, metrics) for row in core_rows) + metrics.row_gap * (len(core_rows) - 1)
+    frame = insets.left + insets.right
+    title = metrics.title_width(box, grain.title)
+    # Devices fill the width of what is above them; alone, all the room there is.
+    room = max(content, title - frame) if content else inner
+    device_rows = tuple((group, devices_per_row(group, room, metrics)) for group in box.devices)
+    widest = max((count * (metrics.device_width + metrics.device_gap) for _, count in device_rows), default=0)
+    top = height + metrics.row_gap if height and device_rows else height
     return BoxPlan(
         view=box,
-        width=max(content + insets.left + insets.right, metrics.title_width(box, grain.title)),
-        height=height + insets.top + insets.bottom,
+        width=max(max(content, widest - metrics.device_gap) + frame, title),
+        height=insets.top + top + sum(group_height(*row, metrics) for row in device_rows) + insets.bottom,
         shelves=block.shelves,
         core_rows=core_rows,
+        device_rows=device_rows,
+        devices_top=top,
     )
+
+
+def devices_per_row(group: DeviceGroup, room: int, metrics: CellMetrics) -> int:
+    """Return how many devices of a group are side by side in ``room``; one at least."""
+    fitting = (room + metrics.device_gap) // (metrics.device_width + metrics.device_gap)
+    return max(1, min(fitting, len(group.devices)))
+
+
+def group_height(group: DeviceGroup, per_row: int, metrics: CellMetrics) -> int:
+    """Return the height of a group of devices with its heading."""
+    return metrics.device_heading + -(-len(group.devices) // per_row) * metrics.device_height
 
 
 def _core_rows(

@@ -9,9 +9,10 @@ a box is cut and its parts say so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mooring.core.bits import members
+from mooring.render.devices import DeviceView, grouped
 from mooring.render.locations import CPULocation, CPULocations
 from mooring.render.view import BoxKind, BoxLabel, BoxView, CoreView, CPUView
 from mooring.render.wording import core_kind_name
@@ -164,3 +165,30 @@ def _lowest(mask: int) -> int:
 def offline_box(cpus: Sequence[CPUView]) -> BoxView:
     """Return the box of the CPUs that are not online: the kernel does not say where they sit."""
     return BoxView((BoxLabel(BoxKind.OFFLINE),), cores=tuple(CoreView((cpu,)) for cpu in cpus))
+
+
+def boxes_with_devices(boxes: Sequence[BoxView], devices: Sequence[DeviceView]) -> tuple[BoxView, ...]:
+    """Return the boxes with every device in the smallest box that has all its NUMA nodes.
+
+    Devices without such a box are in one of their own.
+    """
+    waiting = list(devices)
+    found = tuple(_with_devices(box, waiting) for box in boxes)
+    return (*found, BoxView((BoxLabel(BoxKind.DEVICES),), devices=grouped(waiting))) if waiting else found
+
+
+def _with_devices(box: BoxView, waiting: list[DeviceView]) -> BoxView:
+    """Return the box with what of ``waiting`` belongs in it, which is no longer waiting then."""
+    if not waiting:
+        return box
+    children = tuple(_with_devices(child, waiting) for child in box.children)
+    nodes = _numa_nodes(box)
+    here = [device for device in waiting if device.numa and nodes.issuperset(device.numa)]
+    waiting[:] = [device for device in waiting if device not in here]
+    return replace(box, children=children, devices=grouped(here))
+
+
+def _numa_nodes(box: BoxView) -> set[int]:
+    """Return the ids of the NUMA nodes that are the box or lie in it."""
+    own = {label.id for label in box.labels if label.kind is BoxKind.NUMA and label.id is not None}
+    return own.union(*(_numa_nodes(child) for child in box.children))

@@ -8,6 +8,9 @@ contrast (WCAG 2 relative _luminance).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from mooring.render.devices import DeviceView
 from mooring.render.view import CPUUse, CPUView, OwnerView
 
 _OKABE_ITO = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
@@ -66,6 +69,16 @@ def cpu_style(cpu: CPUView, owners: tuple[OwnerView, ...]) -> str:
     if cpu.owner is not None and cpu.use is CPUUse.EXCLUSIVE:
         return owner_style(owners[cpu.owner])
     return use_style(cpu.use)
+
+
+def device_style(device: DeviceView, owners: Sequence[OwnerView]) -> str:
+    """Return the style name of a device: that of its owner, or the use of CPUs that its state is most like."""
+    if not device.offered:
+        return use_style(CPUUse.LEFT_OUT)
+    if not device.owner:
+        return use_style(CPUUse.FREE if device.healthy else CPUUse.OFFLINE)
+    own = next((owner_style(owner) for owner in owners if owner.label == device.owner), use_style(CPUUse.SHARED))
+    return own if device.healthy else use_style(CPUUse.BROKEN)
 
 
 def use_style(use: CPUUse) -> str:

@@ -6,8 +6,8 @@ range. Letters and signs say the same without colour.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from rich.console import Group, RenderableType
@@ -18,12 +18,13 @@ from rich.text import Text
 from mooring.core.cpuset import CPUSet
 from mooring.explain.phrases import plural
 from mooring.render.console import STYLES
-from mooring.render.layout import PictureLayout, PlacedBox, PlacedRow, arrange
+from mooring.render.devices import device_names, most_of_one_kind
+from mooring.render.layout import PictureLayout, PlacedBox, PlacedGroup, PlacedRow, arrange
 from mooring.render.measure import CellMetrics, Insets
-from mooring.render.palette import cpu_style, use_style
-from mooring.render.tables import numa_table, owners_table
+from mooring.render.palette import cpu_style, device_style, use_style
+from mooring.render.tables import devices_table, numa_table, owners_table
 from mooring.render.view import BoxKind, BoxView, CPUUse, CPUView, NodeView
-from mooring.render.wording import MARKS, box_titles, cpu_mark, wanted_title
+from mooring.render.wording import MARKS, box_titles, cpu_mark, device_mark, wanted_title
 
 FRAMES = {"light": tuple("╭─╮│╰╯"), "heavy": tuple("┏━┓┃┗┛"), "dashed": tuple("┌╌┐╎└┘")}
 """Corner, horizontal, corner, vertical, corner, corner."""
@@ -66,6 +67,11 @@ class _Canvas:
 TALLEST_NUMBERED_MAP = 48
 """Lines; a map that would be taller with a number in every cell is drawn with marks alone."""
 
+_MOST_NAMED_DEVICES = 12
+"""Devices of one resource at one NUMA node up to which each is named on the map; more are marks alone."""
+
+_LONGEST_ID = 14
+
 _FRAMED = Insets(2, 1, 2, 1)
 _TITLED = Insets(0, 1, 0, 0)
 
@@ -79,6 +85,8 @@ class Cells:
     """Digits of the largest CPU id."""
     mark: int
     """Length of the longest mark."""
+    devices: Mapping[tuple[str, str], str]
+    """What is written for each device, by resource and id; empty where devices are marks alone."""
 
     @property
     def width(self) -> int:
@@ -97,6 +105,8 @@ def picture(view: NodeView, width: int) -> RenderableType:
     parts: list[RenderableType] = [_heading(view), "", _node_map(view, width), "", *caption, "", _legend(view)]
     if view.owners:
         parts += ["", owners_table(view)]
+    if view.devices:
+        parts += ["", devices_table(view)]
     if view.numa:
         parts += ["", numa_table(view, width)]
     if view.rejected:
@@ -122,10 +132,11 @@ def map_layout(view: NodeView, width: int) -> tuple[PictureLayout, Cells]:
     """Arrange the map: CPUs with their numbers, or as marks alone where that would be too tall."""
     digits = len(str(max((cpu.cpu for cpu in view.cpus()), default=0)))
     mark = max((len(owner.mark) for owner in view.owners), default=1)
-    cells = Cells(numbered=True, digits=digits, mark=mark)
+    named = most_of_one_kind(view.devices) <= _MOST_NAMED_DEVICES
+    cells = Cells(True, digits, mark, device_names(view.devices, _LONGEST_ID) if named else {})
     layout = _arrange(view, cells, width)
     if layout.height > TALLEST_NUMBERED_MAP:
-        cells = Cells(numbered=False, digits=digits, mark=mark)
+        cells = replace(cells, numbered=False)
         layout = _arrange(view, cells, width)
     return layout, cells
 
@@ -136,6 +147,8 @@ def _drawn(layout: PictureLayout, cells: Cells, view: NodeView) -> Text:
         _draw_box(canvas, box, view)
         for row in box.rows:
             _draw_row(canvas, row, cells, view)
+        for placed in box.devices:
+            _draw_devices(canvas, placed, cells, view)
     lines = (Text.assemble(*((run, STYLES[style]) for run, style in line)) for line in canvas.lines())
     found = Text("\n").join(lines)
     found.no_wrap, found.overflow = True, "crop"
@@ -153,16 +166,17 @@ def _arrange(view: NodeView, cells: Cells, width: int) -> PictureLayout:
         row_gap=1 if any(len(core.cpus) > 1 for box in view.boxes for core in box.all_cores()) else 0,
         gap_x=2,
         slack=12,
+        device_width=max((len(name) + 1 for name in cells.devices.values()), default=0) + cells.mark,
     )
     return arrange(view.boxes, metrics, width)
 
 
 def _is_framed(box: BoxView) -> bool:
-    return box.is_offline() or box.holds_numa_nodes()
+    return box.is_apart() or box.holds_numa_nodes()
 
 
 def _lines(box: BoxView) -> tuple[str, ...]:
-    if box.is_offline():
+    if box.is_apart():
         return FRAMES["dashed"]
     return FRAMES["heavy" if box.labels[0].kind is BoxKind.SOCKET else "light"]
 
@@ -185,6 +199,17 @@ def _draw_row(canvas: _Canvas, row: PlacedRow, cells: Cells, view: NodeView) -> 
     for core in row.cells:
         for cell in core:
             canvas.write(cell.x, cell.y, cells.text(cell.view, view), cpu_style(cell.view, view.owners))
+
+
+def _draw_devices(canvas: _Canvas, placed: PlacedGroup, cells: Cells, view: NodeView) -> None:
+    headings = placed.group.headings
+    heading = next((form for form in headings if len(form) <= placed.width), headings[-1][: placed.width])
+    canvas.write(placed.x, placed.y, heading, "quiet")
+    for device in placed.devices:
+        name = cells.devices.get((device.view.resource, device.view.id), "")
+        words = f" {name}" if name else ""
+        mark = device_mark(device.view, view.owners)
+        canvas.write(device.x, device.y, words + mark, device_style(device.view, view.owners))
 
 
 def _lines_of(row: PlacedRow) -> dict[int, CPUSet]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mooring.core.cpuset import CPUSet
+from mooring.render.devices import DeviceGroup, DeviceView
 
 NO_CPUS = CPUSet()
 """The empty set, as a default of fields."""
@@ -48,6 +49,8 @@ class BoxKind(Enum):
     CORE_KIND = "core kind"
     """Cores of one kind on a hybrid processor; the id is the rank, a higher rank is faster."""
     OFFLINE = "offline"
+    DEVICES = "devices"
+    """Devices whose NUMA nodes are not known, or not of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +101,16 @@ class BoxView:
     """Several when elements coincide (a socket that is one NUMA node); none for cores outside their siblings' boxes."""
     children: tuple[BoxView, ...] = ()
     cores: tuple[CoreView, ...] = ()
+    devices: tuple[DeviceGroup, ...] = ()
+    """Devices near all of its NUMA nodes, resource by resource."""
 
     def is_offline(self) -> bool:
         """Tell whether the box collects CPUs that are not online."""
         return any(label.kind is BoxKind.OFFLINE for label in self.labels)
+
+    def is_apart(self) -> bool:
+        """Tell whether the box collects what has no known place in the machine: offline CPUs, or devices."""
+        return any(label.kind in (BoxKind.OFFLINE, BoxKind.DEVICES) for label in self.labels)
 
     def holds_numa_nodes(self) -> bool:
         """Tell whether the box is a NUMA node or has one inside: whether it is one of the machine's large units."""
@@ -206,6 +215,7 @@ class NodeView:
     legend: tuple[LegendEntry, ...]
     caption: tuple[str, ...]
     """Sentences that explain the picture."""
+    devices: tuple[DeviceView, ...] = ()
 
     def cpus(self) -> Iterator[CPUView]:
         """Yield every CPU, in drawing order."""

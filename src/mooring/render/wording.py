@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mooring.explain.phrases import plural, size
-from mooring.render.view import BoxKind, BoxLabel, BoxView, CPUUse, CPUView, NodeView, NUMAView
+from mooring.render.devices import UNHEALTHY, DeviceView
+from mooring.render.view import BoxKind, BoxLabel, BoxView, CPUUse, CPUView, NodeView, NUMAView, OwnerView
 
 MARKS = {
     CPUUse.CONTESTED: "!",
@@ -136,9 +137,16 @@ def wanted_title(box: BoxView, view: NodeView, *, roomy: bool) -> Title:
     return next((form for form in reversed(forms) if form.facts), forms[-1]) if roomy else forms[-1]
 
 
+_BOX_NAMES = {
+    BoxKind.NUMA: "NUMA",
+    BoxKind.SOCKET: "Socket",
+    BoxKind.OFFLINE: "Offline",
+    BoxKind.DEVICES: "Devices of no known NUMA node",
+}
+
+
 def _label_text(label: BoxLabel) -> str:
-    words = {BoxKind.NUMA: "NUMA", BoxKind.SOCKET: "Socket", BoxKind.OFFLINE: "Offline"}
-    word = label.name or words.get(label.kind, label.kind.value)
+    word = label.name or _BOX_NAMES.get(label.kind, label.kind.value)
     text = word if label.name or label.id is None else f"{word} {label.id}"
     # Kinds of cores are cut by every box around them; for them a part is nothing to be told.
     return f"{text} (part)" if label.part and label.kind is not BoxKind.CORE_KIND else text
@@ -190,6 +198,15 @@ def cpu_mark(cpu: CPUView, view: NodeView) -> str:
         mark = view.owners[cpu.owner].mark
         return mark.upper() if cpu.leaving else mark
     return MARKS[cpu.use]
+
+
+def device_mark(device: DeviceView, owners: Sequence[OwnerView]) -> str:
+    """Return the letters of a device's owner, or the sign of its state; empty where no device plugin offers it."""
+    if not device.offered:
+        return ""
+    if device.owner:
+        return next((owner.mark for owner in owners if owner.label == device.owner), "+")
+    return MARKS[CPUUse.FREE] if device.healthy else UNHEALTHY
 
 
 def free_bytes(node: NUMAView) -> int:

@@ -20,7 +20,7 @@ from mooring.planner.capacity.eviction import Evicted, Eviction
 from mooring.planner.capacity.replicas import DESCRIBED
 from mooring.planner.holdings import pool_lines
 from mooring.planner.picture import plan_rows, plan_view, policies
-from mooring.render.tables import placements_table
+from mooring.render.placements import placements_table
 from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)

@@ -14,7 +14,8 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.holdings import holding_lines, mixed_lines, pool_lines, resize_lines
 from mooring.planner.picture import plan_rows, plan_view, policies
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
-from mooring.render.tables import numa_table, placements_table
+from mooring.render.placements import placements_table
+from mooring.render.tables import numa_table
 from mooring.render.wording import clean
 
 _MOST_NAMED = 5

@@ -53,6 +53,7 @@ def html_text(report: ReportView) -> str:
         data=data_text(report),
         patterns=PATTERNS,
         maps=map_drawings(report.node),
+        positions={(device.resource, device.id): place for place, device in enumerate(report.node.devices)},
         legend=_legend_rows(report),
         pods_sentence=_pods_sentence(report),
         rows=_pod_rows(report.pods),

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mooring.render.layout import PictureLayout, PlacedBox, PlacedCell, PlacedRow, arrange
+from mooring.render.layout import (
+    PictureLayout,
+    PlacedBox,
+    PlacedCell,
+    PlacedDevice,
+    PlacedGroup,
+    PlacedRow,
+    arrange,
+)
 from mooring.render.palette import cpu_style
-from mooring.render.svg.elements import SMALL_SIZE, rect, text
-from mooring.render.svg.picture import CELL_PAD, CellSize, box_elements, cell_size, map_metrics, strip_elements
+from mooring.render.svg.devices import DeviceCells, device_cell, device_cells, device_heading
+from mooring.render.svg.elements import CELL_PAD, SMALL_SIZE, rect, text
+from mooring.render.svg.picture import CellSize, box_elements, cell_size, map_metrics, strip_elements
 from mooring.render.view import BoxKind, NodeView
 from mooring.render.wording import cpu_mark
 
@@ -26,6 +35,7 @@ class MapDrawing:
     layout: PictureLayout
     cell: CellSize
     view: NodeView
+    devices: DeviceCells
 
     @property
     def width(self) -> int:
@@ -50,6 +60,14 @@ class MapDrawing:
         """Return a box with its title and its memory bar."""
         return "".join(box_elements(box, self.view))
 
+    def heading(self, placed: PlacedGroup) -> str:
+        """Return what stands above the devices of one resource."""
+        return device_heading(placed)
+
+    def device(self, placed: PlacedDevice) -> str:
+        """Return the cell of a device."""
+        return device_cell(placed, self.devices, self.view)
+
     def strips(self, row: PlacedRow) -> str:
         """Return the brackets over the cores of a row that have one use."""
         return "".join(strip_elements(row, self.cell, self.view))
@@ -71,4 +89,7 @@ def map_drawings(view: NodeView) -> tuple[MapDrawing, ...]:
     """Return the map in all its arrangements."""
     cell = cell_size(view)
     metrics = map_metrics(view, cell)
-    return tuple(MapDrawing(name, arrange(view.boxes, metrics, width), cell, view) for name, width in _FORMS.items())
+    devices = device_cells(view)
+    return tuple(
+        MapDrawing(name, arrange(view.boxes, metrics, width), cell, view, devices) for name, width in _FORMS.items()
+    )

@@ -16,6 +16,7 @@ from mooring.render.decision import (
     Mark,
 )
 from mooring.render.svg.elements import (
+    BOLD,
     MONO,
     NODE_SIZE,
     PATTERNS,
@@ -42,8 +43,6 @@ _NARROWEST_CELL = 76
 
 _WIDEST_CELL = 168
 _PAD = 12
-_BOLD = 1.1
-"""By how much bold text is wider than the estimate."""
 
 _STYLES = {
     Mark.PREFERRED: "exclusive-4",
@@ -107,7 +106,7 @@ def _grid(view: DecisionView, room: int) -> _Grid:
     rows = [row for panel in view.panels for row in panel.rows]
     widest = max((text_width(row.name, NODE_SIZE) for row in rows), default=0)
     noted = max((text_width(row.note, SMALL_SIZE) for row in rows), default=0)
-    names = min(int(max(widest, noted) * _BOLD) + 12, 280)
+    names = min(int(max(widest, noted) * BOLD) + 12, 280)
     nodes = max((len(panel.nodes) for panel in view.panels), default=1)
     fitting_columns = max(1, (room - 2 * _PAD - names + _GAP) // (_NARROWEST_CELL + _GAP))
     bands = -(-nodes // fitting_columns)
@@ -134,13 +133,13 @@ def _panel(panel: DecisionPanel, grid: _Grid, top: int, parts: list[str]) -> int
     frame = len(parts)
     room = grid.width - 2 * _PAD
     y = top + 22
-    parts.append(text(MARGIN + _PAD, y, fitting(panel.title, room / _BOLD, SOCKET_SIZE), "socket-title"))
+    parts.append(text(MARGIN + _PAD, y, fitting(panel.title, room / BOLD, SOCKET_SIZE), "socket-title"))
     y += 12
     for first in range(0, len(panel.nodes), grid.columns):
         y = _band(panel, first, grid, y, parts)
     sign = "× " if panel.refused else "● "
     y += TEXT_SIZE
-    for line in wrapped(f"{sign}{panel.verdict}", room / _BOLD, TEXT_SIZE):
+    for line in wrapped(f"{sign}{panel.verdict}", room / BOLD, TEXT_SIZE):
         parts.append(text(MARGIN + _PAD, y, line, "strong"))
         y += 17
     parts.insert(frame, rect(MARGIN + 0.5, top + 0.5, grid.width - 1, y - top - 1, "socket", round_=8))
@@ -164,7 +163,7 @@ def _band(panel: DecisionPanel, first: int, grid: _Grid, y: int, parts: list[str
 def _row(row: DecisionRow, cells: Sequence[DecisionCell], grid: _Grid, y: int) -> Iterator[str]:
     x, room = MARGIN + _PAD, grid.names - 10
     baseline = y + (15 if row.note else 22)
-    yield text(x, baseline, fitting(row.name, room / _BOLD, NODE_SIZE), "node-title")
+    yield text(x, baseline, fitting(row.name, room / BOLD, NODE_SIZE), "node-title")
     if row.note:
         yield text(x, y + 30, fitting(row.note, room, SMALL_SIZE), "small")
     for column, cell in enumerate(cells):

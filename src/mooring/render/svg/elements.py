@@ -20,6 +20,12 @@ from mooring.render.wording import clean, shorten
 GAP = 8
 """Pixels between a name and what follows it on the same line."""
 
+CELL_PAD = 4
+"""Pixels between the border of a cell and its texts."""
+
+BOLD = 1.1
+"""By how much bold text is wider than the estimate."""
+
 MONO = 0.61
 """Width of a character of the monospaced fonts, in units of the font size."""
 
@@ -148,7 +154,7 @@ def common_rules() -> str:
     """Return the rules that hold on every ground: fonts, sizes, and the colours of owners with the text on them."""
     common = [
         f"text{{font-family:{FONT}}}",
-        f".cpu,.mark{{font-family:{MONO_FONT};font-size:{SMALL_SIZE}px}}",
+        f".cpu,.mark,.device-name{{font-family:{MONO_FONT};font-size:{SMALL_SIZE}px}}",
         ".mark,.strong{font-weight:700}",
         f".name{{font-size:{TITLE_SIZE}px;font-weight:700}}",
         f".socket-title{{font-size:{SOCKET_SIZE}px;font-weight:700}}",

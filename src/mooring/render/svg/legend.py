@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mooring.explain.phrases import plural
+from mooring.render.devices import amounts_by_owner
 from mooring.render.palette import owner_style, use_style
 from mooring.render.svg.elements import TEXT_SIZE, fitting, fitting_form, group, rect, text, text_width
 from mooring.render.view import CPUUse, NodeView, OwnerView
@@ -70,25 +71,30 @@ def _owners(view: NodeView, area: Area) -> tuple[list[str], int]:
     columns = 2 if area.width >= _TWO_COLUMNS else 1
     width = (area.width - 24 * (columns - 1)) // columns
     rows = -(-len(view.owners) // columns)
-    found = []
+    found, devices = [], amounts_by_owner(view.devices)
     for index, owner in enumerate(view.owners):
         column, row = divmod(index, rows)
-        found.append(_owner(owner, Area(area.x + column * (width + 24), area.y + row * _LINE, width)))
+        held = devices.get(owner.label, "")
+        found.append(_owner(owner, held, Area(area.x + column * (width + 24), area.y + row * _LINE, width)))
     return found, rows * _LINE
 
 
-def _owner(owner: OwnerView, area: Area) -> str:
-    nodes = f"NUMA {numbers(owner.cpu_nodes)}"
+def _owner(owner: OwnerView, devices: str, area: Area) -> str:
+    nodes = f"NUMA {numbers(owner.cpu_nodes)}" if owner.cpus else ""
     if owner.memory_nodes:
-        nodes += f" · memory {numbers(owner.memory_nodes)}"
+        nodes = " · ".join(part for part in (nodes, f"memory {numbers(owner.memory_nodes)}") if part)
     cpus = str(owner.cpus)
+    held = [f"{len(owner.cpus)}: {cpus}"] if owner.cpus else []
+    held += [devices] if devices else []
     list_x, nodes_x = area.x + 38 + int(area.width * 0.42), area.x + int(area.width * 0.82)
     return group(
         _swatch(area.x, area.y, 28, owner.mark, owner_style(owner)),
         text(area.x + 38, area.y + 13, fitting_form(owner.forms, list_x - area.x - 48, TEXT_SIZE), "plain"),
-        text(list_x, area.y + 13, _list_start(f"{len(owner.cpus)}: {cpus}", nodes_x - list_x - 10), "quiet"),
+        text(list_x, area.y + 13, _list_start(" · ".join(reversed(held)), nodes_x - list_x - 10), "quiet"),
         text(nodes_x, area.y + 13, fitting(nodes, area.x + area.width - nodes_x, TEXT_SIZE), "quiet"),
-        title=f"{owner.label} · {plural(len(owner.cpus), 'CPU')} {cpus} · {nodes}",
+        title=" · ".join(
+            part for part in (owner.label, f"{plural(len(owner.cpus), 'CPU')} {cpus}".strip(), devices, nodes) if part
+        ),
     )
 
 

@@ -14,7 +14,10 @@ from mooring.explain.phrases import size
 from mooring.render.layout import PictureLayout, PlacedBox, PlacedCell, PlacedRow, arrange
 from mooring.render.measure import CellMetrics, Insets
 from mooring.render.palette import cpu_style, owner_style, use_style
+from mooring.render.svg.devices import HEADING, HEIGHT, device_cells, device_elements
 from mooring.render.svg.elements import (
+    BOLD,
+    CELL_PAD,
     GAP,
     MONO,
     NODE_SIZE,
@@ -43,9 +46,6 @@ from mooring.render.wording import (
     memory_sentence,
     wanted_title,
 )
-
-CELL_PAD = 4
-"""Room between the border of a cell and its texts, in pixels."""
 
 _STRIP = 16
 _MEMORY_BAR = 22
@@ -90,6 +90,10 @@ def map_metrics(view: NodeView, cell: CellSize) -> CellMetrics:
         gap_x=12,
         slack=240,
         gap_y=12,
+        device_width=device_cells(view).width,
+        device_height=HEIGHT,
+        device_gap=4,
+        device_heading=HEADING,
     )
 
 
@@ -107,7 +111,7 @@ def _look(box: BoxView) -> str:
     """Return the style name of a box: ``socket`` (also if it is one NUMA node), ``node``, ``cache`` for all smaller."""
     if box.holds_numa_nodes() and box.labels[0].kind is BoxKind.SOCKET:
         return "socket"
-    return "node" if box.is_offline() or box.holds_numa_nodes() else "cache"
+    return "node" if box.is_apart() or box.holds_numa_nodes() else "cache"
 
 
 def _memory_of(box: BoxView, view: NodeView) -> NUMAView | None:
@@ -118,7 +122,8 @@ def _memory_of(box: BoxView, view: NodeView) -> NUMAView | None:
 
 def _title_width(box: BoxView, title: Title) -> float:
     facts = text_width(title.facts, TEXT_SIZE) + GAP if title.facts else 0
-    return text_width(title.name, _TITLE_SIZES[_look(box)]) + facts
+    bold = 1 if _look(box) == "cache" else BOLD
+    return text_width(title.name, _TITLE_SIZES[_look(box)]) * bold + facts
 
 
 def box_elements(box: PlacedBox, view: NodeView) -> Iterator[str]:
@@ -227,8 +232,11 @@ def _heading(view: NodeView, page: int) -> tuple[list[str], int]:
 
 
 def _map(view: NodeView, layout: PictureLayout, cell: CellSize) -> Iterator[str]:
+    devices = device_cells(view)
     for box in layout.boxes:
         yield from box_elements(box, view)
+        for placed in box.devices:
+            yield from device_elements(placed, devices, view)
         for row in box.rows:
             yield from strip_elements(row, cell, view)
             for core in row.cells:

@@ -42,6 +42,7 @@ function drawFrame(frame) {
   for (const row of rows) drawBrackets(row, frame);
   drawFigures(frame);
   drawMemoryBars(frame);
+  drawDeviceCells(frame);
   drawn = frame;
 }
 
@@ -131,6 +132,29 @@ function drawFigures(frame) {
     if (figures && node) {
       figures.textContent = figures.textContent.replace(/^\d+ of \d+ free/, `${node.free} of ${node.all} free`);
     }
+  }
+}
+
+/** The devices in the boxes, with what of them is free. */
+function drawDeviceCells(frame) {
+  for (const cell of document.querySelectorAll(".map .device")) {
+    const index = Number(cell.dataset.device);
+    const [device, holder] = [report.devices[index], frame.devices[index]];
+    const [style, mark] = deviceStyle(device, holder);
+    const texts = cell.querySelectorAll("text");
+    cell.querySelector("rect").setAttribute("class", style);
+    for (const text of texts) text.setAttribute("class", text.classList[0] + ` on-${style}`);
+    texts[texts.length - 1].textContent = mark;
+    const place = device.numa.length ? `NUMA node ${device.numa.join(", ")}` : "NUMA node unknown";
+    const address = device.address && device.address !== device.id ? [`PCI ${device.address}`] : [];
+    const parts = [`${device.resource} ${device.id}`, ...address, place, deviceState(device, holder)];
+    cell.querySelector("title").textContent = parts.join(" · ");
+  }
+  for (const group of document.querySelectorAll(".map .devices")) {
+    const indices = [...group.querySelectorAll(".device")].map((cell) => Number(cell.dataset.device));
+    const free = indices.filter((index) => report.devices[index].healthy && !frame.devices[index]).length;
+    const heading = group.querySelector(":scope > text");
+    if (heading) heading.textContent = heading.textContent.replace(/\d+ of \d+ free/, `${free} of ${indices.length} free`);
   }
 }
 
