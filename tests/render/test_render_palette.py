@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from itertools import combinations
 
 import pytest
+from rich.color import Color, ColorSystem
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+from tests.render.sample_machines import SampleShape, regular
 
-from mooring.render.console import STYLES
-from mooring.render.palette import OWNER_COLOURS, RESERVED_FILL, contrast, text_on
+from mooring.core.cpuset import CPUSet
+from mooring.render.build import CPUOwner, Pools, build_view
+from mooring.render.console import STYLES, write
+from mooring.render.palette import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, contrast, text_on
 from mooring.render.svg.elements import DARK, LIGHT, Ground
+from mooring.render.terminal import picture
 from mooring.render.view import CPUUse
 
 # Full loss of one cone class, as matrices on linear RGB: Machado, Oliveira and Fernandes, 2009, severity 1.0.
@@ -64,3 +73,49 @@ def test_borders_of_cells_can_be_seen(ground: Ground) -> None:
 
 def test_every_use_has_a_style_in_the_terminal() -> None:
     assert {use.value.replace(" ", "-") for use in CPUUse} - {"exclusive"} <= STYLES.keys()
+
+
+# The 16 colours by their usual numbers: of xterm (its defaults), of VGA and the Linux console, and of Windows' console.
+TERMINALS = {
+    "xterm": "000 cd0000 00cd00 cdcd00 0000ee cd00cd 00cdcd e5e5e5 7f7f7f f00 0f0 ff0 5c5cff f0f 0ff fff",
+    "VGA": "000 a00 0a0 a50 00a a0a 0aa aaa 555 f55 5f5 ff5 55f f5f 5ff fff",
+    "Windows": "0c0c0c c50f1f 13a10e c19c00 0037da 881798 3a96dd ccc "
+    "767676 e74856 16c60c f9f1a5 3b78ff b4009e 61d6d6 f2f2f2",
+}
+
+
+@pytest.mark.parametrize("terminal", TERMINALS)
+def test_sixteen_colours_are_readable_on_every_terminal(terminal: str) -> None:
+    doubled = (one if len(one) == 6 else "".join(sign * 2 for sign in one) for one in TERMINALS[terminal].split())
+    colours = [f"#{colour}" for colour in doubled]
+    pairs = [*SIXTEEN, SIXTEEN_RESERVED]
+    assert len(set(pairs)) == len(pairs)
+    for text, fill in pairs:
+        numbers = [Color.parse(name).number or 0 for name in (text, fill)]
+        assert contrast(*(colours[number] for number in numbers)) >= 4.5, (text, fill)
+
+
+def test_a_terminal_of_sixteen_colours_gets_these_and_every_owner_its_own_letter() -> None:
+    held = [CPUOwner(f"ns/pod-{number}/c", f"u{number}", CPUSet.from_ids([number])) for number in range(1, 24)]
+    view = build_view(regular(SampleShape(cores=16)), owners=held, pools=Pools(CPUSet.parse("0,16")))
+    console = Console(
+        file=StringIO(), width=100, force_terminal=True, color_system="standard", legacy_windows=False, no_color=False
+    )
+    with console.capture() as capture:
+        write(console, picture(view, 100))
+    shown = Text.from_ansi(capture.get())
+    allowed = {tuple(Color.parse(name).number for name in pair) for pair in (*SIXTEEN, SIXTEEN_RESERVED)}
+    pairs = {
+        (style.color.number, style.bgcolor.number)
+        for span in shown.spans
+        if isinstance(style := span.style, Style) and style.color is not None and style.bgcolor is not None
+    }
+    assert pairs == allowed
+    assert len({owner.mark for owner in view.owners}) == 23
+    assert all(f" {owner.mark} " in shown.plain for owner in view.owners)
+
+
+@pytest.mark.parametrize("colour", [*OWNER_COLOURS, RESERVED_FILL])
+def test_256_colours_are_readable_too(colour: str) -> None:
+    few = [Color.parse(name).downgrade(ColorSystem.EIGHT_BIT) for name in (text_on(colour), colour)]
+    assert contrast(*(one.get_truecolor().hex for one in few)) >= 4.5

@@ -14,6 +14,7 @@ from rich.text import Text
 from mooring.agent.status.api import ask_machine, ask_status
 from mooring.agent.status.picture import status_view
 from mooring.core.errors import InputError
+from mooring.render.console import SixteenColours
 from mooring.render.terminal import picture
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def watch(socket: str, width: int | None, *, console: Console, pause: Callable[[
     with Live(console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:
-                live.update(_fitting(picture(view, width or console.width), console, notice), refresh=True)
+                drawn = SixteenColours(picture(view, width or console.width))
+                live.update(_fitting(drawn, console, notice), refresh=True)
                 pause(PERIOD)
                 try:
                     (view, ready), notice = _view(socket, machine), ""

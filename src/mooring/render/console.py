@@ -5,10 +5,11 @@ Printing respects what the terminal can do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
+from rich.color import Color
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.segment import Segment
@@ -16,7 +17,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from mooring.render.palette import OWNER_COLOURS, RESERVED_FILL, text_on
+from mooring.render.palette import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, text_on
 
 STYLES = {
     "": Style(),
@@ -35,6 +36,36 @@ STYLES = {
 }
 """What the style names of :mod:`mooring.render.palette` look like in a terminal."""
 
+_STANDARD: Mapping[tuple[Color | None, Color | None], Style] = {
+    (STYLES[name].color, STYLES[name].bgcolor): Style(color=text, bgcolor=fill)
+    for name, (text, fill) in {
+        "reserved": SIXTEEN_RESERVED,
+        **{f"exclusive-{index}": SIXTEEN[index % len(SIXTEEN)] for index in range(len(OWNER_COLOURS))},
+    }.items()
+}
+"""Colours of the styles -> what stands for them on a terminal of 16 colours."""
+
+
+@dataclass(frozen=True, slots=True)
+class SixteenColours:
+    """What is drawn, with colours that are readable on a terminal that has no more than 16.
+
+    Left to itself, such a terminal takes for text and fill the nearest that it has, each by itself.
+    """
+
+    renderable: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Yield the segments, with other colours where the terminal has few."""
+        few = console.color_system in ("standard", "windows")
+        for segment in console.render(self.renderable, options):
+            style = segment.style
+            other = _STANDARD.get((style.color, style.bgcolor)) if few and style is not None else None
+            yield (
+                segment if other is None else Segment(segment.text, style + other if style else other, segment.control)
+            )
+
+
 _ASCII = str.maketrans(
     {
         **dict.fromkeys("╭╮╰╯┏┓┗┛┌┐└┘├", "+"),
@@ -51,7 +82,7 @@ def write(console: Console, renderable: RenderableType) -> None:
     A terminal that cannot show the signs, because its encoding is not a Unicode one, gets plain ones.
     """
     if not (console.no_color or console.color_system is None or console.options.ascii_only):
-        console.print(renderable, highlight=False, crop=False)
+        console.print(SixteenColours(renderable), highlight=False, crop=False)
         return
     # rich keeps bold and dim when it drops colours, and those are escape codes too.
     text = plain(renderable, console.width)

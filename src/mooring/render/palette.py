@@ -59,6 +59,24 @@ RESERVED_FILL = "#6e7781"
 """Fill of reserved CPUs in terminals: a grey that no owner has, on light and dark ground alike."""
 
 
+SIXTEEN: Sequence[tuple[str, str]] = (
+    ("bright_white", "blue"),
+    ("black", "bright_yellow"),
+    ("black", "green"),
+    ("bright_white", "magenta"),
+    ("black", "cyan"),
+    ("bright_white", "red"),
+    ("black", "bright_green"),
+    ("black", "bright_cyan"),
+)
+"""Text and fill of owners on a terminal of 16 colours, by its names of colours; an owner's colour index counts round
+them. They are readable with the colours of xterm, VGA and Windows; fills that one of these makes too dark or too light
+are left out."""
+
+SIXTEEN_RESERVED = ("black", "white")
+"""Text and fill of reserved CPUs there."""
+
+
 def owner_style(owner: OwnerView) -> str:
     """Return the style name of an owner, ``exclusive-n``."""
     return f"exclusive-{owner.colour % len(OWNER_COLOURS)}"
