@@ -200,4 +200,4 @@ def test_a_damaged_line_ends_it_after_the_answers_before(lines: list[dict[str, A
     answered = mooring("replay", file, "-o", "jsonl")
     assert answered.code == 2
     assert json.loads(answered.out)["id"] == lines[0]["id"]
-    assert answered.complaint.startswith(f"mooring: {file}:2: not valid JSON")
+    assert answered.complaint.startswith(f"mooring: {file}:2:8: not valid JSON")

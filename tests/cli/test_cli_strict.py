@@ -18,10 +18,10 @@ def test_strict_refuses_what_is_a_warning_without_it(tmp_path: Path, verb: list[
     manifest.write_text(POD, encoding="utf-8")
     lenient = mooring(*verb, "-f", manifest, *NODE)
     assert lenient.code != 2
-    assert f"{manifest}:6: Container has no field resource; did you mean resources?" in lenient.err
+    assert f"{manifest}:6:5: Container has no field resource; did you mean resources?" in lenient.err
     strict = mooring(*verb, "-f", manifest, *NODE, "--strict")
     assert (strict.code, strict.out) == (2, "")
-    assert f"{manifest}:6: Container has no field resource" in strict.complaint
+    assert f"{manifest}:6:5: Container has no field resource" in strict.complaint
 
 
 def test_strict_covers_the_configuration(tmp_path: Path) -> None:

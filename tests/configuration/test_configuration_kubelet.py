@@ -131,10 +131,10 @@ def test_unknown_field_is_reported_with_the_nearest_name(tmp_path: Path) -> None
         Finding(
             "warning",
             "reservedSystemCpus",
-            f"{source}:2: KubeletConfiguration has no field reservedSystemCpus; did you mean reservedSystemCPUs?",
+            f"{source}:2:1: KubeletConfiguration has no field reservedSystemCpus; did you mean reservedSystemCPUs?",
             "MOOR-501",
         ),
-        Finding("warning", "foo", f"{source}:3: KubeletConfiguration has no field foo", "MOOR-501"),
+        Finding("warning", "foo", f"{source}:3:1: KubeletConfiguration has no field foo", "MOOR-501"),
     )
 
 

@@ -1,4 +1,4 @@
-"""An error about a field names the line of the file that has it."""
+"""An error about a field names the line and column of the file that has it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from mooring.core.errors import InputError
 from mooring.decoding.documents import load_documents, located
 from mooring.decoding.fields import Document
-from mooring.decoding.yaml_reader import field_lines
+from mooring.decoding.positions import field_places, json_fault
 
 TEXT = """\
 ---
@@ -29,26 +29,44 @@ plugins:
 
 
 @pytest.mark.parametrize(
-    ("field", "line"),
+    ("field", "place"),
     [
-        ("kind", 6),
-        ("tls", 7),
-        ("tls.certificate", 8),
-        ("tls.key", 7),
-        ("dotted.name", 9),
-        ("plugins[1].weight", 13),
-        ("plugins[0]", 11),
-        ("plugins[7].weight", 10),
+        ("kind", (6, 1)),
+        ("tls", (7, 1)),
+        ("tls.certificate", (8, 3)),
+        ("tls.key", (7, 1)),
+        ("dotted.name", (9, 1)),
+        ("plugins[1].weight", (13, 3)),
+        ("plugins[0]", (11, 3)),
+        ("plugins[7].weight", (10, 1)),
         ("absent", None),
         ("", None),
     ],
 )
-def test_the_line_of_a_field_is_that_of_its_key(field: str, line: int | None) -> None:
-    assert field_lines(TEXT, 3, [field]) == [line]
+def test_the_place_of_a_field_is_that_of_its_key(field: str, place: tuple[int, int] | None) -> None:
+    assert field_places(TEXT, 3, [field]) == [place]
 
 
-def test_json_has_lines_too() -> None:
-    assert field_lines('{\n "kind": "First",\n "tls": {\n  "key": 1}}', 1, ["tls.key", "kind"]) == [4, 2]
+def test_json_has_places_too_whatever_it_holds_and_so_has_yaml_that_begins_like_it() -> None:
+    text = '{"first": 1}\n{\n\t"a\\"b": [1, {"k": 2}],\n\t"tls": {\n  "key": 1}}'
+    assert field_places(text, 2, ["tls.key", "a", "tls.no"]) == [(5, 3), None, (4, 2)]
+    assert field_places('[1, {"k": ["x", 5]}]', 1, ["[1].k[1]", "[0]"]) == [(1, 17), (1, 2)]
+    assert field_places("{a: {b: 1}, c: 2}", 1, ["a.b", "c"]) == [(1, 6), (1, 13)]
+
+
+@pytest.mark.parametrize(
+    ("text", "offset"),
+    [
+        ('{"a": 1, "b": {"a": 2}, "a": 3}', 24),
+        ('{"a": "NaN", "b": NaN}', 18),
+        ('{"a": 1e3, "b": 1e400}', 16),
+        ('{"a": "9", "b": ' + "9" * 5000 + "}", 16),
+        ("[" * 500, 100),
+        ('{"a": 1}', 8),
+    ],
+)
+def test_the_first_thing_in_json_that_cannot_be_used_has_its_place(text: str, offset: int) -> None:
+    assert json_fault(text) == offset
 
 
 def test_an_error_of_another_file_keeps_its_place_and_one_that_cannot_be_located_its_document(tmp_path: Path) -> None:
@@ -60,10 +78,10 @@ def test_an_error_of_another_file_keeps_its_place_and_one_that_cannot_be_located
     file = tmp_path / "two.yaml"
     file.write_text(TEXT, encoding="utf-8")
     second = load_documents(file)[1]
-    assert place(second, "", "tls") == f"{file}:7"
-    assert place(second, second.source, "tls") == f"{file}:7"
+    assert place(second, "", "tls") == f"{file}:7:1"
+    assert place(second, second.source, "tls") == f"{file}:7:1"
     assert place(second, "other.yaml", "tls") == "other.yaml"
     assert place(second, "", "absent") == second.source
     file.unlink()
-    assert place(second, "", "tls") == second.source
+    assert place(second, "", "tls") == f"{file}:7:1"
     assert place(Document({}, "standard input", 1, 3), "", "tls") == "standard input:3"

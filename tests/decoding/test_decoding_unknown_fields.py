@@ -56,14 +56,14 @@ def warnings(folder: Path, text: str) -> list[str]:
 
 
 def test_a_misspelt_field_of_a_container_is_named_with_its_line(tmp_path: Path) -> None:
-    assert warnings(tmp_path, POD) == ["pods.yaml:10: Container has no field resource; did you mean resources?"]
+    assert warnings(tmp_path, POD) == ["pods.yaml:10:5: Container has no field resource; did you mean resources?"]
 
 
 def test_the_lines_of_a_later_document_and_of_a_template_are_those_of_the_file(tmp_path: Path) -> None:
     assert warnings(tmp_path, f"{POD}---\n{DEPLOYMENT}") == [
-        "pods.yaml:10: Container has no field resource; did you mean resources?",
-        "pods.yaml:16: DeploymentSpec has no field replica; did you mean replicas?",
-        "pods.yaml:22: ResourceRequirements has no field limit; did you mean limits?",
+        "pods.yaml:10:5: Container has no field resource; did you mean resources?",
+        "pods.yaml:16:3: DeploymentSpec has no field replica; did you mean replicas?",
+        "pods.yaml:22:11: ResourceRequirements has no field limit; did you mean limits?",
     ]
 
 
@@ -72,7 +72,7 @@ def test_a_field_that_many_pods_have_is_reported_once(tmp_path: Path) -> None:
         f'{{"metadata": {{"name": "p{n}", "x": 1}}, "spec": {{"containers": [{{"name": "c"}}]}}}}' for n in "abc"
     )
     (found,) = warnings(tmp_path, f'{{"kind": "PodList",\n "items": [{pods}]}}')
-    assert found.startswith("pods.yaml:2: ObjectMeta has no field x (here and in 2 more places)")
+    assert found.startswith("pods.yaml:2:40: ObjectMeta has no field x (here and in 2 more places)")
 
 
 def test_objects_of_unknown_kinds_are_not_checked(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_fields_in_the_parts_of_a_configuration_are_checked(tmp_path: Path) -> N
     (tmp_path / "k.yaml").write_text(CONFIGURATION, encoding="utf-8")
     found = load_config(tmp_path / "k.yaml").findings
     assert [(one.subject, one.message.removeprefix(f"{tmp_path}/")) for one in found] == [
-        ("authentication.anonymus", "k.yaml:3: KubeletAuthentication has no field anonymus; did you mean anonymous?"),
-        ("reservedMemory[0].numaNodes", "k.yaml:5: MemoryReservation has no field numaNodes; did you mean numaNode?"),
+        ("authentication.anonymus", "k.yaml:3:3: KubeletAuthentication has no field anonymus; did you mean anonymous?"),
+        ("reservedMemory[0].numaNodes", "k.yaml:5:3: MemoryReservation has no field numaNodes; did you mean numaNode?"),
     ]
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mooring.core.errors import InputError
 from mooring.decoding.fields import Value
-from mooring.decoding.yaml_reader import DEEPEST, MOST_ALIASED_NODES, read_yaml
+from mooring.decoding.positions import DEEPEST
+from mooring.decoding.yaml_reader import MOST_ALIASED_NODES, read_yaml
 from mooring.decoding.yaml_scalars import word_value
 
 WORDS: list[tuple[str, Value]] = [

@@ -139,27 +139,30 @@ def test_gates_are_those_of_the_caller(tmp_path: Path) -> None:
         ([[pod("x")]], "f.json: must be a mapping, not a list"),
         ([5], "f.json: must be a mapping, not a number"),
         ([{"a": 1}], "f.json: kind: must not be empty; write kind: Pod or the kind of a workload"),
-        ([{"kind": 5}], "f.json: kind: must be a string, not a number"),
-        ([{"kind": "List", "items": {}}], "f.json: items: must be a list, not a mapping"),
-        ([{"kind": "List", "items": [7]}], "f.json: items[0]: must be a mapping, not a number"),
-        ([{"kind": "List", "items": [pod("")]}], "f.json: items[0].metadata.name: must not be empty"),
-        ([workload("Deployment", "apps/v1", replicas=-1)], "f.json: spec.replicas: must not be negative"),
+        ([{"kind": 5}], "f.json:1:2: kind: must be a string, not a number"),
+        ([{"kind": "List", "items": {}}], "f.json:1:18: items: must be a list, not a mapping"),
+        ([{"kind": "List", "items": [7]}], "f.json:1:28: items[0]: must be a mapping, not a number"),
+        ([{"kind": "List", "items": [pod("")]}], "f.json:1:77: items[0].metadata.name: must not be empty"),
+        ([workload("Deployment", "apps/v1", replicas=-1)], "f.json:1:326: spec.replicas: must not be negative"),
         (
             [workload("Deployment", "apps/v1", replicas="3")],
-            "f.json: spec.replicas: must be a whole number, not a string",
+            "f.json:1:326: spec.replicas: must be a whole number, not a string",
         ),
-        ([workload("Deployment", "apps/v1", template=None)], "f.json: spec.template: must be a mapping, not nothing"),
+        (
+            [workload("Deployment", "apps/v1", template=None)],
+            "f.json:1:131: spec.template: must be a mapping, not nothing",
+        ),
         (
             [workload("Deployment", "apps/v1", template={"spec": {"containers": []}})],
-            "f.json: spec.template.spec.containers: must not be empty",
+            "f.json:1:153: spec.template.spec.containers: must not be empty",
         ),
         (
             [{**pod("x"), "spec": {**SPEC, "resources": {"limits": {"cpu": "500m"}}}}],
-            "f.json: spec.resources.requests.cpu: the request of 1 is above the limit of 500m",
+            "f.json:1:158: spec.resources.requests.cpu: the request of 1 is above the limit of 500m",
         ),
         (
             [{**pod("x"), "spec": {**SPEC, "resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": 2}}}}],
-            "f.json: spec.resources.requests.cpu: 500m is less than the containers' requests of 1",
+            "f.json:1:185: spec.resources.requests.cpu: 500m is less than the containers' requests of 1",
         ),
         (
             [

@@ -72,13 +72,13 @@ def test_a_path_names_templates_that_are_not_recognized() -> None:
         (
             "inferenceservice.yaml",
             {"InferenceService": ("spec.predictr",)},
-            "inferenceservice.yaml:2: spec.predictr: InferenceService iris has nothing there; name the field that",
+            "inferenceservice.yaml:5:1: spec.predictr: InferenceService iris has nothing there; name the field that",
         ),
-        ("negative.yaml", {}, "negative.yaml: spec.tasks[0].replicas: must not be negative"),
+        ("negative.yaml", {}, "negative.yaml:4:26: spec.tasks[0].replicas: must not be negative"),
         (
             "broken-template.yaml",
             {},
-            "broken-template.yaml: spec.tasks[0].template.spec.containers[0].resources.limits.cpu",
+            "broken-template.yaml:4:88: spec.tasks[0].template.spec.containers[0].resources.limits.cpu",
         ),
     ],
 )
@@ -141,6 +141,6 @@ def test_a_machine_whose_size_is_elsewhere_is_refused() -> None:
     with pytest.raises(InputError) as error:
         names(FILES / "virtual-machine-typed.yaml")
     assert str(error.value).endswith(
-        "virtual-machine-typed.yaml: spec.instancetype: CPUs and memory are in the instance type cx1.large; "
+        "virtual-machine-typed.yaml:5:3: spec.instancetype: CPUs and memory are in the instance type cx1.large; "
         "give the instance, which has them: kubectl get vmi typed -o yaml"
     )

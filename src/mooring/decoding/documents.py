@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from mooring.core.errors import InputError
 from mooring.decoding.fields import Document, Value
+from mooring.decoding.positions import field_places, json_fault, offset_place
 
 LARGEST_FILE = 64 * 1024**2
 """Bytes that one file may have: ``kubectl get pods -o json`` of about five thousand pods."""
@@ -56,7 +57,7 @@ def documents_in(data: bytes, source: str) -> list[Document]:
 
 @contextmanager
 def located(document: Document) -> Iterator[None]:
-    """Name file and line in an InputError about a field of a document; one that names another file stays as it is."""
+    """Name file, line and column in an InputError about a field of a document; an error of another file stays."""
     try:
         yield
     except InputError as error:
@@ -71,25 +72,14 @@ def located(document: Document) -> Iterator[None]:
 
 
 def places_of(document: Document, fields: Sequence[str]) -> dict[str, str]:
-    """Return file and line of fields; the document's own place where a line is unknown."""
-    lines = _lines(document, fields)
+    """Return file, line and column of fields; the document's own place where they are unknown."""
+    text = document.text.decode("utf-8", "replace") if isinstance(document.text, bytes) else document.text
+    places = field_places(text, 1 if document.is_alone else document.index, fields) if text else [None] * len(fields)
+    above = document.line - 1 if document.is_alone else 0
     return {
-        field: document.source if line is None else f"{document.file}:{line}"
-        for field, line in zip(fields, lines, strict=True)
+        field: document.source if place is None else f"{document.file}:{place[0] + above}:{place[1]}"
+        for field, place in zip(fields, places, strict=True)
     }
-
-
-def _lines(document: Document, fields: Sequence[str]) -> Sequence[int | None]:
-    """Return the lines of fields. Values carry no positions, so that the file is read once more."""
-    unknown = [None] * len(fields)
-    if document.file == STANDARD_INPUT or not any(fields):
-        return unknown
-    from mooring.decoding.yaml_reader import field_lines  # noqa: PLC0415 - as below
-
-    try:
-        return field_lines(read_text(Path(document.file)), document.index, fields)
-    except InputError:
-        return unknown
 
 
 def read_text(file: Path) -> str:
@@ -178,8 +168,7 @@ def _text(data: bytes, source: str) -> str:
         ) from None
     zero = text.find("\0")
     if zero >= 0:
-        line = text.count("\n", 0, zero) + 1
-        raise InputError("a NUL character: this is no text file", source=f"{source}:{line}")
+        raise InputError("a NUL character: this is no text file", source=at(source, text, zero))
     return text
 
 
@@ -231,30 +220,58 @@ def _read_json(text: str, source: str) -> Iterator[Document]:
     while start < len(text):
         index += 1
         value, end = _decode(text, start, source)
-        if _HALF_OF_A_PAIR.search(text, start, end):
-            _refuse_half_characters(value, source)
-        yield Document(value, source, index, text.count("\n", 0, start) + 1)
+        half = _HALF_OF_A_PAIR.search(text, start, end)
+        if half:
+            _refuse_half_characters(value, at(source, text, half.start()))
+        yield Document(value, source, index, text.count("\n", 0, start) + 1, text)
         start = _after_space(text, end)
 
 
+def at(source: str, text: str, offset: int) -> str:
+    """Return file, line and column of a character, for messages."""
+    line, column = offset_place(text, offset)
+    return f"{source}:{line}:{column}"
+
+
 def _decode(text: str, start: int, source: str) -> tuple[Value, int]:
+    problem, remedy = "nested too deeply", ""
     try:
         value: Value
         value, end = _DECODER.raw_decode(text, start)
     except json.JSONDecodeError as error:
         raise NotJSONError(error.msg, error.lineno, error.colno) from None
     except _RefusedError as error:
-        raise InputError(str(error), source=source) from None
+        problem, remedy = error.args
     except RecursionError:
-        raise InputError("nested too deeply", source=source) from None
+        pass
     except ValueError:
         # Python refuses to convert numbers of more than 4300 digits.
-        raise InputError("a number has too many digits", source=source) from None
-    return value, end
+        problem = "a number has too many digits"
+    else:
+        return value, end
+    raise InputError(problem, source=at(source, text, json_fault(text, start)), remedy=remedy)
+
+
+def json_error(data: bytes, source: str, line: int = 1) -> InputError:
+    """Return the error for bytes that a decoder of JSON does not take.
+
+    Args:
+        data: the bytes.
+        source: names their file.
+        line: on which they begin.
+    """
+    try:
+        for _ in _read_json("\n" * (line - 1) + _text(data, source), source):
+            pass
+    except NotJSONError as error:
+        return InputError(f"not valid JSON: {error.problem}", source=f"{source}:{error.line}:{error.column}")
+    except InputError as error:
+        return error
+    return InputError("not valid JSON: something follows the first value", source=f"{source}:{line}")
 
 
 class _RefusedError(Exception):
-    """JSON that cannot be used."""
+    """JSON that cannot be used: the problem and what to do."""
 
 
 def _mapping(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
@@ -262,18 +279,18 @@ def _mapping(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
     if len(mapping) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _RefusedError(f"the key {twice!r} appears twice in one object; keep one of them")
+        raise _RefusedError(f"the key {twice!r:.80} appears twice in one object", "keep one of them")
     return mapping
 
 
 def _constant(name: str) -> NoReturn:
-    raise _RefusedError(f"{name} is not a number that JSON knows")
+    raise _RefusedError(f"{name} is not a number that JSON knows", "")
 
 
 def _number(text: str) -> float:
     number = float(text)
     if number in (float("inf"), float("-inf")):
-        raise _RefusedError(f"the number {text[:40]} is too large")
+        raise _RefusedError(f"the number {text[:40]} is too large", "")
     return number
 
 

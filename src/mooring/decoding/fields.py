@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from difflib import get_close_matches
 from enum import Enum
 from typing import Any, TypeAlias, TypeVar
@@ -246,6 +247,10 @@ class Document:
     """Number within the file, counted from 1; empty documents count too."""
     line: int
     """Line on which it begins, counted from 1."""
+    text: str | bytes = dataclass_field(default="", repr=False, compare=False)
+    """Of the whole file, or of the document alone; it names the places of fields."""
+    is_alone: bool = dataclass_field(default=False, repr=False, compare=False)
+    """Whether the text is that of the document alone, and so begins on its line."""
 
     @property
     def source(self) -> str:
@@ -254,7 +259,7 @@ class Document:
         >>> Document({}, "pods.yaml", 2, 14).source
         'pods.yaml:14'
         """
-        return self.file if self.line == 1 else f"{self.file}:{self.line}"
+        return self.file if self.line == 1 and not self.is_alone else f"{self.file}:{self.line}"
 
 
 Report: TypeAlias = Callable[[Finding], object]

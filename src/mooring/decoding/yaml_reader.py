@@ -8,21 +8,17 @@ line and column.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import yaml
 
 from mooring.core.errors import InputError
 from mooring.decoding.fields import Document, Value, kind_of
+from mooring.decoding.positions import DEEPEST
 from mooring.decoding.yaml_scalars import Scalar, word_value
 
-DEEPEST = 100
-"""Levels of nesting that a document may have; a pod needs about twelve."""
 MOST_ALIASED_NODES = 100_000
 """Nodes that aliases may repeat, in all, before a document counts as a bomb."""
 
@@ -44,7 +40,7 @@ def read_yaml(text: str, source: str) -> Iterator[Document]:
     Raises:
         InputError: for anything that is not YAML, or not what JSON could hold, with line and column.
     """
-    reader = _Reader(source)
+    reader = _Reader(source, text)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             done = reader.take(event)
@@ -93,6 +89,7 @@ class _Reader:
     """Builds one document after the other from parser events."""
 
     source: str
+    text: str
     index: int = 0
     line: int = 1
     root: Value = None
@@ -120,7 +117,7 @@ class _Reader:
                 self.anchors.clear()
             case yaml.DocumentEndEvent():
                 self.index += 1
-                return Document(self.root, self.source, self.index, self.line)
+                return Document(self.root, self.source, self.index, self.line, self.text)
         return None
 
     def _scalar(self, event: Any) -> None:
@@ -232,55 +229,3 @@ class _Reader:
 
     def _error(self, event: Any, problem: str, remedy: str = "") -> InputError:
         return InputError(problem, source=_place(self.source, event.start_mark), remedy=remedy)
-
-
-_INDEX = re.compile(r"\[(\d+)\]")
-
-
-def field_lines(text: str, index: int, fields: Sequence[str]) -> list[int | None]:
-    """Return the lines of fields, counted from 1.
-
-    Args:
-        text: of a file, YAML or JSON.
-        index: number of the document in it, counted from 1.
-        fields: names and indices from the top, as errors name them: ``plugins[0].weight``. Of a field that is not there
-            the line of what contains it is returned.
-
-    Returns:
-        A line for each field; None when no part of the field is in the document.
-    """
-    documents = yaml.compose_all(text, Loader=_LOADER)
-    with suppress(yaml.YAMLError):
-        top = next(islice(documents, index - 1, None), None)
-        return [_line(top, field) for field in fields]
-    return [None] * len(fields)
-
-
-def _line(node: Any, field: str) -> int | None:
-    line = None
-    while field:
-        step = _step(node, field)
-        if step is None:
-            break
-        at, node, field = step
-        line = at.start_mark.line + 1
-    return line
-
-
-def _step(node: Any, field: str) -> tuple[Any, Any, str] | None:
-    """Return the key or item that a field begins with, its value, and the rest of the field."""
-    index = _INDEX.match(field)
-    if node is not None and node.id == "sequence" and index is not None and int(index[1]) < len(node.value):
-        item = node.value[int(index[1])]
-        return item, item, field[index.end() :].removeprefix(".")
-    if node is not None and node.id == "mapping":
-        # Names may have dots, so the longest one that fits is meant.
-        fitting = [(key, value) for key, value in node.value if _begins(field, key.value)]
-        if fitting:
-            key, value = max(fitting, key=lambda pair: len(pair[0].value))
-            return key, value, field[len(key.value) :].removeprefix(".")
-    return None
-
-
-def _begins(field: str, name: object) -> bool:
-    return isinstance(name, str) and (field == name or field.startswith((f"{name}.", f"{name}[")))

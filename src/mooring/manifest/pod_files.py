@@ -219,12 +219,12 @@ def _launched(found: PodObject) -> Finding | None:
 
 
 def _at_misspelt(error: InputError, document: Document, objects: Sequence[PodObject]) -> InputError:
-    """Return the error with its document; what is missing may stand there under a misspelt name."""
+    """Return the error with its place; what is missing may stand there under a misspelt name."""
     unknown = _unknown(objects)
-    if not unknown:
-        return error.at(document.source)
-    remedy = _misspelt(unknown[0])
-    return InputError(error.problem, source=error.source or document.source, field=error.field, remedy=remedy)
+    remedy = _misspelt(unknown[0]) if unknown else error.remedy
+    place = places_of(document, [error.field])[error.field]
+    source = place if error.source in ("", document.source) else error.source
+    return InputError(error.problem, source=source, field=error.field, remedy=remedy)
 
 
 def _unknown(objects: Iterable[PodObject]) -> tuple[UnknownField, ...]:

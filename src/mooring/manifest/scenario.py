@@ -19,11 +19,12 @@ from mooring.core.errors import InputError
 from mooring.core.moment import SECOND
 from mooring.core.pod import Pod
 from mooring.core.release import Release
+from mooring.decoding.documents import located
 from mooring.decoding.fields import Report, as_mapping, ignore, inside, list_at, mapping_at, name_at, text_at, texts_at
 from mooring.decoding.quantities import nanoseconds
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import pod_from_object
-from mooring.manifest.scenario_lines import scenario_objects
+from mooring.manifest.scenario_lines import scenario_documents
 from mooring.manifest.steps import Admit, Advance, Reboot, Remove, Resizing, Restart, Step, hotplug_step, resizing
 from mooring.releases.catalog import release_of
 
@@ -91,12 +92,10 @@ def load_scenarios(path: str | os.PathLike[str], *, report: Report = ignore) -> 
     Raises:
         InputError: the file cannot be used, or a scenario is not valid; also in the middle of the iteration.
     """
-    for content, place in scenario_objects(path):
-        try:
-            fields = as_mapping(content)
+    for document in scenario_documents(path):
+        with located(document):
+            fields, place = as_mapping(document.content), document.source
             found = _merge_case(fields) if "providers" in fields else scenario(fields, source=place, report=report)
-        except InputError as error:
-            raise error.at(place) from None
         yield found
 
 

@@ -17,19 +17,21 @@ from mooring.core.errors import InputError
 from mooring.decoding.documents import (
     STANDARD_INPUT,
     SUFFIXES,
+    json_error,
     load_documents,
     open_problem,
     read_standard_input,
     shown,
 )
+from mooring.decoding.fields import Document, Value
 
 LONGEST_LINE = 32 * 1024**2
 """Bytes that one scenario may have, unpacked; the longest recorded one has a hundredth of that."""
 _GZIP = b"\x1f\x8b"
 
 
-def scenario_objects(path: str | os.PathLike[str]) -> Iterator[tuple[object, str]]:
-    """Yield each object of a file with its place for messages.
+def scenario_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
+    """Yield the objects of a file.
 
     Files called ``.yaml``, ``.yml`` and ``.json`` are read as documents, all others as JSON lines. A repeated
     key of a JSON line is not noticed: recordings are written by programs, and read several times faster this
@@ -39,25 +41,20 @@ def scenario_objects(path: str | os.PathLike[str]) -> Iterator[tuple[object, str
         InputError: the file cannot be read or unpacked, or a line is not JSON.
     """
     if path != "-" and Path(path).suffix in SUFFIXES:
-        for document in load_documents(path):
-            yield document.content, document.source
+        yield from load_documents(path)
         return
     name = STANDARD_INPUT if path == "-" else shown(path)
-    decoder = msgspec.json.Decoder()
+    decoder: msgspec.json.Decoder[Value] = msgspec.json.Decoder()
     for number, line in enumerate(_lines(path, name), 1):
         if not line.isspace():
-            yield _decoded(decoder, line, f"{name}:{number}"), f"{name}:{number}"
+            yield Document(_decoded(decoder, line, name, number), name, 1, number, line, is_alone=True)
 
 
-def _decoded(decoder: msgspec.json.Decoder[object], line: bytes, place: str) -> object:
+def _decoded(decoder: msgspec.json.Decoder[Value], line: bytes, name: str, number: int) -> Value:
     try:
         return decoder.decode(line)
-    except msgspec.DecodeError as error:
-        raise InputError(f"not valid JSON: {error}", source=place) from None
-    except UnicodeDecodeError:
-        raise InputError("not UTF-8 text", source=place) from None
-    except RecursionError:
-        raise InputError("nested too deeply", source=place) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise json_error(line, name, number) from None
 
 
 def _lines(path: str | os.PathLike[str], name: str) -> Iterator[bytes]:

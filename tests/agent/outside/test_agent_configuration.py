@@ -156,11 +156,11 @@ def test_a_mistake_is_told_in_one_line(field: str, value: object, says: str, tmp
 
 def test_a_mistake_names_its_line(tmp_path: Path) -> None:
     agents = "kind: AgentConfiguration\nstateDir: /srv/mooring\nonRejectoin: evict\n"
-    says = "DIR/agent.yaml:10: onRejectoin: is not known; did you mean onRejection?"
+    says = "DIR/agent.yaml:10:1: onRejectoin: is not known; did you mean onRejection?"
     assert complaint(tmp_path, OWN, agents) == says
-    says = "DIR/agent.yaml:6: maxPods: must be a whole number, not a string"
+    says = "DIR/agent.yaml:6:1: maxPods: must be a whole number, not a string"
     assert complaint(tmp_path, f"{OWN}maxPods: many\n") == says
-    says = "DIR/agent.yaml:9: fixedDefects[1]: 'numa-gaugee' is not known; did you mean numa-gauge?"
+    says = "DIR/agent.yaml:9:28: fixedDefects[1]: 'numa-gaugee' is not known; did you mean numa-gauge?"
     assert complaint(tmp_path, OWN, "kind: MooringConfiguration\nfixedDefects: [numa-gauge, numa-gaugee]\n") == says
 
 
