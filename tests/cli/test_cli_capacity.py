@@ -100,7 +100,7 @@ def test_the_document_keeps_its_members_when_the_kubelet_does_not_start(tmp_path
         (("nobody", *PODS), "there is no pod 'nobody'; there are core/upf-0"),
         (("other/database", *PODS), "there is no pod 'other/database'; did you mean data/database-"),
         (("--shape", "cpu"), "--shape: 'cpu' is not an amount of a resource"),
-        (("--shape", "cpu=1"), "--shape: memory must be given"),
+        (("--shape", "memory=1Gi"), "--shape: cpu must be given"),
         (("--shape", "cpu=1,cpu=2"), "--shape: cpu is given twice"),
         (("--shape", "cpu=x,memory=1Gi"), "--shape: cpu: 'x' is not a quantity"),
         (("--shape", "cpu=-1,memory=1Gi"), "--shape: cpu: must not be negative"),
@@ -135,3 +135,9 @@ def test_more_are_counted_than_usual_when_more_are_wanted(tmp_path: Path) -> Non
     idle.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: idle}\nspec: {containers: [{name: a}]}\n")
     node = ("--machine", "small-1s8", "--config", config)
     assert mooring("capacity", "-f", idle, *node, "--at-least", "1001").code == 0
+
+
+def test_a_shape_needs_no_memory() -> None:
+    alone, little = (mooring("capacity", "--shape", shape, *NODE) for shape in ("cpu=4", "cpu=4,memory=1Mi"))
+    assert alone.code == 0
+    assert alone.out == little.out

@@ -105,13 +105,6 @@ def test_a_proposed_change_works_on_the_cpus_that_are_left(verb: str, tmp_path: 
     assert mooring("whatif", *new, *node, "--ask", "web:cpu=5").code == 1
 
 
-def test_without_the_extension_it_is_bad_input(tmp_path: Path, new: list[str]) -> None:
-    (tmp_path / "plain.yaml").write_text(KUBELET)
-    result = mooring("plan", *new, *MACHINE, "--config", str(tmp_path / "plain.yaml"), "--offline", "2")
-    assert result.code == 2
-    assert "add cpu-hotplug to the extensions" in result.err
-
-
 def test_a_replay_says_step_by_step_what_becomes_of_whom() -> None:
     result = mooring("replay", str(EXAMPLES / "hotplug.yaml"), columns=200)
     assert result.code == 0
@@ -120,3 +113,34 @@ def test_a_replay_says_step_by_step_what_becomes_of_whom() -> None:
     assert "CPU 1 offline: shared pool 0,4-7; db/main 1-2 broken: 1 offline (1 needed, 0 free on NUMA node 0)" in lines
     assert "remove web: shared pool 0-1,4-7; db/main 2-3 instead of 1-2" in lines
     assert "CPUs 1,4-5 online: shared pool 0,3-5; db/main 1-2 again" in lines
+
+
+def test_without_the_extension_the_kubelet_starts_without_these_cpus(tmp_path: Path, new: list[str]) -> None:
+    (tmp_path / "stock.yaml").write_text(KUBELET)
+    node = [*MACHINE, "--config", str(tmp_path / "stock.yaml")]
+    assert mooring("plan", *new, *node, "--offline", "12").code == 1  # neither NUMA node has 8 CPUs any more
+    answered = mooring("plan", *new, *node, "--offline", "2,5", "-o", "json")
+    [pod] = answered.document["pods"]
+    assert pod["containers"]["main"]["cpus"] == "8-15"
+    assert [one["subject"] for one in answered.document["findings"] if one["code"] == "MOOR-517"] == ["CPUs 2,5"]
+    assert "offline" not in answered.document
+    drawn = mooring("show", *new, *node, "--offline", "2,5,12")
+    assert "note[MOOR-517]: CPUs 2,5,12: offline before the kubelet starts" in drawn.err
+
+
+def test_a_kubelet_does_not_start_on_the_state_of_more_cpus(tmp_path: Path, new: list[str]) -> None:
+    (tmp_path / "stock.yaml").write_text(KUBELET)
+    node = [*MACHINE, "--config", str(tmp_path / "stock.yaml")]
+    assert mooring("plan", *new, *node, "--save-state", str(tmp_path / "root")).code == 0
+    answered = mooring("plan", "-f", *new[1:], *node, "--state", str(tmp_path / "root"), "--offline", "3")
+    assert answered.code == 1
+    assert "The kubelet would not start" in answered.out
+
+
+@pytest.mark.parametrize(("cpus", "problem"), [("99", "the machine has no CPU 99"), ("0-7", "no CPU would be left")])
+def test_cpus_that_cannot_be_offline_are_refused(tmp_path: Path, new: list[str], cpus: str, problem: str) -> None:
+    (tmp_path / "stock.yaml").write_text(KUBELET)
+    node = ["--machine", "sockets=2 cores=8", "--config", str(tmp_path / "stock.yaml")]
+    answered = mooring("plan", *new, *node, "--offline", cpus)
+    assert answered.code == 2
+    assert f"--offline: {problem}" in answered.err

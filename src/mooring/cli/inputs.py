@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mooring.cli.options import NodeOptions
+from mooring.core.config import CPU_HOTPLUG
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
@@ -25,9 +26,10 @@ with lazily():
     from mooring.configuration import node_configuration
     from mooring.decoding import api_fields
     from mooring.decoding import documents as decoded_documents
-    from mooring.discovery import loader
+    from mooring.discovery import loader, offline
     from mooring.kubelet import kubelet
     from mooring.manifest import defaults, pod_files, steps
+    from mooring.manifest.workloads import objects
     from mooring.planner import plan as planning
     from mooring.planner import question
     from mooring.planner.nodearchive import layout, reader
@@ -91,7 +93,7 @@ class NodeInputs:
         """
         active = _active(self.options, self.archive, self.listed, gates, report)
         noticed: list[Finding] = []
-        paths = _paths(self.options.template_paths)
+        paths = objects.template_paths(self.options.template_paths)
         pods = pod_files.pods_of(self.manifests, gates=gates, report=noticed.append, paths=paths)
         for finding in noticed:
             report(finding)
@@ -138,13 +140,17 @@ def question_of(options: NodeOptions, decides: Release | None = None) -> questio
         InputError: something cannot be read or understood.
     """
     inputs = read_inputs(options, decides)
-    configuration, noticed = inputs.configuration, inputs.findings
+    configuration, noticed, machine = inputs.configuration, inputs.findings, inputs.machine
+    cpus = steps.cpu_list(options.offline, "--offline") if options.offline else CPUSet()
+    if cpus and CPU_HOTPLUG not in configuration.mooring.extensions:
+        # A kubelet reads the machine once: it can only be asked what it would do without these CPUs from the start.
+        machine, cpus = offline.without_cpus(machine, cpus), CPUSet()
     gates = defaults.PodGates.of_node(configuration.kubelet, configuration.mooring)
     active, pods = inputs.pods(gates, noticed.append)
     if options.strict:
         check_strict(noticed)
     return question.Question(
-        inputs.machine,
+        machine,
         configuration.kubelet,
         configuration.mooring,
         (*active.bound, *pods, *active.pending),
@@ -152,28 +158,9 @@ def question_of(options: NodeOptions, decides: Release | None = None) -> questio
         inputs.state,
         inputs.devices,
         tuple(noticed),
-        offline=steps.cpu_list(options.offline, "--offline") if options.offline else CPUSet(),
+        offline=cpus,
         stop_at_crash=options.stop_at_crash,
     )
-
-
-def _paths(given: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the paths of ``--pod-template-path``, by kind.
-
-    Raises:
-        InputError: one has another form.
-    """
-    paths: dict[str, tuple[str, ...]] = {}
-    for text in given:
-        kind, _, path = text.partition("=")
-        if not kind.isalnum() or not path:
-            raise InputError(
-                f"{text!r:.60} is not KIND=PATH",
-                source="--pod-template-path",
-                remedy="write one such as InferenceService=spec.predictor",
-            )
-        paths[kind] = (*paths.get(kind, ()), path)
-    return paths
 
 
 def _active(

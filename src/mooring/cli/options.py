@@ -29,7 +29,7 @@ class NodeOptions:
     node: str = ""
     """A node archive; what the other options name comes from there instead."""
     offline: str = ""
-    """CPUs that go offline when the running pods are back."""
+    """CPUs that are offline; with the extension cpu-hotplug they go offline when the running pods are back."""
     strict: bool = False
     """Whether unknown fields are refused."""
     node_name: str = ""
@@ -186,7 +186,8 @@ offline = click.option(
     "offline",
     default="",
     metavar="CPUS",
-    help="CPUs, such as 3,7, that go offline after the running pods are admitted again (extension cpu-hotplug).",
+    help="CPUs, such as 3,7, that are offline when the kubelet starts; with the extension cpu-hotplug they go offline "
+    "after the running pods are admitted again.",
 )
 
 

@@ -42,7 +42,8 @@ Examples:
     "--shape",
     default="",
     metavar="RESOURCE=AMOUNT,...",
-    help="Count Guaranteed pods of one container with these amounts, such as cpu=4,memory=8Gi, instead of POD.",
+    help="Count Guaranteed pods of one container with these amounts, such as cpu=4,memory=8Gi, instead of POD; "
+    "memory is 1Mi unless given.",
 )
 @click.option(
     "--limit",

@@ -6,7 +6,7 @@ that, but stable names let two plans be compared. A DaemonSet gives the one pod 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias
 
@@ -43,6 +43,28 @@ _HOOK = "helm.sh/hook"
 _INSTALLED = frozenset({"pre-install", "post-install", "pre-upgrade", "post-upgrade"})
 """Helm's hooks that run while a release is installed or upgraded; others run for ``helm test``, a deletion or a
 rollback, but ``helm template`` prints them all. Source: Helm v3 documentation, chart hooks."""
+
+
+def template_paths(given: Sequence[str]) -> TemplatePaths:
+    """Return the paths of ``--pod-template-path``, by kind.
+
+    Raises:
+        InputError: one has another form.
+
+    >>> template_paths(["InferenceService=spec.predictor"])
+    {'InferenceService': ('spec.predictor',)}
+    """
+    paths: dict[str, tuple[str, ...]] = {}
+    for text in given:
+        kind, _, path = text.partition("=")
+        if not kind.isalnum() or not path:
+            raise InputError(
+                f"{text!r:.60} is not KIND=PATH",
+                source="--pod-template-path",
+                remedy="write one such as InferenceService=spec.predictor",
+            )
+        paths[kind] = (*paths.get(kind, ()), path)
+    return paths
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ SHAPE = "--shape"
 DESCRIBED = "mooring.shape"
 """Uid of a described pod, which no API server gives."""
 
+_LITTLE_MEMORY = "1Mi"
 _REMEDY = "write amounts such as cpu=4,memory=8Gi,hugepages-2Mi=1Gi,vendor.com/gpu=1"
 
 
@@ -81,10 +82,10 @@ def _workload(question: Question, name: str) -> Subject:
 
 
 def described_pod(text: str, gates: PodGates) -> Pod:
-    """Return a Guaranteed pod of one container with the amounts of a text.
+    """Return a Guaranteed pod of one container with the amounts of a text; without memory it has as little as counts.
 
     Raises:
-        InputError: a part is no amount, cpu or memory is missing, or the API server would refuse the pod.
+        InputError: a part is no amount, cpu is missing, or the API server would refuse the pod.
 
     >>> pod = described_pod("cpu=4,memory=8Gi", PodGates())
     >>> pod.qos.value, str(pod.containers[0].limits["memory"])
@@ -98,10 +99,9 @@ def described_pod(text: str, gates: PodGates) -> Pod:
         if resource in amounts:
             raise InputError(f"{resource} is given twice", field=SHAPE, remedy=_REMEDY)
         amounts[resource] = amount
-    missing = [resource for resource in ("cpu", "memory") if resource not in amounts]
-    if missing:
-        problem = f"{' and '.join(missing)} must be given, or the pod would not be Guaranteed"
-        raise InputError(problem, field=SHAPE, remedy=_REMEDY)
+    if "cpu" not in amounts:
+        raise InputError("cpu must be given, or the pod would not be Guaranteed", field=SHAPE, remedy=_REMEDY)
+    amounts.setdefault("memory", _LITTLE_MEMORY)
     spec = {"containers": [{"name": "app", "resources": {"limits": amounts}}]}
     try:
         pod = pod_from_object({"metadata": {"name": "shape", "uid": DESCRIBED}, "spec": spec}, source="", gates=gates)
