@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
 from tests.e2e.containerd.cri import MESSAGES, CRIError, Pod
 from tests.e2e.containerd.runtime import Runtime, read_cgroup, running
-from tests.e2e.containerd.watch import EVERY_CPU, EVERY_NODE, MACHINE
+from tests.e2e.containerd.watch import agent_of_played_machine
 from tests.e2e.containerd.wrapper import write_wrapper
 from tests.patience import until
 
@@ -60,10 +59,7 @@ def configuration(node: Runtime, delay: str, reserved: str = "0-1") -> str:
 
 def large(node: Runtime, delay: str) -> dict[str, Any]:
     """Return what makes an agent one of the large machine."""
-    program = (
-        sys.executable, "-m", "tests.e2e.containerd.pretended_cgroups", str(node.folder), EVERY_CPU, EVERY_NODE
-    )  # fmt: skip
-    return {"machine": MACHINE, "program": program, "configuration": configuration(node, delay)}
+    return {**agent_of_played_machine(node.folder), "configuration": configuration(node, delay)}
 
 
 def asking(node: Runtime, name: str) -> Pod:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -191,17 +191,18 @@ class Reader:
     folder: Path
     _read: int = 0
 
-    def new(self) -> list[Asked]:
-        """Return the lines since the last call, in order. The last line of a log may be on its way."""
+    def new(self) -> Iterator[Asked]:
+        """Yield the lines since the last call, in order. The last line of a log may be on its way."""
         log = log_of(self.folder)
         if not log.exists():
-            return []
+            return
         with log.open("rb") as file:
             file.seek(self._read)
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read += len(whole)
-        return [Asked(**json.loads(line)) for line in whole.splitlines()]
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._read += len(line)
+                yield Asked(**json.loads(line))
 
 
 def asked(folder: Path) -> list[Asked]:

@@ -25,8 +25,11 @@ CLIENTS = 16
 KILLS = int(os.environ.get("MOORING_E2E_KILLS", "4"))
 RESTARTS = int(os.environ.get("MOORING_E2E_RESTARTS", "2"))
 CONTAINERS = int(os.environ.get("MOORING_E2E_CONTAINERS", "40"))
+CPUS = 512
+SHARING = min(CONTAINERS // 2, 100)
+"""Containers without CPUs of their own. Each is updated whenever another container gets or releases a CPU."""
 SIZES = (0, 1, 1, 2) if CONTAINERS <= 200 else (0, 1)
-"""CPUs that containers request; the machine has 254 to give."""
+"""CPUs that containers request."""
 OFTEN = 10
 """Disturbances between two halts at which everything is compared."""
 _log = logging.getLogger(__name__)
@@ -55,8 +58,8 @@ def test_kills_of_agent_and_runtime_never_make_two_containers_share_an_exclusive
     starting: Starting, folder_in_memory: Path
 ) -> None:
     folder, chance, agents, runtimes = folder_in_memory, random.Random(2), Census(), Census()  # noqa: S311 - as above
-    with large_machine(starting(folder), folder) as (node, agent):
-        churn = Churn(node, SIZES, CONTAINERS, CONTAINERS * 6 // 10)
+    with large_machine(starting(folder), folder, CPUS) as (node, agent):
+        churn = Churn(node, SIZES, CONTAINERS, SHARING)
         world = World(Reader(folder), churn.exclusive)
         watch = Watch(node, agent, churn, world)
         with churn.going_on(CLIENTS):
