@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agent.made_up_interrupts import made_up_interrupts
 
+from mooring.agent.interrupts import JOURNAL
 from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles, mask_text
-from mooring.agent.interrupts.journal import FILE, InterruptJournal, InterruptWriter
+from mooring.agent.interrupts.journal import InterruptJournal, InterruptWriter
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.hardware.kernelfiles import parse_mask
 from mooring.extensions.interrupts import InterruptCPUs, Owner
@@ -114,10 +115,10 @@ def test_nothing_to_remember_makes_no_file(tmp_path: Path) -> None:
     "text", ["", "{", "[]", '{"kind": "Else", "version": 1, "boot": "b1", "interrupts": {}}', "\udcff", "\0"]
 )
 def test_a_damaged_memory_is_told_and_nothing_is_guessed(tmp_path: Path, text: str) -> None:
-    (tmp_path / FILE).write_text(text, encoding="utf-8", errors="surrogateescape")
+    (tmp_path / JOURNAL).write_text(text, encoding="utf-8", errors="surrogateescape")
     journal = InterruptJournal(tmp_path, "b1")
     assert journal.read() == Memory()
-    assert journal.problem.startswith(f"{tmp_path / FILE}: cannot be used")
+    assert journal.problem.startswith(f"{tmp_path / JOURNAL}: cannot be used")
 
 
 def written_by(

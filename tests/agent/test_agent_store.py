@@ -97,6 +97,22 @@ def test_the_files_beside_the_journal_are_a_kubelets(tmp_path: Path) -> None:
     assert (tmp_path / "memory_manager_state").read_text() == state.kubelet.files.memory
 
 
+def test_a_state_file_is_replaced_only_where_it_differs_or_is_missing(tmp_path: Path) -> None:
+    files = [tmp_path / "cpu_manager_state", tmp_path / "memory_manager_state"]
+    store, state = Store(tmp_path), small_state()
+    store.write(state)
+    first = [one.stat().st_ino for one in files]
+    files[1].unlink()
+    store.write(state)
+    assert files[0].stat().st_ino == first[0]
+    store.write(with_pod(state))
+    assert [one.read_text() for one in files] == [
+        with_pod(state).kubelet.files.cpu,
+        with_pod(state).kubelet.files.memory,
+    ]
+    assert files[0].stat().st_ino != first[0]
+
+
 def test_an_empty_folder_and_none_are_an_empty_state(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "none"):
         stored = Store(folder).read()

@@ -16,7 +16,7 @@ from mooring.agent.configuration_watch import ConfigurationReloader
 from mooring.agent.conflicts import KubeletWatch, NodeLock
 from mooring.agent.cpu_hotplug import CPUReconciler
 from mooring.agent.executor import Executor, WorkQueue
-from mooring.agent.interrupts.journal import FILE as INTERRUPTS_FILE
+from mooring.agent.interrupts import JOURNAL as INTERRUPT_JOURNAL
 from mooring.agent.nri.plugin import StopSignal, connect_to, run_given_plugin, run_plugin
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError
@@ -121,7 +121,7 @@ class Agent:
             self.holder = StateHolder(resumed.state, self._published, store, self.executor)
             self.cluster, self.work = cluster, work
             self.interrupts: InterruptReconciler | None = None
-            self._moved_before = (Path(options.state_dir) / INTERRUPTS_FILE).exists()
+            self._moved_before = (Path(options.state_dir) / INTERRUPT_JOURNAL).exists()
             if unlockable:
                 log.warning("the state folder cannot be locked", problem=unlockable)
                 self.holder.problem(unlockable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -14,13 +15,15 @@ from types import FrameType
 from mooring.agent.agent import Agent, ready_fields
 from mooring.agent.nri.session import Session
 from mooring.agent.startup import AgentCommand, StartPublisher, Startup, read_startup
-from mooring.service.daemon import notify, watchdog_seconds
+from mooring.service.daemon import notify, settle, watchdog_seconds
 from mooring.service.logs import LAST_LINES, Lines, Log, open_log
 
 PERIOD = 0.5
 """Seconds between two checks of what is due."""
 _WAITING = 10.0
 """Seconds after which a start counts as done without a runtime; the service manager is not kept waiting."""
+_TURN = 0.0005
+"""Seconds that a thread may compute while others wait. With Python's 5 ms, a reply can wait for two such turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def run_agent(
     """
     environment = os.environ if environment is None else environment
     asks = _Asks()
-    with _signals(asks):
+    with _signals(asks), _short_turns():
         made: _Made | None = None
         try:
             made = _put_together(asked, publish, given)
@@ -92,6 +95,17 @@ def run_agent(
             made.lines.finish(LAST_LINES)
     if agent.failure is not None:
         raise agent.failure
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """Let no thread compute for long while a reply to the runtime waits."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _put_together(asked: AgentCommand, publish: StartPublisher | None, given: Session | None) -> _Made:
@@ -125,6 +139,7 @@ def _until(agent: Agent, asks: _Asks, environment: Mapping[str, str]) -> None:
         if not is_told and (agent.listener.synchronized_once.is_set() or now - began > _WAITING):
             is_told = True
             notify({"READY": "1"}, environment)
+            settle()
         if (found := ready_fields(agent.snapshot)) != status:
             status = found
             notify(status, environment)

@@ -216,7 +216,8 @@ class Churn:
     def _remove(self, pods: list[LivePod], pod: LivePod) -> None:
         for container in pod.containers.values():
             self.live.pop(container, None)
-        while True:
+        # A test that has failed may have lost its runtime.
+        while not (self._is_failing and self._ending.is_set()):
             try:
                 self.node.cri.remove_pod(pod.pod.id)
                 break

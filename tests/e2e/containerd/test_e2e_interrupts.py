@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from mooring.agent.interrupts import JOURNAL
 from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles
-from mooring.agent.interrupts.journal import FILE, InterruptJournal
+from mooring.agent.interrupts.journal import InterruptJournal
 from mooring.agent.interrupts.reconcile import restore_interrupts
 from mooring.core.cpuset import CPUSet
 from mooring.extensions.interrupts import Interrupt
@@ -73,7 +74,7 @@ def test_whoever_moved_an_interrupt_and_was_killed_is_made_up_for(quiet: Interru
     )
     assert ended.returncode == -signal.SIGKILL
     assert allowed(quiet.number) == quiet.allowed - closed
-    assert (tmp_path / FILE).is_file()
+    assert (tmp_path / JOURNAL).is_file()
     assert restore_interrupts("/", tmp_path) == ()
     assert allowed(quiet.number) == quiet.allowed
     assert InterruptJournal(tmp_path, FILES.boot()).read() == Memory()

@@ -3,3 +3,8 @@
 Where an interrupt belongs is decided in :mod:`mooring.extensions.interrupts`; nothing here is in the way of an answer
 to the runtime.
 """
+
+from typing import Final
+
+JOURNAL: Final = "interrupts.json"
+"""Name of the journal of original affinities in the agent's folder."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from mooring.agent.interrupts import JOURNAL
 from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles
 from mooring.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.core.cpuset import CPUSet
@@ -21,7 +22,6 @@ from mooring.core.errors import InputError, MooringError
 from mooring.extensions.interrupts import Interrupt
 from mooring.extensions.steering import Kept, Memory, Steering, Step, written
 
-FILE = "interrupts.json"
 KIND = "InterruptJournal"
 VERSION = 1
 Told = Callable[[Step, InterruptTrouble | None], object]
@@ -59,13 +59,13 @@ class InterruptJournal:
     def read(self) -> Memory:
         """Return what was remembered; nothing where the file is of another boot, is damaged, or is not there."""
         with suppress(OSError):
-            for left in self._folder.glob(f".{FILE}.*"):
+            for left in self._folder.glob(f".{JOURNAL}.*"):
                 left.unlink()
         try:
-            self._text = read_state_file(self._folder / FILE)
+            self._text = read_state_file(self._folder / JOURNAL)
             return _memory(self._text, self._boot) if self._text is not None else Memory()
         except (MooringError, msgspec.MsgspecError, ValueError) as error:
-            self.problem = f"{self._folder / FILE}: cannot be used, and interrupts stay where they are: {error}"
+            self.problem = f"{self._folder / JOURNAL}: cannot be used, and interrupts stay where they are: {error}"
             return Memory()
 
     def write(self, memory: Memory) -> bool:
@@ -75,7 +75,7 @@ class InterruptJournal:
             return True
         try:
             make_folder(self._folder)
-            write_together(self._folder, {FILE: text})
+            write_together(self._folder, {JOURNAL: text})
         except InputError as error:
             self.problem = str(error)
             return False

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.status.overlap import Overlap, overlaps
 from mooring.core.machine import Finding, Machine
-from mooring.extensions.interrupts import Why
-from mooring.extensions.steering import NEW, Step
+from mooring.lazy import lazily
 from mooring.node.metrics.metrics import Metrics
 from mooring.plugins.facts import PluginFailed
+
+if TYPE_CHECKING:
+    from mooring.extensions.interrupts import Why
+    from mooring.extensions.steering import Step
+
+with lazily():
+    from mooring.extensions import steering
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ class InterruptView:
     @property
     def total(self) -> int:
         """How many interrupts there are."""
-        return sum(step.interrupt.number != NEW for step in self.steps)
+        return sum(step.interrupt.number != steering.NEW for step in self.steps)
 
     @property
     def moved(self) -> tuple[Step, ...]:

@@ -12,7 +12,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,6 +43,8 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._writer = JournalWriter()
+        self._written: Mapping[str, str] = {}
+        """Texts of the state files in the folder, as far as this process has written them."""
         self._lock = -1
 
     def read(self) -> Stored:
@@ -81,12 +83,16 @@ class Store:
         """
         files = state.kubelet.files
         texts = {name: text for name, text in ((CPU_FILE, files.cpu), (MEMORY_FILE, files.memory)) if text is not None}
+        before, self._written = self._written, {}
+        # Most changes are about containers without CPUs of their own: only the journal has those.
+        changed = {name: text for name, text in texts.items() if before.get(name) != text or not self._has(name)}
         try:
             make_folder(self.folder)
             # The last rename is the one that counts.
-            write_together(self.folder, {**texts, JOURNAL_FILE: self._writer.text(state)})
+            write_together(self.folder, {**changed, JOURNAL_FILE: self._writer.text(state)})
         except InputError as error:
             return str(error)
+        self._written = texts
         return ""
 
     def check(self) -> None:
@@ -176,6 +182,9 @@ class Store:
             for name in (CPU_FILE, MEMORY_FILE, JOURNAL_FILE):
                 for left in self.folder.glob(f".{name}.*"):
                     left.unlink()
+
+    def _has(self, name: str) -> bool:
+        return os.path.exists(f"{self.folder}/{name}")  # noqa: PTH110 - a Path costs more than the question
 
     def _journal(self, reports: list[AgentReport]) -> Journal | None:
         text = self._text(JOURNAL_FILE, reports)

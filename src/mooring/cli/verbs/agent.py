@@ -13,6 +13,7 @@ from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import NO, YES, emit
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
+from mooring.service.daemon import uncollected
 
 with lazily():
     from mooring.agent import run, startup, uninstall
@@ -73,11 +74,12 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
     code 1 when something could not be restored.
     """
     try:
-        given = None if leave else _given()
-        asked = startup.AgentCommand(config, _absolute(state_dir), _absolute(nri_socket), machine)
-        if leave:
-            return _left(asked)
-        run.run_agent(asked, publish=_publisher, given=given)
+        with uncollected():
+            given = None if leave else _given()
+            asked = startup.AgentCommand(config, _absolute(state_dir), _absolute(nri_socket), machine)
+            if leave:
+                return _left(asked)
+            run.run_agent(asked, publish=_publisher, given=given)
     except ModuleNotFoundError as error:
         if (error.name or "mooring").startswith("mooring"):
             raise

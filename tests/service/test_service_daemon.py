@@ -1,0 +1,17 @@
+"""What every daemon does to its process while it starts."""
+
+from __future__ import annotations
+
+import gc
+
+from mooring.service.daemon import settle, uncollected
+
+
+def test_the_collector_is_off_during_a_start_and_leaves_out_what_a_settled_daemon_has() -> None:
+    before = gc.get_freeze_count()
+    with uncollected():
+        assert not gc.isenabled()
+        settle()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > before
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
