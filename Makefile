@@ -49,6 +49,8 @@ demo: $(STAMP)
 	@mkdir -p demo
 	@$(BIN)/python scripts/demo.py
 
+# Workers and the programs that tests start compile nothing twice, even where the environment forbids bytecode.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 

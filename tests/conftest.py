@@ -7,6 +7,7 @@ Plugins get a longer budget, because a busy machine can stand still for longer t
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 
@@ -40,6 +41,10 @@ setattr(providers, LOCAL_CONSTANTS, Constants)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+# Most of what the engine makes is freed without garbage collection. With the usual 700 allocations between two
+# collections, a fifth of a replay's time is spent on going through the objects of all collected tests.
+gc.set_threshold(50_000, 20, 50)
 
 PLUGIN_PATIENCE = 60 * 10**9
 """Nanoseconds that plugins have in tests where no other budget is written."""
