@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask, mask_of
 from mooring.core.errors import MooringError
@@ -129,8 +130,11 @@ def build_topology(
     )
 
 
+@lru_cache(maxsize=64)
 def discover_topology(info: MachineInfo) -> Topology:
     """Derive the topology from a machine description, as the kubelet does at its start.
+
+    A planner starts many kubelets on one machine: the topologies of the last machines are kept.
 
     Raises:
         TopologyError: no CPUs are declared, a core has no threads, or a core repeats one.

@@ -51,8 +51,6 @@ class Plan:
     kubelet: Kubelet | None
     """The kubelet afterwards, when it has released what refused pods had been given."""
     findings: tuple[Finding, ...]
-    metrics: Metrics | None = None
-    """The kubelet's metrics after all answers; None when it would not start."""
     unasked: tuple[Pod, ...] = ()
     """Pods that were not asked about: all of them when the kubelet would not start, else those after the one from which
     it would not return, and with ``stop_at_crash`` those after the first on which it crashes."""
@@ -66,6 +64,16 @@ class Plan:
     """The state files of a kubelet that would not start."""
     release: Release = NEWEST
     """Of the kubelet that decided."""
+    facts: tuple[object, ...] = ()
+    """What the kubelet's metrics count, in order, since its start."""
+
+    @property
+    def metrics(self) -> Metrics | None:
+        """The kubelet's metrics after all answers; None when it would not start."""
+        if not self.trace:
+            return None
+        started = self.trace[0]
+        return fold(Metrics.initial(started.settings, started.node.cpu), self.facts)
 
     @property
     def files(self) -> StateTexts:
@@ -154,11 +162,11 @@ def make_plan(question: Question) -> Plan:
         answers=tuple(run.answers),
         kubelet=run.kubelet,
         findings=tuple(noticed),
-        metrics=run.metrics,
         unasked=unasked,
         left=frozenset(run.left),
         trace=tuple(run.trace),
         release=question.mooring.release,
+        facts=tuple(run.facts),
     )
 
 
@@ -168,7 +176,7 @@ class _Run:
     def __init__(self, kubelet: Kubelet, *, stop_at_crash: bool) -> None:
         self.stop_at_crash = stop_at_crash
         self.kubelet = kubelet
-        self.metrics = Metrics.initial(kubelet.settings, kubelet.node.cpu)
+        self.facts: list[object] = []
         self.answers: list[Answer] = []
         self.trace = [kubelet]
         self.left: set[str] = set()
@@ -196,14 +204,14 @@ class _Run:
             answer = answer_of(result.admissions[0], self.kubelet, facts, running=running)
             self.answers.append(answer)
             self.trace.append(self.kubelet)
-            self.metrics = fold(self.metrics, answer.facts)
+            self.facts += answer.facts
             return not (result.is_last or (result.crashed and self.stop_at_crash))
         if result.crash:
             self.findings.append(release_finding(result.crash))
             return False
         if isinstance(event, Remove) and was_active:
             self.left.add(event.uid)
-        self.metrics = fold(self.metrics, facts)
+        self.facts += facts
         # CPUs went offline, or released ones replace those that are.
         self.answers = corrected(self.answers, self.kubelet, facts)
         return True
