@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -109,13 +109,29 @@ def seen(plan: Plan) -> list[object]:
     return answers
 
 
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """A recorded node that is upgraded."""
+
+    content: dict[str, Any]
+    node: UpgradedNode
+    upgrade: Upgrade
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids=NAMES)
+def upgrades(request: pytest.FixtureRequest) -> tuple[Upgraded, ...]:
+    """Return the upgrade of each recorded node from a release to the next, once for all laws."""
+    old, new = request.param
+    nodes = [(content, node_of(content, old)) for content in RECORDINGS]
+    return tuple(Upgraded(content, node, upgrade_of(node, old, new)) for content, node in nodes)
+
+
 @pytest.mark.corpus
-@pytest.mark.parametrize(("old", "new"), PAIRS, ids=NAMES)
-def test_a_change_is_reported_exactly_where_plans_differ_and_has_a_cause(old: Release, new: Release) -> None:
+def test_a_change_is_reported_exactly_where_plans_differ_and_has_a_cause(upgrades: tuple[Upgraded, ...]) -> None:
     changed = 0
-    for content in RECORDINGS:
-        node = node_of(content, old)
-        upgrade = upgrade_of(node, old, new)
+    for one in upgrades:
+        content, upgrade = one.content, one.upgrade
+        old, new = upgrade.old.release, upgrade.new.release
         situations = [
             seen(asked(upgrade.node, old, anew=anew)) != seen(asked(upgrade.node, new, anew=anew))
             for anew in (False, True)
@@ -141,26 +157,18 @@ def by_settings(upgrade: Upgrade) -> bool:
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("release", RELEASES.values(), ids=list(RELEASES))
-def test_an_upgrade_to_the_same_release_changes_nothing(release: Release) -> None:
-    for content in RECORDINGS[::2]:
-        upgrade = upgrade_of(node_of(content, release), release, release)
-        assert not upgrade.changed, content["id"]
-        assert (upgrade.settings, upgrade.causes, upgrade.recreated, upgrade.hops) == ((), (), (), ()), content["id"]
-
-
-@pytest.mark.corpus
-@pytest.mark.parametrize(("old", "new"), PAIRS, ids=NAMES)
-def test_the_running_pods_are_predicted_as_a_restart_with_the_new_release_decides(old: Release, new: Release) -> None:
+def test_the_running_pods_are_predicted_as_a_restart_with_the_new_release_decides(
+    upgrades: tuple[Upgraded, ...],
+) -> None:
     compared = 0
-    for content in RECORDINGS:
+    for case in upgrades:
+        content, node, upgrade = case.content, case.node, case.upgrade
+        old, new = upgrade.old.release, upgrade.new.release
         steps, config = before_restart(content)
-        node = node_of(content, old)
         readings = [node.pods(PodGates.of_node(node.config, replace(node.mooring, release=one))) for one in (old, new)]
         # A replay keeps devices, and pods as they were read under the old release.
         if content.get("devices") or not steps or readings[0] != readings[1]:
             continue
-        upgrade = upgrade_of(node, old, new)
         restart = {"restart": True, "release": new.name, "kubelet": config}
         outcome = replayed(content, old, [*steps, restart])
         if len(outcome.get("steps", ())) <= len(steps):
@@ -183,3 +191,12 @@ def test_the_running_pods_are_predicted_as_a_restart_with_the_new_release_decide
                 }
                 assert placed == answer["containers"], content["id"]
     assert compared
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("release", RELEASES.values(), ids=list(RELEASES))
+def test_an_upgrade_to_the_same_release_changes_nothing(release: Release) -> None:
+    for content in RECORDINGS[::2]:
+        upgrade = upgrade_of(node_of(content, release), release, release)
+        assert not upgrade.changed, content["id"]
+        assert (upgrade.settings, upgrade.causes, upgrade.recreated, upgrade.hops) == ((), (), (), ()), content["id"]
