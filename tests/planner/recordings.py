@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.json import Decoder, decode
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"
 MACHINES = tuple(CORPORA / f"{name}.jsonl" for name in ("machines", "corners-machines", "real-kubelet-machines"))
@@ -23,7 +25,18 @@ def lines(name: str) -> tuple[str, ...]:
 def recorded(name: str) -> Iterator[dict[str, Any]]:
     """Yield the objects of a recording."""
     for line in lines(name):
-        yield json.loads(line)
+        yield decode(line)
+
+
+class Named(Struct):
+    """What every line of a recording has."""
+
+    id: str
+    release: str = ""
+
+
+named = Decoder(Named).decode
+"""Reads the name of a line, and nothing else of it."""
 
 
 def needs_cpu_manager_only(content: Mapping[str, Any]) -> bool:

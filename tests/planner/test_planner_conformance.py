@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.planner.recordings import CORPORA, MACHINES, lines, needs_cpu_manager_only, recorded
+from tests.planner.recordings import CORPORA, MACHINES, lines, named, needs_cpu_manager_only, recorded
 
 from mooring.planner.replay.file import replay_file
 
@@ -61,16 +61,16 @@ def test_decisions_equal_the_kubelets(name: str, start: int, tmp_path: Path) -> 
     file = tmp_path / "part.jsonl"
     file.write_text("".join(part), encoding="utf-8")
     outcomes = list(replay_file(file, MACHINES, compare=True))
-    assert [outcome.id for outcome in outcomes] == [json.loads(line)["id"] for line in part]
+    assert [outcome.id for outcome in outcomes] == [named(line).id for line in part]
     assert [outcome.id for outcome in outcomes if outcome.unsupported or not outcome.compared] == []
     assert {outcome.id: outcome.differences for outcome in outcomes if outcome.differences} == {}
 
 
 def _as_recorded(line: str) -> str:
     """Return a line with the gates under which it was recorded."""
-    content = json.loads(line)
-    if content["id"] not in RECORDED_WITH_LEFT_ON:
+    if named(line).id not in RECORDED_WITH_LEFT_ON:
         return line
+    content = json.loads(line)
     content["kubelet"]["featureGates"] |= LEFT_ON
     return json.dumps(content) + "\n"
 

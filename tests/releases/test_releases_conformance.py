@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import json
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
-from tests.planner.recordings import CORPORA
+from tests.planner.recordings import CORPORA, named
 
 from mooring.planner.replay.file import replay_file
 from mooring.releases.catalog import RELEASES, TAGS
@@ -41,7 +40,7 @@ def test_each_older_release_has_recordings_of_its_own() -> None:
 @pytest.mark.corpus
 @pytest.mark.parametrize("name", FILES)
 def test_each_line_names_the_release_of_its_folder(name: str) -> None:
-    assert {json.loads(line)["release"] for line in lines(name)} == {name.partition("/")[0]}
+    assert {named(line).release for line in lines(name)} == {name.partition("/")[0]}
 
 
 @pytest.mark.corpus
@@ -51,6 +50,6 @@ def test_decisions_equal_those_of_the_release(name: str, start: int, tmp_path: P
     file = tmp_path / "part.jsonl"
     file.write_text("".join(part), encoding="utf-8")
     outcomes = list(replay_file(file, MACHINES, compare=True))
-    assert [outcome.id for outcome in outcomes] == [json.loads(line)["id"] for line in part]
+    assert [outcome.id for outcome in outcomes] == [named(line).id for line in part]
     assert [outcome.id for outcome in outcomes if outcome.unsupported or not outcome.compared] == []
     assert {outcome.id: outcome.differences for outcome in outcomes if outcome.differences} == {}
