@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from hypothesis import given, settings
@@ -41,6 +42,20 @@ def test_what_users_write_is_text_and_no_markup() -> None:
     root = plotted(row(1, 1, line='<b a="1">&\x07'), title="<x>&")
     assert '<b a="1">&' in "".join(root.itertext())
     assert root.find(f".//{SVG}b") is None
+
+
+def test_two_rows_differ_in_the_column_of_the_setting_in_which_they_differ() -> None:
+    rows = [replace(row(1), settings=(on, True)) for on in (True, False)]
+    names = ("full-pcpus-only", "static")
+    plot = Plot("t", (), "pod", KINDS, ("NUMA node",), ("stranded",), tuple(rows), settings=names)
+    root = ET.fromstring(plot_svg(plot))  # noqa: S314 - our own text
+    titles = [one.text for one in root.iter(f"{SVG}title")]
+    assert [one for one in titles if one in ("full-pcpus-only", "not full-pcpus-only")] == [
+        "full-pcpus-only",
+        "not full-pcpus-only",
+    ]
+    assert titles.count("static") == 2
+    assert "".join(root.itertext()).count("✓") == 3
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), max_size=4), st.text(max_size=200))

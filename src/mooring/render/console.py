@@ -61,9 +61,7 @@ class SixteenColours:
         for segment in console.render(self.renderable, options):
             style = segment.style
             other = _STANDARD.get((style.color, style.bgcolor)) if few and style is not None else None
-            yield (
-                segment if other is None else Segment(segment.text, style + other if style else other, segment.control)
-            )
+            yield segment if style is None or other is None else Segment(segment.text, style + other, segment.control)
 
 
 _ASCII = str.maketrans(

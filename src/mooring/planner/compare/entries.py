@@ -19,19 +19,20 @@ def settings_words(config: KubeletConfig) -> str:
     'CPU manager static · topology manager restricted, scope container'
     """
     config = with_defaults(config)
-    parts = [f"CPU manager {config.cpu_manager_policy}", *_options(config.cpu_manager_policy_options)]
+    parts = [f"CPU manager {config.cpu_manager_policy}", *option_words(config.cpu_manager_policy_options)]
     if config.topology_manager_policy == NONE:
         parts.append("topology manager none")
     else:
         scope = f", scope {config.topology_manager_scope}"
         parts.append(f"topology manager {config.topology_manager_policy}{scope}")
-        parts += _options(config.topology_manager_policy_options)
+        parts += option_words(config.topology_manager_policy_options)
     if config.memory_manager_policy != "None":
         parts.append(f"memory manager {config.memory_manager_policy}")
     return " · ".join(parts)
 
 
-def _options(options: Mapping[str, str]) -> list[str]:
+def option_words(options: Mapping[str, str]) -> list[str]:
+    """Return the options that are on, with their values where these are more than a yes."""
     return [name if text == "true" else f"{name} {text}" for name, text in options_on(options).items()]
 
 
@@ -101,8 +102,8 @@ def machines_of(rows: Sequence[Row]) -> list[Machine]:
     return list({id(row.result.variant.machine): row.result.variant.machine for row in rows}.values())
 
 
-def variant_words(row: Row, rows: Sequence[Row]) -> str:
-    """Return what an entry is: machine and name, where there are several, and settings.
+def variant_name(row: Row, rows: Sequence[Row]) -> str:
+    """Return the machine and the configuration of an entry, where there are several; empty where there is one.
 
     Args:
         row: the entry.
@@ -114,4 +115,14 @@ def variant_words(row: Row, rows: Sequence[Row]) -> str:
         parts.append(f"{', '.join(row.given)} as given")
     elif len({other.result.variant.name for other in rows}) > 1:
         parts.append(f"{variant.name} changed")
-    return " · ".join([*parts, settings_words(variant.config)])
+    return " · ".join(parts)
+
+
+def variant_words(row: Row, rows: Sequence[Row]) -> str:
+    """Return what an entry is: machine and name, where there are several, and settings.
+
+    Args:
+        row: the entry.
+        rows: all entries.
+    """
+    return " · ".join(part for part in (variant_name(row, rows), settings_words(row.result.variant.config)) if part)

@@ -66,6 +66,11 @@ def group(*elements: str, title: str = "") -> str:
     return f"<g>{tooltip(title) if title else ''}{''.join(elements)}</g>"
 
 
+def turned(element: str, degrees: float, x: float, y: float) -> str:
+    """Return an element turned clockwise around (x, y)."""
+    return f'<g transform="rotate({number(degrees)} {number(x)} {number(y)})">{element}</g>'
+
+
 def number(value: float) -> str:
     """Return a coordinate without needless digits.
 

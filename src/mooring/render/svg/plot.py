@@ -1,14 +1,14 @@
 """Bars that compare: one row for each thing compared, as SVG in the style of the other pictures.
 
-A row has a name, a bar of counts side by side, shares beside it, and figures. Counts are distinguished by colour, by a
-letter, and by what is written in them.
+A row has a mark in the column of each setting that it has, a bar of counts side by side, shares beside it, and figures.
+Counts are distinguished by colour, by a letter, and by what is written in them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, radians, sin
 
 from mooring.explain.phrases import plural
 from mooring.render.svg.elements import (
@@ -24,6 +24,7 @@ from mooring.render.svg.elements import (
     text,
     text_width,
     tooltip,
+    turned,
 )
 from mooring.render.svg.legend import wrapped
 
@@ -31,8 +32,17 @@ MARGIN = 24
 WIDTH = 1100
 
 _RANK = 36
-_BAR_SHARE = 0.52
+_BAR_SHARE = 0.42
+_SETTING = 22
+"""Pixels of the column of a setting."""
+
+_TILT = 60
+"""Degrees by which the names of settings are turned."""
+
 _BAR = 20
+_LONGEST_NAME = 230
+"""Pixels of the longest name of a setting."""
+
 _LINE = 17
 _SHARE_BAR = 8
 
@@ -62,9 +72,11 @@ class PlotRow:
 
     rank: str
     lines: tuple[str, ...]
-    """What it is; the first line is the important one."""
+    """What is to be said about it; the first line is the important one."""
     is_strong: bool
     """Whether it is to be found at once."""
+    settings: tuple[bool, ...] = ()
+    """Whether it has each of the settings."""
     counts: tuple[int, ...] = ()
     """One for each kind; empty where there is nothing to count."""
     shares: tuple[PlotShare, ...] = ()
@@ -88,12 +100,15 @@ class Plot:
     rows: tuple[PlotRow, ...]
     notes: tuple[str, ...] = ()
     """Sentences below the bars."""
+    settings: tuple[str, ...] = ()
+    """Names of the settings in which the rows differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
     """Where the columns are, in pixels from the left."""
 
+    settings: int
     bar: int
     bar_width: float
     columns: tuple[int, ...]
@@ -112,7 +127,7 @@ def plot_svg(plot: Plot) -> str:
         for piece in wrapped(line, WIDTH - 2 * MARGIN, TEXT_SIZE):
             y += _LINE
             lines.append(text(MARGIN, y, piece, "quiet"))
-    y += 34
+    y += 34 + _names_height(plot)
     lines += _headings(plot, frame, y)
     y += 8
     for row in plot.rows:
@@ -139,20 +154,41 @@ def plot_svg(plot: Plot) -> str:
 
 
 def _frame(plot: Plot) -> _Frame:
-    left = MARGIN + _RANK
+    settings = MARGIN + _RANK
+    left = settings + (len(plot.settings) * _SETTING + 12 if plot.settings else 0)
     width = (WIDTH - left - MARGIN) * _BAR_SHARE
     count = len(plot.share_headings) + len(plot.figure_headings)
     room = WIDTH - MARGIN - left - width
     step = room / count if count else 0
     columns = tuple(ceil(left + width + 16 + step * number) for number in range(count))
     most = max((sum(row.counts) for row in plot.rows), default=0)
-    return _Frame(left, width, columns, step - 16, max(most, 1))
+    return _Frame(settings, left, width, columns, step - 16, max(most, 1))
 
 
 def _headings(plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
+    for number, name in enumerate(plot.settings):
+        x = frame.settings + number * _SETTING + _SETTING / 2 + 4
+        yield turned(text(x, y, fitting(name, _LONGEST_NAME, SMALL_SIZE), "small"), -_TILT, x, y)
     yield text(frame.bar, y, f"{plot.noun}s", "small")
     for x, heading in zip(frame.columns, (*plot.share_headings, *plot.figure_headings), strict=True):
         yield text(x, y, fitting(heading, frame.column_width + 12, SMALL_SIZE), "small")
+
+
+def _names_height(plot: Plot) -> int:
+    """Return the pixels above the bars that the names of the settings need."""
+    names = (fitting(name, _LONGEST_NAME, SMALL_SIZE) for name in plot.settings)
+    widest = max((text_width(name, SMALL_SIZE) for name in names), default=0)
+    return max(0, ceil(widest * sin(radians(_TILT))) - 14)
+
+
+def _settings(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
+    """Yield a mark for each setting that a row has, and a dot for each that it has not."""
+    for number, (name, on) in enumerate(zip(plot.settings, row.settings, strict=False)):
+        x = frame.settings + number * _SETTING
+        style = "contested" if on else "free"
+        mark = [text(x + 9, y + _BAR - 6, "✓", f"mark on-{style}", anchor="middle")] if on else []
+        cell = rect(x + 0.5, y + 1.5, 17, _BAR - 3, style, round_=3)
+        yield group(cell, *mark, title=name if on else f"not {name}")
 
 
 def _row(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> tuple[list[str], float]:
@@ -160,14 +196,15 @@ def _row(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> tuple[list[str], 
     found = []
     style = "strong" if row.is_strong else "plain"
     # Bold letters are wider than the estimate.
-    room = (WIDTH - MARGIN - frame.bar) * (0.88 if row.is_strong else 1)
-    y += 10
+    room = (WIDTH - MARGIN - frame.settings) * (0.88 if row.is_strong else 1)
+    y += 10 if row.lines else 4
     for number, line in enumerate(row.lines):
         for piece in wrapped(line, room, TEXT_SIZE):
             y += _LINE
-            found.append(text(frame.bar, y, piece, style if number == 0 else "quiet"))
+            found.append(text(frame.settings, y, piece, style if number == 0 else "quiet"))
     y += 6
-    found.append(text(frame.bar - GAP, y + _BAR - 6, row.rank, style, anchor="end"))
+    found.append(text(frame.settings - GAP, y + _BAR - 6, row.rank, style, anchor="end"))
+    found += _settings(row, plot, frame, y)
     found += _bar(row, plot, frame, y)
     found += _beside(row, plot, frame, y)
     return found, y + _BAR
