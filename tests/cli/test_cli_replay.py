@@ -181,7 +181,10 @@ def test_merges_have_results(tmp_path: Path) -> None:
         ({"id": "x"}, "x: machine: is missing; name a machine"),
         ({"id": "x", "machine": "cores=none"}, "x: machine: 'none' is no count"),
         ({"id": "x", "machine": "m", "machines": {"m": 1}}, "x: machines: must be a list of machine descriptions"),
-        ({"id": "x", "machine": "m", "machines": [{"name": "m", "info": 3}]}, "x: machines:1: info: Expected"),
+        (
+            {"id": "x", "machine": "m", "machines": [{"name": "m", "info": 3}]},
+            "x: machines[0].info: must be a mapping, not a whole number",
+        ),
         ({"id": "x", "machine": "m", "steps": [{"admit": 1}]}, "steps[0].admit: must be a mapping"),
     ],
 )

@@ -80,20 +80,29 @@ def test_unknown_members_and_missing_optional_ones_do_no_harm() -> None:
 @pytest.mark.parametrize(
     ("document", "error"),
     [
-        (b"", "m.json: is not JSON: "),
-        (b"\xff\xfe", "m.json: is not JSON: "),
-        (b"[1]", "m.json: Expected 'object', got 'array'"),
-        (b'{"topology": []}', "m.json: Object missing required field 'num_cores'"),
-        (b'{"info": {"num_cores": 1}}', "m.json: info: Object missing required field 'topology'"),
-        (b'{"num_cores": "8", "topology": []}', "m.json: num_cores: Expected 'int', got 'str'"),
-        (b'{"num_cores": 1, "topology": [{"node_id": 70000}]}', "m.json: topology[0].node_id: Expected 'int' <= 65535"),
+        (b"", "m.json:1: not valid JSON"),
+        (b"\xff\xfe", "m.json: the text is UTF-16"),
+        (b"[1]", "m.json:1: must be a mapping, not a list"),
+        (b'{"topology": []}', "m.json:1: num_cores: is missing"),
+        (b'{"info": {"num_cores": 1}}', "m.json:1:2: info.topology: is missing"),
+        (b'{"num_cores": "8", "topology": []}', "m.json:1:2: num_cores: must be a whole number, not a string"),
+        (
+            b'{"num_cores": 1, "topology": [{"node_id": 70000}]}',
+            "m.json:1:32: topology[0].node_id: must be at most 65535",
+        ),
         (
             b'{"machineInfo": {"num_cores": 1, "topology": [{"node_id": 0, "cores": [{"thread_ids": [0, -1]}]}]}}',
-            "m.json: machineInfo.topology[0].cores[0].thread_ids[1]: Expected 'int' >= 0",
+            "m.json:1:91: machineInfo.topology[0].cores[0].thread_ids[1]: must be at least 0",
         ),
-        (b'{"num_cores": 99999999999999999999, "topology": []}', "m.json: num_cores: Expected 'int' <= "),
-        (b'{"name": 3, "info": {"num_cores": 1, "topology": []}}', "m.json: name: Expected 'str | null', got 'int'"),
-        (b'{"a":' * 50_000, "m.json: is not JSON: "),
+        (
+            b'{"num_cores": 99999999999999999999, "topology": []}',
+            "m.json:1:2: num_cores: must be at most 9223372036854775807",
+        ),
+        (
+            b'{"name": 3, "info": {"num_cores": 1, "topology": []}}',
+            "m.json:1:2: name: must be a string, not a whole number",
+        ),
+        (b'{"a":' * 50_000, "m.json:1:"),
     ],
 )
 def test_a_wrong_document_is_refused_in_one_line_that_names_the_field(document: bytes, error: str) -> None:
@@ -121,8 +130,8 @@ def test_the_only_machine_of_a_file_needs_no_name() -> None:
     [
         (b'{"name": "a"}\n{"name": "b"}', "c", "x.jsonl: holds no machine 'c'; write x.jsonl#NAME with one of: a, b"),
         (b'{"name": "a"}\n{"name": "b"}', "", "x.jsonl: holds 2 machines; write x.jsonl#NAME with one of: a, b"),
-        (b'{"name": "a"}\n{"name": ', "b", "x.jsonl:2: is not JSON: "),
-        (b'{"name": "a"}', "a", "x.jsonl:1: Object missing required field 'num_cores'"),
+        (b'{"name": "a"}\n{"name": ', "b", "x.jsonl:2:10: not valid JSON: "),
+        (b'{"name": "a"}', "a", "x.jsonl:1: num_cores: is missing"),
         (b"", "a", "x.jsonl: holds no machine 'a'; is it the right file?"),
     ],
 )
@@ -164,3 +173,31 @@ def test_any_value_in_place_of_a_member_is_read_or_refused_as_input(member: str,
     document[member] = value
     with contextlib.suppress(InputError):
         assert parse_machine_info(json.dumps(document).encode(), "mutated").info.num_cores >= 0
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        ('"core_id": -1, ', "m.json:3:29: -1 is negative: the kubelet numbers cores by their first CPU"),
+        (
+            '"thread_ids": [0], "core_id": 9}, {',
+            "m.json:3:64: CPU 0 is in another core, too: the kubelet keeps the last",
+        ),
+    ],
+)
+def test_what_cadvisor_does_not_write_is_named_with_its_place(change: str, finding: str) -> None:
+    document = f'{{"num_cores": 1,\n "topology": [\n  {{"node_id": 0, "cores": [{{{change}"thread_ids": [0]}}]}}]}}'
+    told = parse_machine_info(document.encode(), "m.json")
+    assert [(one.message, one.code) for one in told.findings] == [(finding, "MOOR-464")]
+    assert parse_machine_info(document.replace(change, "").encode(), "m.json").findings == ()
+
+
+def test_a_node_that_is_there_twice_and_a_machine_without_cpus_are_named() -> None:
+    twice = b'{"num_cores": 2, "topology": [{"node_id": 0, "cores": [{"thread_ids": [0]}]}, {"node_id": 0}]}'
+    assert parse_machine_info(twice, "m.json").findings[0].message == (
+        "m.json:1:80: NUMA node 0 is there twice: the kubelet adds its CPUs up and takes the last memory"
+    )
+    empty = b'\n{"num_cores": 0, "topology": []}'
+    assert parse_machine_info(empty, "m.json", 4).findings[0].message == (
+        "m.json:5:18: there are no CPUs: the kubelet does not start"
+    )

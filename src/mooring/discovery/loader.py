@@ -107,7 +107,7 @@ def _untold(origin: MachineOrigin) -> Iterator[Finding]:
 
 def _as_told(told: DescribedMachine, name: str) -> Machine:
     origin = MachineOrigin("MachineInfo", ("what the hardware is beyond the kubelet's view", "PCI devices"))
-    return Machine(name=name, info=told.info, origin=origin)
+    return Machine(name=name, info=told.info, origin=origin, findings=told.findings)
 
 
 def _from_lines(path: str, name: str) -> Machine:

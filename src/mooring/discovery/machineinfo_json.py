@@ -8,8 +8,10 @@ neither read nor written: no manager reads them, and a description without them 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -17,12 +19,18 @@ import msgspec
 from mooring.core.cpuset import HIGHEST_CPU
 from mooring.core.errors import InputError
 from mooring.core.gotext import INT64_MAX
+from mooring.core.machine import Finding
 from mooring.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, NUMANode
+from mooring.decoding.documents import json_error, places_of
+from mooring.decoding.fields import Document
 
+ODD: Final = "MOOR-464"
+"""Code of findings about fields that no cAdvisor writes so."""
 TIMESTAMP: Final = "2026-01-01T00:00:00Z"
 """Written in place of the time of reading, so that the same machine gives the same text."""
 
 _REMEDY: Final = "pass a MachineInfo document as cAdvisor writes it"
+_MOST_REPORTED: Final = 20
 _ENVELOPES: Final = ("info", "machineInfo")
 _T = TypeVar("_T")
 
@@ -40,6 +48,8 @@ class DescribedMachine:
     """Empty when the document has no envelope."""
     note: str
     info: MachineInfo
+    findings: tuple[Finding, ...] = ()
+    """Fields that no cAdvisor writes so."""
 
 
 class _HugePagesJSON(msgspec.Struct):
@@ -98,22 +108,28 @@ class _LabelJSON(msgspec.Struct):
     note: str | None = None
 
 
-def parse_machine_info(data: bytes, source: str) -> DescribedMachine:
+def parse_machine_info(data: bytes, source: str, line: int = 1) -> DescribedMachine:
     """Read one description, with or without its envelope.
 
     Args:
         data: The JSON document.
-        source: What the document is called in errors.
+        source: What its file is called in errors.
+        line: On which it begins in the file.
 
     Raises:
         InputError: the document is no MachineInfo.
     """
-    members = _decode(data, source, dict[str, msgspec.Raw])
-    label = _decode(data, source, _LabelJSON)
+    reader = _DocumentReader(data, source, line)
+    members = reader.decode(data, dict[str, msgspec.Raw])
+    label = reader.decode(data, _LabelJSON)
     wrapped = next((key for key in _ENVELOPES if key in members), "")
     body = bytes(members[wrapped]) if wrapped else data
-    document = _decode(body, source, _InfoJSON, wrapped)
-    return DescribedMachine(label.name or "", label.note or "", _machine_info(document))
+    info = _machine_info(reader.decode(body, _InfoJSON, wrapped))
+    odd = dict(islice(_oddities(info, f"{wrapped}." if wrapped else ""), _MOST_REPORTED))
+    findings = tuple(
+        Finding("warning", field, f"{place}: {odd[field]}", ODD) for field, place in reader.places(tuple(odd)).items()
+    )
+    return DescribedMachine(label.name or "", label.note or "", info, findings)
 
 
 def parse_machine_lines(data: bytes, source: str, name: str) -> DescribedMachine:
@@ -125,10 +141,10 @@ def parse_machine_lines(data: bytes, source: str, name: str) -> DescribedMachine
         InputError: no line has that name, a line before it is no JSON object, or the description is malformed.
     """
     names: list[str] = []
-    for where, line in _lines(data, source):
-        found = _decode(line, where, _LabelJSON).name or ""
+    for number, line in _lines(data):
+        found = _DocumentReader(line, source, number).decode(line, _LabelJSON).name or ""
         if found == name:
-            return parse_machine_info(line, where)
+            return parse_machine_info(line, source, number)
         names.append(found)
     if not name and len(names) == 1:
         return parse_machine_lines(data, source, names[0])
@@ -147,8 +163,8 @@ def machines_of_lines(data: bytes, source: str) -> Iterator[DescribedMachine]:
     Raises:
         InputError: a line is no JSON object or a description is malformed.
     """
-    for where, line in _lines(data, source):
-        yield parse_machine_info(line, where)
+    for number, line in _lines(data):
+        yield parse_machine_info(line, source, number)
 
 
 def is_lines(data: bytes) -> bool:
@@ -157,11 +173,11 @@ def is_lines(data: bytes) -> bool:
     return len(lines) > 1 and all(line.startswith(b"{") and line.rstrip().endswith(b"}") for line in lines[:2])
 
 
-def _lines(data: bytes, source: str) -> Iterator[tuple[str, bytes]]:
-    """Yield every line that is not blank with its name for errors, ``source:number``."""
+def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield every line that is not blank with its number."""
     for number, line in enumerate(data.split(b"\n"), start=1):
         if line.strip():
-            yield f"{source}:{number}", line
+            yield number, line
 
 
 def machine_info_document(info: MachineInfo, *, info_error: str = "") -> dict[str, object]:
@@ -293,19 +309,87 @@ def _pools(documents: list[_HugePagesJSON] | None) -> tuple[HugePages, ...]:
     return tuple(HugePages(document.page_size, document.num_pages) for document in documents or ())
 
 
-def _decode(data: bytes, source: str, kind: type[_T], prefix: str = "") -> _T:
-    """Decode JSON, turning every complaint into one line that names the field.
+_MISMATCH: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
+_BOUND: Final = re.compile(r"Expected `int` (>=|<=) (-?[0-9]+)")
+_MISSING: Final = re.compile(r"Object missing required field `([^`]*)`")
+_WORDS: Final = {
+    "int": "a whole number",
+    "float": "a fraction",
+    "str": "a string",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
+_BOUNDS: Final = {">=": "must be at least", "<=": "must be at most"}
 
-    Raises:
-        InputError: the text is no JSON or does not have the shape of ``kind``.
-    """
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$")
-        field = f"{prefix}{path.rstrip('`')}".strip(".")
-        raise InputError(problem.replace("`", "'"), source=source, field=field, remedy=_REMEDY) from None
-    except msgspec.DecodeError as error:
-        raise InputError(f"is not JSON: {error}", source=source, field=prefix, remedy=_REMEDY) from None
-    except (UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
-        raise InputError(f"is not JSON: {error}", source=source, field=prefix, remedy=_REMEDY) from None
+
+@dataclass(frozen=True, slots=True)
+class _DocumentReader:
+    """Decodes a document and its parts; complaints name line, column and field."""
+
+    data: bytes
+    source: str
+    line: int
+
+    def decode(self, data: bytes, kind: type[_T], prefix: str = "") -> _T:
+        """Decode JSON.
+
+        Raises:
+            InputError: the text is no JSON or does not have the shape of ``kind``.
+        """
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except msgspec.ValidationError as error:
+            complaint, _, path = str(error).partition(" - at `$")
+            field = f"{prefix}{path.rstrip('`')}".strip(".")
+            missing = _MISSING.match(complaint)
+            if missing:
+                field = f"{field}.{missing[1]}".strip(".")
+            raise InputError(
+                _problem(complaint), source=self.places((field,))[field], field=field, remedy=_REMEDY
+            ) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError):
+            raise json_error(self.data, self.source, self.line) from None
+
+    def places(self, fields: tuple[str, ...]) -> dict[str, str]:
+        """Return file, line and column of fields."""
+        document = Document(None, self.source, 1, self.line, self.data, is_alone=True)
+        return places_of(document, fields) if fields else {}
+
+
+def _problem(complaint: str) -> str:
+    """Return msgspec's complaint in the words of the other readers."""
+    if _MISSING.match(complaint):
+        return "is missing"
+    if match := _BOUND.match(complaint):
+        return f"{_BOUNDS[match[1]]} {match[2]}"
+    if match := _MISMATCH.match(complaint):
+        wanted, given = (match[group].removesuffix(" | null") for group in (1, 2))
+        return f"must be {_WORDS.get(wanted, wanted)}, not {_WORDS.get(given, given)}"
+    return complaint.replace("`", "'")
+
+
+def _oddities(info: MachineInfo, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield fields that no cAdvisor writes so, with what the kubelet makes of each."""
+    nodes: set[int] = set()
+    cpus: set[int] = set()
+    for index, node in enumerate(info.topology):
+        field = f"{prefix}topology[{index}]"
+        if node.node_id in nodes:
+            problem = f"NUMA node {node.node_id} is there twice: the kubelet adds its CPUs up and takes the last memory"
+            yield f"{field}.node_id", problem
+        nodes.add(node.node_id)
+        for position, core in enumerate(node.cores):
+            inner = f"{field}.cores[{position}]"
+            if core.core_id < 0:
+                yield f"{inner}.core_id", f"{core.core_id} is negative: the kubelet numbers cores by their first CPU"
+            again = sorted(cpus & set(core.thread_ids))
+            if again:
+                yield f"{inner}.thread_ids", f"CPU {again[0]} is in another core, too: the kubelet keeps the last"
+            cpus.update(core.thread_ids)
+    if not cpus:
+        problem = "there are no CPUs: " + (
+            "the kubelet starts and its managers find none" if info.num_cores else "the kubelet does not start"
+        )
+        yield f"{prefix}topology", problem

@@ -11,8 +11,9 @@ import msgspec
 
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
+from mooring.decoding.fields import inside
 from mooring.discovery.loader import MAX_DESCRIPTION_BYTES, load_machine
-from mooring.discovery.machineinfo_json import machines_of_lines
+from mooring.discovery.machineinfo_json import machines_of_lines, parse_machine_info
 from mooring.manifest.scenario import Scenario
 
 PATTERN = "*machines.jsonl"
@@ -83,8 +84,14 @@ def _described(inline: object, source: str) -> dict[str, MachineInfo]:
     if not isinstance(inline, list):
         remedy = "write a list of {name, info}"
         raise InputError("must be a list of machine descriptions", source=source, field=INLINE, remedy=remedy)
-    lines = b"\n".join(msgspec.json.encode(item) for item in inline)
-    return {described.name: described.info for described in machines_of_lines(lines, f"{source}: {INLINE}")}
+    machines = {}
+    for index, item in enumerate(inline):
+        try:
+            described = parse_machine_info(msgspec.json.encode(item), source)
+        except InputError as error:
+            raise inside(InputError(error.problem, field=error.field), f"{INLINE}[{index}]").at(source) from None
+        machines[described.name] = described.info
+    return machines
 
 
 def _read(file: str) -> bytes:
