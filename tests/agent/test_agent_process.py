@@ -129,7 +129,7 @@ def test_a_connection_of_the_runtime_that_is_none_is_told_in_one_line(tmp_path: 
         assert agent.process.wait(PATIENCE) == 2
         agent.process = None
     (line,) = (tmp_path / "log").read_text().splitlines()
-    assert line == "mooring: NRI_PLUGIN_SOCKET=none is no socket; start the agent without it"
+    assert line == "mooring: NRI_PLUGIN_SOCKET=none is not a socket; start the agent without it"
 
 
 _AT_REGISTRATION = """

@@ -71,7 +71,7 @@ def test_without_the_option_nothing_is_published(cluster: FaultInjector, node: N
 def test_publishing_needs_a_cluster(node: Node) -> None:
     with pytest.raises(InputError, match="publish: needs the API server"):
         node.agent("publish: true")
-    with pytest.raises(InputError, match="is no usable kubeconfig"):
+    with pytest.raises(InputError, match="is not a usable kubeconfig"):
         node.agent(f"kubeconfig: {node.folder / 'none'}\npublish: true")
 
 

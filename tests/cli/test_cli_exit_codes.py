@@ -85,7 +85,7 @@ BAD_INPUT = [
         "plan -f kubelet.yaml",
         "kubelet.yaml: there is no pod in the manifests, only 1 KubeletConfiguration; give pods or workloads with -f",
     ),
-    ("plan -f pod.yaml --config pod.yaml", "pod.yaml: 'Pod' is no configuration"),
+    ("plan -f pod.yaml --config pod.yaml", "pod.yaml: 'Pod' is not a configuration"),
     ("plan -f pod.yaml --machine nope", "nope: unknown machine"),
     ("plan -f pod.yaml --machine binary", "binary: is not a machine in any known format"),
     ("plan -f pod.yaml --machine cores=0", "machine: cores: "),

@@ -147,7 +147,7 @@ def test_kubelet_that_would_not_start_is_a_no(config: str) -> None:
         (["--heartbeat", "soon"], "--heartbeat: 'soon' is not a duration"),
         (["--heartbeat", "1ms"], "--heartbeat: must be between 1s and 24h"),
         (["--metrics-address", "nowhere"], "--metrics-address: 'nowhere' is not an address"),
-        (["--kubeconfig", "nowhere.yaml"], "nowhere.yaml: is no usable kubeconfig"),
+        (["--kubeconfig", "nowhere.yaml"], "nowhere.yaml: is not a usable kubeconfig"),
         ([], "kubeconfig: no access to the API server is configured"),
         (["--pod-resources", "s.sock", "--active", "pods.yaml"], "--active: describes a node"),
         (["--pod-resources", "s.sock", "--state", "nowhere"], "nowhere: --state: no such directory"),

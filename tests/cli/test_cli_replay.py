@@ -179,7 +179,7 @@ def test_merges_have_results(tmp_path: Path) -> None:
     [
         ({"id": "x", "machine": "nope"}, "x: machine: no machine is called 'nope'; name a machine of a file"),
         ({"id": "x"}, "x: machine: is missing; name a machine"),
-        ({"id": "x", "machine": "cores=none"}, "x: machine: 'none' is no count"),
+        ({"id": "x", "machine": "cores=none"}, "x: machine: 'none' is not a count"),
         ({"id": "x", "machine": "m", "machines": {"m": 1}}, "x: machines: must be a list of machine descriptions"),
         (
             {"id": "x", "machine": "m", "machines": [{"name": "m", "info": 3}]},

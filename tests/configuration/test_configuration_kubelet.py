@@ -246,7 +246,7 @@ def test_moorings_own_document_is_checked_strictly(content: Mapping[str, Any], m
     [
         (
             "kind: Pod",
-            "'Pod' is no configuration; write kind: KubeletConfiguration, MooringConfiguration or NodeDevices",
+            "'Pod' is not a configuration; write kind: KubeletConfiguration, MooringConfiguration or NodeDevices",
         ),
         ("foo: 1", "no field of a configuration in it"),
         ("- 1", "a configuration must be a mapping, not a list"),

@@ -78,7 +78,7 @@ def test_flow_style_yaml_is_no_json_but_is_read(tmp_path: Path) -> None:
         ("f.yaml", b"# only a remark\n---\n", "nothing in it"),
         ("f.yaml", b"a: 1\nb: \xff\n", "f.yaml:2:4: not UTF-8 text (byte 0xff); save it as UTF-8"),
         ("f.yaml", "a: 1".encode("utf-16"), "the text is UTF-16; save it as UTF-8"),
-        ("f.yaml", b"a: 1\n\0", "f.yaml:2:1: a NUL character: this is no text file"),
+        ("f.yaml", b"a: 1\n\0", "f.yaml:2:1: a NUL character: this is not a text file"),
         ("f.yaml", b"\x7fELF\x02\x01\x01\0\0", "NUL character"),
         ("f.yaml", b"\x1f\x8b\x08\0", "not UTF-8 text"),
         ("f.json", b'{"a": 1, "a": 2}', "f.json:1:10: the key 'a' appears twice in one object; keep one of them"),

@@ -139,7 +139,7 @@ def test_text_with_an_equals_sign_is_compact() -> None:
         ("./missing", "./missing: no such file or folder"),
         ("missing.json", "missing.json: no such file or folder"),
         ("missing.jsonl#a", "missing.jsonl: cannot be read: No such file or directory"),
-        ("soket=2", "machine: soket: is no key of a machine; did you mean sockets?"),
+        ("soket=2", "machine: soket: is not a key of a machine; did you mean sockets?"),
         ("a\0b", r"'a\x00b': unknown machine"),
         ("x" * 300, f"{'x' * 80}...: unknown machine"),
     ],

@@ -209,7 +209,7 @@ def test_a_pod_that_comes_first_finds_its_node() -> None:
 def test_a_small_pod_that_moves_makes_room_and_finds_another_place() -> None:
     question = asked([guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)])
     moves = [one for one in found(question, "late") if one.changes[0].kind == "move"]
-    assert texts(moves) == ["Remove default/one before default/late is asked and let it return last."]
+    assert texts(moves) == ["Remove default/one before default/late is asked and admit it again last."]
     assert moves[0].cost == Cost(touched=1)
     after = make_plan(applied(question, moves[0].changes))
     assert after.is_yes

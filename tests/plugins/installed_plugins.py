@@ -20,7 +20,7 @@ class Good:
 
     def __init__(self, settings):
         if "limit" in settings and not isinstance(settings["limit"], int):
-            raise InputError("is no number", field="limit", remedy="write limit: 3")
+            raise InputError("is not a number", field="limit", remedy="write limit: 3")
         self.made_of = dict(settings)
         settings_are_frozen(settings)
 

@@ -61,7 +61,7 @@ def test_what_is_no_plugin_is_refused_in_one_line(name: str, field: str, begins:
 def test_settings_that_a_plugin_refuses_are_named() -> None:
     with pytest.raises(InputError) as caught:
         load_plugin("good", {"limit": "three"})
-    assert str(caught.value) == "settings.limit: is no number; write limit: 3"
+    assert str(caught.value) == "settings.limit: is not a number; write limit: 3"
 
 
 def test_nobody_takes_the_name_of_another_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

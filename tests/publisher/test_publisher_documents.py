@@ -210,7 +210,7 @@ def packed(content: bytes) -> str:
         ({"spec": {"encoding": "zlib+base64", "content": packed(b"{}")}}, "is not the content that the name"),
         ({"kind": "Pod"}, "is Pod of mooring.dev/v1alpha1, not NodeFacts"),
         ({"apiVersion": "mooring.dev/v9"}, "is NodeFacts of mooring.dev/v9"),
-        ({"metadata": {}}, "is no object with a name"),
+        ({"metadata": {}}, "is not an object with a name"),
     ],
     ids=["no-spec", "encoding", "base64", "zlib", "cut", "bomb", "other", "kind", "version", "name"],
 )
@@ -243,7 +243,7 @@ def test_state_that_cannot_be_used_is_named(spec: dict[str, Any], words: str) ->
 
 @pytest.mark.parametrize("document", [None, [], "x", {"metadata": {"name": 3}}], ids=["none", "list", "text", "name"])
 def test_what_is_no_object_is_refused(document: object) -> None:
-    with pytest.raises(InputError, match="NodeState: is no object with a name"):
+    with pytest.raises(InputError, match="NodeState: is not an object with a name"):
         state_of(document)
 
 

@@ -104,7 +104,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_told_before_anything_begins(tmp_pat
     file.write_text(f"kind: {KIND}\n", encoding="utf-8")
     answer = mooring("extender", "--config", file, "--kubeconfig", tmp_path / "none")
     assert answer.code == 2
-    assert "is no usable kubeconfig" in answer.complaint
+    assert "is not a usable kubeconfig" in answer.complaint
 
 
 def test_an_address_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:

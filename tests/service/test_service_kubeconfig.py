@@ -82,7 +82,7 @@ def test_a_certificate_that_is_none_is_told_in_the_words_of_the_library(tmp_path
     (tmp_path / "ca.crt").write_text("no certificate", encoding="utf-8")
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(document(**cluster(**{"certificate-authority": "ca.crt"}))), encoding="utf-8")
-    assert refusal(path).startswith("is no usable kubeconfig: SSLError: ")
+    assert refusal(path).startswith("is not a usable kubeconfig: SSLError: ")
 
 
 def test_a_good_one_with_a_file_beside_it_is_used(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def read_state_file(path: Path) -> str | None:
         ) from None
     if len(data) > SIZE_LIMIT:
         raise InputError(
-            f"larger than {SIZE_LIMIT} bytes", source=str(path), remedy="this is no state file of a kubelet"
+            f"larger than {SIZE_LIMIT} bytes", source=str(path), remedy="this is not a kubelet's state file"
         )
     return data.decode(errors="surrogateescape")
 

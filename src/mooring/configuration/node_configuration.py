@@ -131,7 +131,7 @@ def recognised(document: Document) -> tuple[str, dict[str, Any]]:
     if kubelet.is_kubelet_config(content):
         return kubelet.KIND, content
     raise InputError(
-        f"{kind!r:.60} is no configuration" if kind else "no field of a configuration in it",
+        f"{kind!r:.60} is not a configuration" if kind else "no field of a configuration in it",
         source=document.source,
         remedy=f"write kind: {kubelet.KIND}, {mooring.KIND} or {declared.KIND}",
     )

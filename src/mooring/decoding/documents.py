@@ -168,7 +168,7 @@ def _text(data: bytes, source: str) -> str:
         ) from None
     zero = text.find("\0")
     if zero >= 0:
-        raise InputError("a NUL character: this is no text file", source=at(source, text, zero))
+        raise InputError("a NUL character: this is not a text file", source=at(source, text, zero))
     return text
 
 

@@ -113,13 +113,15 @@ def _pairs(text: str) -> dict[str, str]:
     for part in text.split():
         key, equals, value = part.partition("=")
         if not (key and equals and value):
-            raise _refusal(part, "is no pair", "write key=value without spaces around the =")
+            raise _refusal(part, "is not a pair", "write key=value without spaces around the =")
         if key in values:
             raise _refusal(key, "is given twice", "keep one")
         if key not in _KEYS and not key.startswith(_HUGEPAGES):
             close = difflib.get_close_matches(key, _KEYS, n=1)
             raise _refusal(
-                key, "is no key of a machine", f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}"
+                key,
+                "is not a key of a machine",
+                f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}",
             )
         values[key] = value
     return values
@@ -130,7 +132,7 @@ def _count(values: Mapping[str, str], key: str, default: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise _refusal(key, f"{text[:40]!r} is no count", "write a plain number such as 8")
+        raise _refusal(key, f"{text[:40]!r} is not a count", "write a plain number such as 8")
     # A kernel lists the sizes of huge pages that it supports, also with no page of that size.
     if int(text) == 0 and not key.startswith(_HUGEPAGES):
         raise _refusal(key, "must not be 0", "leave the key out for its default")
@@ -148,7 +150,7 @@ def _bytes(key: str, text: str) -> int:
     except QuantitySyntaxError:
         size, rest = 0, 0
     if size <= 0 or rest or size % 1024:
-        raise _refusal(key, f"{text[:40]!r} is no size in whole KiB", "write it as 64Gi or 512Mi")
+        raise _refusal(key, f"{text[:40]!r} is not a size in whole KiB", "write it as 64Gi or 512Mi")
     if size > MAX_BYTES:
         raise _refusal(key, f"{text[:40]!r} is more than 1Ei", "write a smaller size")
     return size
@@ -158,7 +160,7 @@ def _siblings(text: str) -> Siblings:
     try:
         return Siblings(text)
     except ValueError:
-        raise _refusal("siblings", f"{text[:40]!r} is no way of numbering", "write split or adjacent") from None
+        raise _refusal("siblings", f"{text[:40]!r} is not a numbering", "write split or adjacent") from None
 
 
 def _distances(text: str | None) -> Distances:
@@ -167,7 +169,7 @@ def _distances(text: str | None) -> Distances:
     parts = text.split(",")
     # ACPI has one byte for an entry, below 10 are reserved and 255 means unreachable.
     if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts):
-        raise _refusal("distances", f"{text[:40]!r} is no list of two or three figures", "write 10,21 or 10,12,32")
+        raise _refusal("distances", f"{text[:40]!r} is not a list of two or three numbers", "write 10,21 or 10,12,32")
     local, same_socket, remote = (int(part) for part in (*parts, parts[-1])[:3])
     if not 10 <= local <= same_socket <= remote <= 250:
         raise _refusal("distances", f"{text!r} does not ascend from 10 to at most 250", "write 10,21 or 10,12,32")
@@ -181,7 +183,7 @@ def _hugepages(values: Mapping[str, str]) -> tuple[HugePages, ...]:
             continue
         size = _bytes(key, key.removeprefix(_HUGEPAGES))
         if size < 2 * _PAGE or size & (size - 1):
-            raise _refusal(key, "is no size of a huge page", "write hugepages-2Mi or hugepages-1Gi")
+            raise _refusal(key, "is not a size of a huge page", "write hugepages-2Mi or hugepages-1Gi")
         if size in pools:
             raise _refusal(key, "is given twice", "keep one")
         pools[size] = HugePages(size // 1024, _count(values, key, 0))
@@ -208,7 +210,9 @@ def _check(shape: Shape) -> None:
                     key, f"{count} cannot be divided evenly by {other}={parts}", f"use a multiple of {parts}"
                 )
     if shape.l3_caches % shape.sockets:
-        raise _refusal("l3", f"{shape.l3_caches} is no multiple of sockets={shape.sockets}", "no L3 spans two sockets")
+        raise _refusal(
+            "l3", f"{shape.l3_caches} is not a multiple of sockets={shape.sockets}", "no L3 spans two sockets"
+        )
     for key, count in (("sockets", shape.sockets), ("l3", shape.l3_caches), ("cpuless", shape.cpuless_nodes)):
         if count % shape.numa_nodes and (not count or shape.numa_nodes % count):
             raise _refusal(

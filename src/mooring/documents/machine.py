@@ -99,7 +99,7 @@ class OriginPart(DocumentPart):
     """What the machine was read from."""
 
     format: Annotated[str, Meta(description="Such as sysfs, MachineInfo, hwloc XML or lscpu -J -e.")]
-    unknown: Annotated[list[str], Meta(description="What the format does not tell.")]
+    unknown: Annotated[list[str], Meta(description="What the format does not contain.")]
     assumed: Annotated[list[str], Meta(description="What was taken instead.")]
 
 

@@ -44,7 +44,7 @@ def read_object(content: object, kind: str, shape: type[_T]) -> tuple[str, _T]:
     metadata = content.get("metadata") if isinstance(content, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(content, dict) or not isinstance(name, str) or not name:
-        raise InputError("is no object with a name", source=kind, remedy=_REMEDY)
+        raise InputError("is not an object with a name", source=kind, remedy=_REMEDY)
     found = content.get("apiVersion"), content.get("kind")
     if found != (API_VERSION, kind):
         shown = f"{found[1]!s:.60} of {found[0]!s:.60}"

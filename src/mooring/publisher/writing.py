@@ -161,7 +161,7 @@ def _listed(http: httpx2.Client, path: str) -> list[dict[str, Any]]:
             check_response(response)
             content = msgspec.json.decode(response.content)
         if not isinstance(content, dict):
-            raise ClusterError("the API server's answer is no list")
+            raise ClusterError("the API server's answer is not a list")
         items += content.get("items") or []
         token = (content.get("metadata") or {}).get("continue")
         if not token:

@@ -88,7 +88,7 @@ def test_a_request_with_one_bit_turned_ends_orderly(place: int, bit: int) -> Non
         (encode_frames(2, encode_message(TTRPCMessage(1, 2, b""))), "stream 1, on which nothing was requested"),
         (encode_frames(1, request(2)), "a request on stream 2"),
         (encode_frames(1, request(3) + request(1)), "stream 1 after one on stream 3"),
-        (encode_frames(1, encode_message(TTRPCMessage(1, 1, b"\xff\xff"))), "the request on stream 1 is no protobuf"),
+        (encode_frames(1, encode_message(TTRPCMessage(1, 1, b"\xff\xff"))), "the request on stream 1 is not protobuf"),
         (encode_frames(1, request(1))[:-1], "closed the connection in the middle of a frame"),
     ],
     ids=[

@@ -180,12 +180,12 @@ def test_without_a_socket_in_the_environment_nothing_is_given() -> None:
 
 @pytest.mark.parametrize("number", ["x", "-1", "99999999999999999999", "1000000"])
 def test_a_socket_number_that_is_none_is_misuse(number: str) -> None:
-    with pytest.raises(MisuseError, match="is no socket"):
+    with pytest.raises(MisuseError, match="is not a socket"):
         given_by({"NRI_PLUGIN_SOCKET": number})
 
 
 def test_a_file_is_no_socket(tmp_path: Path) -> None:
-    with (tmp_path / "file").open("w") as file, pytest.raises(MisuseError, match="is no socket"):
+    with (tmp_path / "file").open("w") as file, pytest.raises(MisuseError, match="is not a socket"):
         given_by({"NRI_PLUGIN_SOCKET": str(os.dup(file.fileno()))})
 
 

@@ -109,4 +109,4 @@ def _number(text: str, path: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise GroupError(CGroupTrouble.REFUSED, path, f"{text!r} is no number") from None
+        raise GroupError(CGroupTrouble.REFUSED, path, f"{text!r} is not a number") from None

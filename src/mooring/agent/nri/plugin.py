@@ -109,7 +109,7 @@ def given_by(environment: Mapping[str, str], options: PluginOptions | None = Non
     try:
         trunk = socket.socket(fileno=int(number))
     except (ValueError, OverflowError, OSError) as error:
-        raise MisuseError(f"NRI_PLUGIN_SOCKET={number} is no socket") from error
+        raise MisuseError(f"NRI_PLUGIN_SOCKET={number} is not a socket") from error
     options = options or PluginOptions()
     name, index = environment.get("NRI_PLUGIN_NAME", ""), environment.get("NRI_PLUGIN_IDX", "")
     session = Session(trunk, None, replace(options, name=name or options.name, index=index or options.index))

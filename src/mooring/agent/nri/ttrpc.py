@@ -216,7 +216,7 @@ def _request_of(message: TTRPCMessage) -> Request:
     try:
         request = TTRPCRequestMessage.FromString(message.body)
     except DecodeError as error:
-        raise ProtocolError(f"the request on stream {message.stream} is no protobuf") from error
+        raise ProtocolError(f"the request on stream {message.stream} is not protobuf") from error
     timeout = request.timeout_nano / 1e9 if request.timeout_nano > 0 else None
     return Request(message.stream, request.service, request.method, request.payload, timeout)
 
@@ -225,7 +225,7 @@ def _payload_of(body: bytes) -> bytes:
     try:
         response = TTRPCResponseMessage.FromString(body)
     except DecodeError as error:
-        raise RemoteError(Status.INTERNAL, "the response is no protobuf") from error
+        raise RemoteError(Status.INTERNAL, "the response is not protobuf") from error
     if response.status.code != Status.OK:
         raise RemoteError(response.status.code, response.status.message)
     return response.payload

@@ -58,7 +58,7 @@ class AgentMetrics:
             registry=self._registry,
         )
         self.rejections = self._counter("rejections", "Refused containers, by reason.", "reason")
-        self.evictions = self._counter("evictions", "Rejected pods whose eviction the API server accepted.")
+        self.evictions = self._counter("evictions", "Rejected pods with an eviction that the API server accepted.")
         self.repairs = self._counter("repairs", "Cgroups that were not as decided and were corrected, by kind.", "kind")
         self.reconnects = self._counter("reconnects", "Connections to the runtime after the first.")
         self.state_write_failures = self._counter("state_write_failures", "Writes of the state folder that failed.")

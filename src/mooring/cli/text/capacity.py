@@ -138,7 +138,7 @@ def _advice(capacity: Capacity) -> Iterator[RenderableType]:
 
 def _purpose(advice: Advice) -> str:
     if advice.goal == ADMITTED:
-        return "To let one more in:" if advice.replica > 1 else "To let it in:"
+        return "To admit one more:" if advice.replica > 1 else "To admit it:"
     return f"Number {advice.replica} is spread over more NUMA nodes than it needs. To align it:"
 
 

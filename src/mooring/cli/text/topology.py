@@ -56,7 +56,7 @@ def _facts(machine: Machine, hardware: Hardware) -> Table:
 def _fact_rows(machine: Machine, hardware: Hardware) -> Iterator[tuple[str, str]]:
     if machine.origin.unknown:
         yield "Read from", machine.origin.format
-        yield "Not told", ", ".join(machine.origin.unknown)
+        yield "Not reported", ", ".join(machine.origin.unknown)
     if machine.origin.assumed:
         yield "Assumed", ", ".join(machine.origin.assumed)
     yield "CPUs online", f"{len(hardware.online)} ({hardware.online})"

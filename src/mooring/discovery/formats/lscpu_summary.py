@@ -51,7 +51,7 @@ def read_summary(fields: Sequence[Any], source: str) -> Description:
     if sockets * cores * threads != len(online) or sum(map(len, lists.values())) != len(online) or not is_even:
         problem = (
             f"{sockets} sockets of {cores} cores of {threads} threads are not {len(online)} online CPUs on {filled} "
-            "NUMA nodes: it does not tell which CPUs are one core"
+            "NUMA nodes: it does not say which CPUs are one core"
         )
         raise InputError(problem, source=source, remedy=f"capture every CPU: {CAPTURE}")
     architecture = told.get("Architecture", "")

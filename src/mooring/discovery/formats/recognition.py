@@ -43,8 +43,8 @@ _OTHER_TEXT: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
     for pattern, what, remedy in (
         (r"\A\s*Architecture: .*\n(?:.*\n)*?CPU\(s\): ", "output of lscpu without -J", _LSCPU),
         (r"\AL1d|\ANAME +ONE-SIZE", "output of lscpu -C, which has caches only", _LSCPU),
-        (r"^processor\s*:\s*\d", "/proc/cpuinfo, which does not tell NUMA nodes", _LSCPU),
-        (r"\AMemTotal:", "/proc/meminfo, which tells memory only", _NODE),
+        (r"^processor\s*:\s*\d", "/proc/cpuinfo, which has no NUMA nodes", _LSCPU),
+        (r"\AMemTotal:", "/proc/meminfo, which has memory only", _NODE),
         (r"^# dmidecode|^Handle 0x[0-9A-F]+, DMI type", "output of dmidecode, which does not number CPUs", _NODE),
         (r"\APer-node|^ *node0 +node1|^numa_hit", "output of numastat", f"capture it with {numactl.CAPTURE}"),
         (r"\Apolicy: .*\npreferred node:", "output of numactl -s", f"capture it with {numactl.CAPTURE}"),
@@ -73,8 +73,8 @@ _OTHER_KINDS: Final = {
     "KubeletConfiguration": ("a kubelet's configuration", _CONFIGURATION),
     "MooringConfiguration": ("Mooring's configuration", _CONFIGURATION),
     "NodeDevices": ("a declaration of devices", _CONFIGURATION),
-    "Node": ("a Node object, which does not tell NUMA nodes", _NODE),
-    "NodeList": ("a list of Node objects, which do not tell NUMA nodes", _NODE),
+    "Node": ("a Node object, which has no NUMA nodes", _NODE),
+    "NodeList": ("a list of Node objects, which have no NUMA nodes", _NODE),
     "Pod": ("a pod", "give it with -f"),
     "PodList": ("a list of pods", "give it with -f or --active"),
 }

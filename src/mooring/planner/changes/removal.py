@@ -70,7 +70,7 @@ class PodRemoval:
     def phrase(self, question: Question) -> str:  # noqa: ARG002 - reads the same on every question
         """Return it with the pod that is asked next."""
         before = f" before {self.before} is asked" if self.before else ""
-        return f"remove {self.pod}{before}{' and let it return last' if self.comes_back else ''}"
+        return f"remove {self.pod}{before}{' and admit it again last' if self.comes_back else ''}"
 
     def applied_to(self, question: Question) -> Question:
         """Return the question in which the pod ends, and comes back if it does."""

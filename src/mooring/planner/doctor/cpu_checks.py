@@ -30,7 +30,7 @@ def _check_claims(policy: StaticPolicy, state: CPUState) -> Iterator[Problem]:
                 BAD_CLAIM,
                 "warning",
                 CPU_FILE,
-                f"{_named(owner, entries)} {joined(faults)}; no claim is given CPUs like that.",
+                f"{_named(owner, entries)} {joined(faults)}; claims never get such CPUs.",
                 tuple(EntryHolder(owner, entry) for entry in sorted(entries)),
                 CPUSet(CPUMask(_all(entries))),
             )
@@ -118,7 +118,7 @@ def check_cpu_state(policy: StaticPolicy, contents: CPUContents, offline: int = 
     if reserved:
         yield _about(
             RESERVED_HELD,
-            f"Containers hold {cpus_text(reserved)}, reserved by the configuration.",
+            f"Containers hold {cpus_text(reserved)}, which the configuration reserves.",
             reserved,
             _with(held, reserved),
         )
@@ -191,7 +191,7 @@ def _pool_problems(policy: StaticPolicy, pool: int, held: dict[EntryHolder, int]
     if not policy.strict_reservation and pool and not pool & ~reserved and reserved & pool == reserved:
         yield _about(
             POOL_RESERVED_ONLY,
-            f"The shared pool has nothing but the reserved {cpus_text(pool)}: every container without exclusive CPUs "
+            f"The shared pool has only the reserved {cpus_text(pool)}: every container without exclusive CPUs "
             "runs there, beside the system.",
             pool,
             severity="warning",

@@ -59,8 +59,8 @@ def check_pod_entries(cpu: CPUState | None, memory: MemoryState | None, settings
                 POD_SET_ALONE,
                 "warning",
                 file,
-                f"{plural(len(alone), 'pod')} with an entry as a whole and none of a container. Kubelet v1.37.1 never "
-                "releases that (defect pod-restart).",
+                f"{plural(len(alone), 'pod')} with an entry of the whole pod but none of a container. Kubelet "
+                "v1.37.1 never releases that (defect pod-restart).",
                 alone,
             )
     if cpu is not None and cpu.baselines and not settings.gates["InPlacePodVerticalScalingExclusiveCPUs"]:
@@ -152,8 +152,9 @@ def _check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
             ONE_FILE_ONLY,
             "warning",
             "",
-            f"{plural(pods, 'pod')} with CPUs in {CPU_FILE} and nothing in {MEMORY_FILE}: the files are not of the "
-            "same moment, or one was deleted. The kubelet starts; it finds memory for them again, perhaps elsewhere.",
+            f"{plural(pods, 'pod')} with CPUs in {CPU_FILE} and no memory in {MEMORY_FILE}: the files are from "
+            "different moments, or one was deleted. The kubelet starts and assigns their memory again, perhaps on "
+            "other NUMA nodes.",
             holders,
         )
 
@@ -171,8 +172,8 @@ def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str
             STALE,
             "note",
             "",
-            f"{plural(len(stale), 'container')} with an entry and not among the running pods. The kubelet drops such "
-            "entries by itself once it knows its pods.",
+            f"{plural(len(stale), 'container')} with an entry but not among the running pods. The kubelet drops such "
+            "entries once it knows its pods.",
             tuple(sorted(stale)),
         )
 
@@ -201,8 +202,8 @@ def _cpu_counts(cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, 
             NO_ENTRY,
             "warning",
             CPU_FILE,
-            f"{plural(len(lacking), 'running container')} with a claim to exclusive CPUs and without an entry. When "
-            f"the kubelet starts it gives {'it' if len(lacking) == 1 else 'them'} CPUs, if it finds some.",
+            f"{plural(len(lacking), 'running container')} entitled to exclusive CPUs but without an entry. At its "
+            f"start the kubelet allocates CPUs to {'it' if len(lacking) == 1 else 'them'} if enough are free.",
             tuple(lacking),
         )
     if other:
@@ -212,6 +213,6 @@ def _cpu_counts(cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, 
             "warning",
             CPU_FILE,
             f"{plural(len(other), 'running container')} with another number of CPUs in the file than it requests. The "
-            f"kubelet keeps the entry; under topology manager policies that reject, it may refuse the pod.{doubt}",
+            f"kubelet keeps the entry; a topology manager policy that rejects may reject the pod.{doubt}",
             tuple(other),
         )

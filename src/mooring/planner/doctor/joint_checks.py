@@ -119,8 +119,8 @@ def _lost(
             LOST_ENTRIES,
             "error",
             report.file,
-            f"The damage has cost the entries of {count}, which other files name ({named}{more}), if they had {what}. "
-            "A repair cannot bring them back: after the start they get what is free.",
+            f"The damage lost the entries of {count}, which other files name ({named}{more}), if they had {what}. "
+            "A repair cannot restore them: after the start they get what is free.",
             lost,
         )
 

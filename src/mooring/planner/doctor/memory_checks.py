@@ -45,7 +45,7 @@ def check_memory_state(policy: MemoryPolicy, contents: MemoryContents) -> Iterat
     if contents.has_nodes and not state.nodes:
         if state.assignments:
             yield _about(
-                NO_MACHINE_STATE, "The file has entries of containers and no machine state.", holders=tuple(held)
+                NO_MACHINE_STATE, "The file has entries of containers but no machine state.", holders=tuple(held)
             )
     elif contents.has_nodes:
         yield from _machine_problems(policy.default_nodes, state.nodes)
@@ -181,8 +181,8 @@ def _block_problems(machine: Nodes, held: Mapping[EntryHolder, tuple[Block, ...]
     if overcommitted:
         yield _about(
             OVERCOMMITTED,
-            f"The entries hold more than there is: {joined(overcommitted)}. The kubelet starts and counts only what "
-            "there is.",
+            f"The entries hold more memory than the machine has: {joined(overcommitted)}. The kubelet "
+            "starts and counts only what the machine has.",
             severity="warning",
         )
 

@@ -59,21 +59,21 @@ def _problem(file: str, text: str, complaint: str, salvage: Salvage | None) -> P
         return Problem(NOT_JSON, "error", file, f"{what} {left}")
     document = outer.value
     if not isinstance(document, JSONObject):
-        return Problem(WRONG_TYPE, "error", file, f"The file is JSON and no state file: {complaint}.")
+        return Problem(WRONG_TYPE, "error", file, f"The file is JSON but not a state file: {complaint}.")
     if _is_by_container_id(document):
         return Problem(
             OLD_FORMAT,
             "error",
             file,
             "The file has format V1, whose entries go by container id. Kubelets up to 1.36 turn it into a newer "
-            "format; 1.37 does not read it any more.",
+            "format; 1.37 no longer reads it.",
         )
     data = member(document, "data")
     inner = parse_prefix(data.encode(errors="replace"), DEPTH) if isinstance(data, str) and data else None
     if inner is not None and inner.fault:
         return Problem(NOT_JSON, "error", file, f"The text in data is not JSON: {inner.fault}. {left}")
     if complaint.endswith(CORRUPTED):
-        return Problem(WRONG_CHECKSUM, "error", file, f"The checksum does not fit what the file says. {left}")
+        return Problem(WRONG_CHECKSUM, "error", file, f"The checksum does not match the file's content. {left}")
     if inner is None and complaint.endswith("unexpected end of JSON input"):
         return Problem(WRONG_TYPE, "error", file, f"The file has a dataChecksum and no data. {left}")
     reason = complaint.rpartition(": json: ")[2] or complaint
@@ -89,7 +89,7 @@ def _left(salvage: Salvage | None) -> str:
         copy = "data" if salvage.in_data else "the members for older kubelets"
         return f"The copy in {copy} is whole, with a right checksum: {entries}."
     if not salvage.whole:
-        return f"What stands before the damage can be read: {entries}."
+        return f"Readable before the damage: {entries}."
     return f"What it says can be read, but nothing vouches for it: {entries}."
 
 
@@ -139,7 +139,7 @@ def unreadable_problems(file: str, entries: tuple[Unreadable, ...], *, what: str
     pool = [one for one in entries if not one.uid and not one.container]
     rest = [one for one in entries if one not in pool]
     if pool:
-        yield Problem(BAD_CPU_LIST, "error", file, f"The shared pool is no {what}: {quote(pool[0].text)}.")
+        yield Problem(BAD_CPU_LIST, "error", file, f"The shared pool is not a {what}: {quote(pool[0].text)}.")
     if rest:
         shown = joined([quote(one.text) for one in rest[:3]]) + (" and others" if len(rest) > 3 else "")
         holders = tuple(EntryHolder(one.uid, one.container) for one in rest)

@@ -159,7 +159,7 @@ def repair_memory(
     if state is None:
         return Repaired(None, report.unnamed)
     if settings.memory is None:
-        lost = _given_up(state.assignments, blocks_text, "under policy None no memory is promised")
+        lost = _given_up(state.assignments, blocks_text, "under policy None no memory is guaranteed")
         return Repaired(MemoryState(settings.config.memory_manager_policy, {}, {}), (*report.unnamed, *lost))
     repair = repaired_memory(settings.memory, state, active)
     return Repaired(repair.state, (*report.unnamed, *repair.dropped))

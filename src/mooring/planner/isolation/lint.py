@@ -118,7 +118,7 @@ def _isolated(facts: IsolationFacts, assignments: Assignments) -> Iterator[Findi
 
 def _misunderstood(facts: IsolationFacts, _assignments: Assignments) -> Iterator[Finding]:
     for word in facts.words.misunderstood if facts.words is not None else ():
-        message = f"The kernel was given {word!r:.120}, which is no list of CPUs; the kernel ignores it too."
+        message = f"The kernel was given {word!r:.120}, which is not a list of CPUs; the kernel ignores it too."
         yield Finding("warning", "proc/cmdline", message, "MOOR-614")
 
 

@@ -125,7 +125,7 @@ class NodeArchive:
             return None
         if len(data) > SIZE_LIMIT:
             problem = f"{path} is larger than {SIZE_LIMIT} bytes"
-            raise InputError(problem, source=self.tree.name, remedy="this is no state file of a kubelet")
+            raise InputError(problem, source=self.tree.name, remedy="this is not a kubelet's state file")
         return data.decode(errors="surrogateescape")
 
 

@@ -201,7 +201,7 @@ def _configuration_errors(source: str, context: str | None = None) -> Iterator[N
         yield
     except Exception as error:  # noqa: BLE001 - the YAML library has error classes of its own
         _refuse_kubeconfig(source, context)
-        problem = f"is no usable kubeconfig: {type(error).__name__}: {error}"
+        problem = f"is not a usable kubeconfig: {type(error).__name__}: {error}"
         raise InputError(problem, source=source, remedy="try it with kubectl --kubeconfig") from None
 
 
