@@ -33,15 +33,15 @@ def rules_table() -> list[str]:
     return [
         f"* `{rule.name}` ({rule.span}): {rule.says}."
         + (f" Matters with {', '.join(f'`{option}`' for option in rule.options)}." if rule.options else "")
-        + f" {_evidence(rule)}."
+        + _evidence(rule)
         for rule in RULES
     ]
 
 
 def _evidence(rule: ReleaseRule) -> str:
-    """Return which recordings separate the releases, or that none does."""
-    named = [f"`{scenario}`" for scenario in (rule.recording, rule.recording_after) if scenario]
-    return f"Recorded: {', '.join(named)}" if named else "Not separated by a recording"
+    """Return which recordings separate the releases; empty when none does."""
+    named = dict.fromkeys(f"`{scenario}`" for scenario in (rule.recording, rule.recording_after) if scenario)
+    return f" Recorded: {', '.join(named)}." if named else ""
 
 
 def gates_table() -> list[str]:

@@ -152,7 +152,7 @@ def test_a_kubelet_that_does_not_start_is_an_answer(folder: Path) -> None:
     assert plan.err == ""
     text = " ".join(plan.out.split())
     assert "CPU Manager Policy Alpha-level Options not enabled, but option" in text
-    assert "Set featureGates: {CPUManagerPolicyAlphaOptions: true}, or remove the option." in text
+    assert "Set featureGates.CPUManagerPolicyAlphaOptions to true: the kubelet then starts (run here)." in text
     show = mooring("show", *command)
     assert show.code == 1
     assert show.err.startswith("The kubelet would not start: new static policy error: CPU Manager Policy Alpha-level")
@@ -167,7 +167,7 @@ def test_what_state_files_say_is_the_kubelets_answer(folder: Path) -> None:
     answered = mooring("plan", "-f", "pod.yaml", "--config", "kubelet.yaml", "--state", "root", *SMALL)
     assert answered.code == 1
     assert "please drain this node and delete the CPU manager checkpoint file" in " ".join(answered.out.split())
-    assert "The state file is damaged or of an unknown format." in " ".join(answered.out.split())
+    assert "Drain the node and delete cpu_manager_state: the kubelet then starts" in " ".join(answered.out.split())
 
 
 def test_state_files_that_are_none_are_bad_input(folder: Path) -> None:
