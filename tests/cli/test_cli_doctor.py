@@ -240,7 +240,7 @@ def test_a_configuration_that_stops_the_kubelet_before_is_said_to_do_so(site: Si
     assert answer.code == 1
     assert "MOOR-350" in answer.out
     assert "MOOR-233" in answer.out
-    assert "Name only CPUs that are online in reservedSystemCPUs." in answer.out
+    assert 'Set reservedSystemCPUs to "0": the kubelet then starts (run here).' in answer.out
     assert "not checked" in answer.out
 
 

@@ -185,7 +185,7 @@ def test_a_configuration_that_the_kubelet_refuses_is_answered_with_what_to_do() 
     plan = planned(KubeletConfig(cpu_manager_policy="static"), [pod("a")])
     assert plan.refusal is not None
     assert plan.refusal.message == "[cpumanager] unable to determine reserved CPU resources for static policy"
-    assert plan.remedy.startswith("The static policy needs CPUs for the system")
+    assert plan.remedy.endswith("the kubelet then starts (run here).")
     assert not plan.is_yes
     document = to_builtins(plan_document(plan))
     assert (document["startError"], document["pods"]) == (plan.refusal.message, [])
