@@ -52,7 +52,7 @@ USAGE = [
         "mooring topology: got unexpected extra argument (small-1s8); a machine is given with",
     ),
     ("plan -f", "mooring plan: option '-f' requires an argument; see mooring plan --help"),
-    ("plan -f pod.yaml --bogus", "mooring plan: no such option '--bogus'; see mooring plan --help"),
+    ("plan -f pod.yaml --qqq", "mooring plan: no such option '--qqq'; see mooring plan --help"),
     (
         "plan -f pod.yaml -o xml",
         "mooring plan: invalid value for '-o' / '--output': 'xml' is not one of 'text', 'wide'",

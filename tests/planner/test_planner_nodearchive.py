@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from mooring.configuration.kubelet_flags import KubeletFlags
+from mooring.configuration.sources import sources_of
 from mooring.core.errors import InputError
 from mooring.decoding.fields import Document
 from mooring.discovery.archive import ArchiveTree, archive_bytes
@@ -48,7 +49,7 @@ def opened(tmp_path: Path, files: dict[str, bytes]) -> NodeArchive:
 
 
 def test_what_is_collected_can_be_read(tmp_path: Path) -> None:
-    request = CollectRequest(node="n", kubelet="v1.36.3", config=[CONFIG], pods=[POD])
+    request = CollectRequest(node="n", kubelet="v1.36.3", config=[*sources_of([CONFIG])], pods=[POD])
     collection = collect(tree(var__lib__kubelet__cpu_manager_state="{}"), request)
     file = tmp_path / "node.tar.gz"
     file.write_bytes(collection.packed())
@@ -76,7 +77,7 @@ def test_what_an_archive_lacks_is_a_warning_unless_it_is_given_besides(tmp_path:
 
 
 def test_an_unpacked_archive_is_as_good(tmp_path: Path) -> None:
-    for path, data in collect(tree(), CollectRequest(config=[CONFIG])).files.items():
+    for path, data in collect(tree(), CollectRequest(config=[*sources_of([CONFIG])])).files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(data)
     assert open_node(str(tmp_path)).configuration() is not None
@@ -161,7 +162,7 @@ def test_another_archive_is_refused_in_one_line(tmp_path: Path, files: dict[str,
 
 @pytest.mark.parametrize("target", ["/etc/hostname", "../../../../etc/hostname", "../mooring-node/pods.json"])
 def test_links_out_of_an_archive_lead_nowhere(tmp_path: Path, target: str) -> None:
-    files = dict(collect(tree(), CollectRequest(config=[CONFIG])).files)
+    files = dict(collect(tree(), CollectRequest(config=[*sources_of([CONFIG])])).files)
     file = tmp_path / "node.tar.gz"
     links = dict.fromkeys(("pods.json", "kubelet/cpu_manager_state", "mooring/devices.json"), target)
     file.write_bytes(archive_bytes("mooring-node", files, links))
@@ -198,7 +199,7 @@ def test_what_an_archive_says_of_itself_is_read_again() -> None:
     st.one_of(st.binary(max_size=60), st.text(max_size=40).map(str.encode)),
 )
 def test_whatever_stands_in_an_archive_it_is_read_or_refused(tmp_path: Path, path: str, data: bytes) -> None:
-    files = {**collect(tree(), CollectRequest(config=[CONFIG], pods=[POD])).files, path: data}
+    files = {**collect(tree(), CollectRequest(config=[*sources_of([CONFIG])], pods=[POD])).files, path: data}
     try:
         node = opened(tmp_path, files)
         node.state()

@@ -21,6 +21,7 @@ from urllib.parse import quote
 from mooring.cli.inputs import STANDARD_INPUT, check_open
 from mooring.cli.release_inputs import installed_version
 from mooring.configuration.kubelet_flags import KubeletFlags, kubelet_flags
+from mooring.configuration.sources import load_sources
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.decoding.documents import load_documents
@@ -69,7 +70,7 @@ def collection_of(options: CollectOptions) -> Collection:
             node=name,
             kubelet=version,
             kubelet_root=_kubelet_root(tree, options.kubelet_root) or (flags.root_dir if flags else "") or KUBELET_ROOT,
-            config=[document for path in options.config for document in load_documents(path)],
+            config=[source for path in options.config for source in load_sources(path)],
             pods=[document.content for path in options.pods for document in load_documents(path)],
             flags=flags,
             cluster=cluster,

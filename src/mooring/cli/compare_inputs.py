@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mooring.cli.inputs import STANDARD_INPUT, check_strict, question_of, read_config, read_node
+from mooring.cli.config_inputs import read_config
+from mooring.cli.inputs import STANDARD_INPUT, check_strict, question_of, read_node
 from mooring.cli.options import NodeOptions
 from mooring.cli.release_inputs import requested_version
 from mooring.configuration.devices import Declared, device_table, offered_devices
@@ -79,7 +80,7 @@ def read_compared(options: CompareOptions) -> Compared:
     trace, base, sites, findings = _recorded(options) if options.trace else _asked(options)
     given = [base]
     for file in options.alternatives:
-        found, noticed = _alternative(file, base)
+        found, noticed = _alternative(file, base, sites[0].machine)
         given.append(found)
         findings += noticed
     if options.node.strict:
@@ -142,12 +143,12 @@ def _recorded(options: CompareOptions) -> tuple[Trace, _Given, list[_Site], list
     findings = [*release.findings, *noticed]
     mooring = MooringConfig(release=release.release)
     given = _Given(scenario.id or Path(file).name, scenario.kubelet, mooring, {})
+    machines = [load_machine(name) for name in options.machines] or [trace_machine(scenario, file)]
     if options.node.config:
-        configuration = read_config(options.node.config, release=given.mooring.release)
+        configuration = read_config(options.node.config, release=given.mooring.release, machine=machines[0])
         findings += configuration.findings
         name = _name(options.node)
         given = _Given(name, configuration.kubelet, configuration.mooring, configuration.devices)
-    machines = [load_machine(name) for name in options.machines] or [trace_machine(scenario, file)]
     devices = device_table(scenario.devices)
     return trace, given, [_Site(machine, devices) for machine in machines], findings
 
@@ -166,10 +167,10 @@ def _name(node: NodeOptions) -> str:
     return Path(node.node).name if node.node else "the kubelet's defaults"
 
 
-def _alternative(file: str, base: _Given) -> tuple[_Given, tuple[Finding, ...]]:
+def _alternative(file: str, base: _Given, machine: Machine) -> tuple[_Given, tuple[Finding, ...]]:
     """Read a configuration that replaces the one of ``--config``, with all that it holds."""
     release = base.mooring.release
-    found = read_config([file], release=release)
+    found = read_config([file], release=release, machine=machine)
     mooring = found.mooring if found.mooring != MooringConfig(release=release) else base.mooring
     return _Given(Path(file).name, found.kubelet, mooring, found.devices or base.declared), found.findings
 

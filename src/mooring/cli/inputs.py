@@ -13,17 +13,15 @@ from mooring.core.config import CPU_HOTPLUG
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
-from mooring.core.release import NEWEST, Release
+from mooring.core.release import Release
 from mooring.lazy import lazily
 
 with lazily():
     import socket
 
-    from mooring.agent import configuration as agent_configuration
     from mooring.checkpoint import store
-    from mooring.cli import release_inputs
+    from mooring.cli import config_inputs, release_inputs
     from mooring.configuration import devices as node_devices
-    from mooring.configuration import node_configuration
     from mooring.decoding import api_fields
     from mooring.decoding import documents as decoded_documents
     from mooring.discovery import loader, offline
@@ -33,7 +31,6 @@ with lazily():
     from mooring.planner import plan as planning
     from mooring.planner import question
     from mooring.planner.nodearchive import layout, reader
-    from mooring.service import options as service_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,7 +123,7 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     machine = _machine(options.machine, archive)
     listed = [one for source in options.active for one in decoded_documents.load_documents(source)]
     release = release_inputs.read_release(options, archive, listed, decides)
-    configuration = read_config(options.config, archive, release.release)
+    configuration = config_inputs.read_config(options.config, archive, release.release, machine)
     if options.kubelet_version or decides:
         configuration = replace(configuration, mooring=replace(configuration.mooring, release=release.release))
     manifests = [one for source in options.manifests for one in decoded_documents.load_documents(source)]
@@ -139,8 +136,16 @@ def question_of(options: NodeOptions, decides: Release | None = None) -> questio
     Raises:
         InputError: something cannot be read or understood.
     """
-    inputs = read_inputs(options, decides)
-    configuration, noticed, machine = inputs.configuration, inputs.findings, inputs.machine
+    return question_from(read_inputs(options, decides))
+
+
+def question_from(inputs: NodeInputs) -> question.Question:
+    """Return what is asked about a node whose inputs are read.
+
+    Raises:
+        InputError: a pod cannot be understood, or ``--strict`` refuses a field.
+    """
+    options, configuration, noticed, machine = inputs.options, inputs.configuration, inputs.findings, inputs.machine
     cpus = steps.cpu_list(options.offline, "--offline") if options.offline else CPUSet()
     if cpus and CPU_HOTPLUG not in configuration.mooring.extensions:
         # A kubelet reads the machine once: it can only be asked what it would do without these CPUs from the start.
@@ -287,53 +292,6 @@ def read_machine(machine: str, node: str) -> Machine:
 
 def _machine(machine: str, archive: NodeArchive | None) -> Machine:
     return archive.machine() if archive and not machine else loader.load_machine(machine)
-
-
-def read_config(
-    paths: Sequence[str], archive: NodeArchive | None = None, release: Release = NEWEST
-) -> NodeConfiguration:
-    """Read a configuration; without one the kubelet's defaults, and a word about what that means.
-
-    Args:
-        paths: the files of ``--config``.
-        archive: where it comes from when there are none.
-        release: of the kubelet.
-    """
-    if archive and not paths:
-        collected = archive.configuration(release)
-        if collected is not None:
-            return collected
-    if paths:
-        return _configuration(paths, release)
-    configuration = node_configuration.configuration_of((), release)
-    finding = Finding(
-        "warning",
-        "configuration",
-        "none given: the kubelet's defaults have CPU manager policy none, under which no container gets exclusive CPUs "
-        "(give a KubeletConfiguration with --config)",
-        "MOOR-504",
-    )
-    return replace(configuration, findings=(finding,))
-
-
-def _configuration(paths: Sequence[str], release: Release) -> node_configuration.NodeConfiguration:
-    """Read files; those of a node that the agent manages say what the agent would do there, as its own release."""
-    documents = [document for path in paths for document in decoded_documents.load_documents(path)]
-    if not any(
-        isinstance(one.content, dict) and one.content.get("kind") == service_options.AGENT_CONFIGURATION
-        for one in documents
-    ):
-        return node_configuration.configuration_of(documents, release)
-    declared = [
-        one for one in documents if isinstance(one.content, dict) and one.content.get("kind") == node_devices.KIND
-    ]
-    found = agent_configuration.agent_configuration((one for one in documents if one not in declared), ", ".join(paths))
-    return node_configuration.NodeConfiguration(
-        found.kubelet,
-        found.mooring,
-        node_configuration.configuration_of(declared).devices,
-        found.findings,
-    )
 
 
 def _read_state(folder: str) -> kubelet.StateTexts:

@@ -146,10 +146,10 @@ config = click.option(
     "--config",
     "config",
     multiple=True,
-    metavar="FILE",
+    metavar="FILE|DIR|-",
     shell_complete=complete_file,
-    help="KubeletConfiguration (YAML, JSON or /configz), and MooringConfiguration in the same or its own file; "
-    "repeatable. Default: the kubelet's own.",
+    help="What configures the kubelet: KubeletConfiguration, /configz, a vendor's file, a folder of drop-ins, flags; "
+    "and MooringConfiguration. Repeatable. Default: the kubelet's own.",
 )
 
 state = click.option(

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 YES = 0
 NO = 1
-_NOTES = frozenset({"MOOR-503", "MOOR-516", "MOOR-517"})  # findings of the severity info that a person has to know
+_NOTES = frozenset({"MOOR-503", "MOOR-514", "MOOR-516", "MOOR-517"})
+"""Codes of findings of the severity info that a person has to know."""
 
 
 def emit(text: str, to: str = "") -> None:

@@ -12,8 +12,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli import inputs, release_inputs
-    from mooring.configuration import node_configuration
-    from mooring.decoding import documents as decoded_documents
+    from mooring.configuration import node_configuration, sources
     from mooring.discovery import loader
     from mooring.planner import plan as planning
     from mooring.planner.kubelet_release import KubeletVersion, chosen_release
@@ -134,9 +133,9 @@ def _registered_version(asked: Asked) -> str:
 
 def _facts(asked: Asked, config: Sequence[str]) -> objects.NodeFacts:
     release = chosen_release(_versions(asked), nearest=asked.inputs.nearest_release).release
-    documents = (one for path in config for one in decoded_documents.load_documents(path))
-    configuration = node_configuration.configuration_of(documents, release)
+    given = (one for path in config for one in sources.load_sources(path))
     found = loader.load_machine(asked.inputs.machine)
     if found.info_error:
         raise InputError(f"cannot be described: {found.info_error}", source=found.name)
+    configuration = node_configuration.configuration_of(given, release, found.info)
     return objects.NodeFacts(facts_documents.essential(found.info), configuration.kubelet, configuration.mooring)

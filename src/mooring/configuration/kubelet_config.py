@@ -85,13 +85,18 @@ def kubelet_config(
         unknown = unknown_fields([(KIND, fields, within)])
         for finding in unknown_findings(unknown, UNKNOWN_CONFIGURATION_FIELD, source, lines):
             report(finding)
-        _report_later(fields, source, report, release)
-        return _config(fields)
+        report_later(fields, source, report, release)
+        return config_of_fields(fields)
     except InputError as error:
         raise error.at(source) from None
 
 
-def _config(fields: Mapping[str, Any]) -> KubeletConfig:
+def config_of_fields(fields: Mapping[str, Any]) -> KubeletConfig:
+    """Return the fields that the managers read, without a check of the version or of unknown fields.
+
+    Raises:
+        InputError: a value of the wrong type; it names the field alone.
+    """
     return KubeletConfig(
         cpu_manager_policy=text_at(fields, "cpuManagerPolicy", "none"),
         cpu_manager_policy_options=texts_at(fields, "cpuManagerPolicyOptions"),
@@ -142,7 +147,8 @@ def _check_version(fields: Mapping[str, Any]) -> None:
         raise InputError(f"{version!r} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
 
 
-def _report_later(fields: Mapping[str, Any], source: str, report: Report, release: Release) -> None:
+def report_later(fields: Mapping[str, Any], source: str, report: Report, release: Release) -> None:
+    """Report the fields that a release does not have yet."""
     for name in sorted(later_fields(release.name) & set(fields)):
         problem = f"kubelet {release.name} does not have the field {name} yet and ignores it"
         report(Finding("warning", name, f"{source}: {problem}; it came with {FIELDS_SINCE[name]}", "MOOR-501"))

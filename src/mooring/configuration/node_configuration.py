@@ -1,23 +1,34 @@
-"""The configuration of a node, from one or several files."""
+"""The configuration of a node, from one or several files of one or several formats."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mooring.configuration import devices as declared
 from mooring.configuration import kubelet_config as kubelet
 from mooring.configuration import mooring_config as mooring
 from mooring.configuration.devices import Declared
+from mooring.configuration.kubelet_flags import merged_configuration
+from mooring.configuration.layers import EffectiveField, FieldPlace, Layer, Tier, effective_fields, merged_layers
+from mooring.configuration.sources import ConfigurationSource, load_sources, sources_of
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+from mooring.core.machineinfo import MachineInfo
 from mooring.core.release import NEWEST, Release
-from mooring.decoding.documents import load_documents, located, places_of
+from mooring.decoding.documents import located
 from mooring.decoding.fields import Document, kind_of, text_at
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.configuration import formats, part
+
+if TYPE_CHECKING:
+    from mooring.configuration.formats import ConfigurationFormat
+    from mooring.configuration.part import VendorPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,51 +42,186 @@ class NodeConfiguration:
     findings: tuple[Finding, ...] = ()
     """What was odd in the files, such as fields that the kubelet does not know."""
     fields: frozenset[str] = frozenset()
-    """Names of the fields that the KubeletConfiguration sets; none of ``/configz``, which shows defaults too."""
+    """Names of the fields that the files set for the kubelet; none of ``/configz``, which shows defaults too."""
+    layers: tuple[Layer, ...] = field(default=(), compare=False)
+    """What each file, and each vendor, says about the kubelet."""
+    has_file: bool = True
+    """Whether the kubelet runs with ``--config``."""
+
+    @property
+    def merged(self) -> dict[str, Any]:
+        """The fields of a KubeletConfiguration that are in force."""
+        return merged_layers(self.layers, has_file=self.has_file, release=self.mooring.release)
+
+    def effective(self) -> tuple[EffectiveField, ...]:
+        """Return what decides of the fields in force, each with its origin."""
+        return effective_fields(self.layers, has_file=self.has_file, release=self.mooring.release)
 
 
 def load_config(*paths: str | os.PathLike[str]) -> NodeConfiguration:
-    """Read a kubelet's configuration, Mooring's own and declared devices, each at most once, in one file or in several.
+    """Read what configures a kubelet, Mooring's own document and declared devices, from one file or several.
 
     What is missing has its defaults: the kubelet's as of v1.37.1, and nothing switched on for Mooring.
 
     Raises:
         InputError: a file cannot be used, holds something else, or a configuration appears twice.
     """
-    return configuration_of(document for path in paths for document in load_documents(path))
+    return configuration_of(source for path in paths for source in load_sources(path))
 
 
-def configuration_of(documents: Iterable[Document], release: Release = NEWEST) -> NodeConfiguration:
+def configuration_of(
+    given: Iterable[ConfigurationSource | Document], release: Release = NEWEST, machine: MachineInfo | None = None
+) -> NodeConfiguration:
     """Return what documents say about one node; see :func:`load_config`.
 
     Args:
-        documents: of one node.
+        given: documents of one node.
         release: of the kubelet.
+        machine: by whose size some vendors reserve; None when it is not known.
 
     Raises:
         InputError: one of them is something else, or a configuration appears twice.
     """
-    found = by_kind(documents, recognised)
-    findings: list[Finding] = []
-    kubelet_part, mooring_part = KubeletConfig(), MooringConfig(release=release)
-    if part := found.get(kubelet.KIND):
-        with located(part.document):
-            kubelet_part = kubelet.kubelet_config(
-                part.content,
-                source=part.source,
-                report=findings.append,
-                release=release,
-                places=partial(places_of, part.document),
-            )
-    if part := found.get(mooring.KIND):
-        with located(part.document):
-            mooring_part = replace(mooring.mooring_config(part.content, source=part.source), release=release)
+    gathered = _Gathered(release, machine)
+    for one in given:
+        for source in [one] if isinstance(one, ConfigurationSource) else sources_of([one]):
+            gathered.add(source)
+    found, layers = gathered.found, gathered.layers
+    mooring_part = MooringConfig(release=release)
+    if own := found.get(mooring.KIND):
+        with located(own.document):
+            mooring_part = replace(mooring.mooring_config(own.content, source=own.source), release=release)
     devices: Declared = {}
-    if part := found.get(declared.KIND):
-        with located(part.document):
-            devices = declared.declared_devices(part.content, source=part.source)
-    fields = frozenset(found[kubelet.KIND].content) - {kubelet.CONFIGZ} if kubelet.KIND in found else frozenset()
-    return NodeConfiguration(kubelet_part, mooring_part, devices, tuple(findings), fields)
+    if own := found.get(declared.KIND):
+        with located(own.document):
+            devices = declared.declared_devices(own.content, source=own.source)
+    gathered.report_unread()
+    has_file = gathered.has_file or not layers or any(Tier.FILE in layer.reads for layer in layers)
+    merged = merged_layers(layers, has_file=has_file, release=release)
+    shows_defaults = kubelet.KIND in found and kubelet.CONFIGZ in found[kubelet.KIND].content
+    fields = (name for layer in layers if not layer.built_in for name in layer.fields)
+    return NodeConfiguration(
+        kubelet.config_of_fields(merged) if layers else KubeletConfig(),
+        mooring_part,
+        devices,
+        tuple(gathered.findings),
+        frozenset() if shows_defaults else frozenset(fields),
+        tuple(layers),
+        has_file,
+    )
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What the documents of a node said so far."""
+
+    release: Release
+    machine: MachineInfo | None
+    found: dict[str, ConfigurationDocument] = field(default_factory=dict)
+    """The first document of each name."""
+    layers: list[Layer] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    file: Document | None = None
+    """What is the kubelet's file."""
+    has_file: bool = False
+
+    def add(self, source: ConfigurationSource) -> None:
+        """Take one document.
+
+        Raises:
+            InputError: it cannot be used, or not beside the others.
+        """
+        name, content, form = _recognised_source(source)
+        document = source.document
+        if name in self.found and not (form and form.several):
+            raise _second(name, document, self.found[name].source)
+        self.found.setdefault(name, ConfigurationDocument(content, document))
+        if form is not None:
+            given = part.VendorPart(form.name, content, source, self.findings.append, self.machine)
+            layers = _vendor_layers(given, form, self.release)
+            if form.replaces(content):
+                self.layers = [one for one in self.layers if one.tier is not Tier.FLAGS or one.vendor != form.name]
+            self.has_file = self.has_file or form.has_file
+        elif name == kubelet.KIND:
+            layers = [_own_layer(content, source, self.findings, self.release)]
+            self.has_file = True
+        else:
+            return
+        if any(one.tier is Tier.FILE for one in layers):
+            if self.file is not None:
+                raise _second("configuration of the kubelet", document, self.file.source)
+            self.file = document
+        self.layers += layers
+
+    def report_unread(self) -> None:
+        """Report the files that flags name and that were not given."""
+        given = {layer.tier for layer in self.layers if not layer.built_in}
+        for layer in self.layers:
+            for tier, path in layer.reads.items():
+                if tier not in given:
+                    message = f"the kubelet also reads {path}: give that with --config too"
+                    self.findings.append(Finding("info", layer.vendor, message, part.VENDOR_DECIDES))
+
+
+def _recognised_source(source: ConfigurationSource) -> tuple[str, dict[str, Any], ConfigurationFormat | None]:
+    """Return the name under which a document is unique, its content, and the vendor's format, if it is one's."""
+    content = source.document.content
+    if source.drop_in and isinstance(content, dict):
+        return formats.DROP_IN.name, content, formats.DROP_IN
+    # Most documents are none of a vendor's: then nothing of vendors is loaded.
+    if isinstance(content, dict) and content.get("kind") not in (kubelet.KIND, mooring.KIND, declared.KIND):
+        form = formats.format_of(content)
+        if form is not None:
+            return form.one_of or form.name, content, form
+    kind, known = recognised(source.document)
+    return kind, known, None
+
+
+def _own_layer(
+    content: dict[str, Any], source: ConfigurationSource, findings: list[Finding], release: Release
+) -> Layer:
+    """Return the layer of a KubeletConfiguration; its findings are added."""
+    document = source.document
+    with located(document):
+        kubelet.kubelet_config(
+            content,
+            source=document.source,
+            report=findings.append,
+            release=release,
+            places=source.places,
+        )
+    within = set(content) == {kubelet.CONFIGZ}
+    prefix = f"{kubelet.CONFIGZ}." if within else ""
+
+    def place(field: str) -> FieldPlace:
+        return FieldPlace(source.places([prefix + field])[prefix + field], prefix + field)
+
+    return Layer(Tier.FILE, content[kubelet.CONFIGZ] if within else content, place)
+
+
+def _vendor_layers(part: VendorPart, form: ConfigurationFormat, release: Release) -> list[Layer]:
+    """Return the layers of a vendor's document; what is odd in it is reported.
+
+    Raises:
+        InputError: the vendor, or the kubelet, does not take what it says.
+    """
+    with part.located():
+        if form.type:
+            part.report_unknown(form.type, part.content)
+        layers = list(form.read(part))
+    for layer in layers:
+        try:
+            # Null removes a field and has no type.
+            kubelet.config_of_fields(merged_configuration({}, layer.fields))
+        except InputError as error:
+            place = layer.place(error.field)
+            raise InputError(error.problem, source=place.source, field=place.field, remedy=error.remedy) from None
+        kubelet.report_later(layer.fields, part.source.document.source, part.report, release)
+    return layers
+
+
+def _second(kind: str, document: Document, first: str) -> InputError:
+    return InputError(f"a second {kind}; the first is in {first}", source=document.source, remedy="keep one of them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +253,7 @@ def by_kind(
     for document in documents:
         kind, content = kind_of_document(document)
         if kind in found:
-            problem = f"a second {kind}; the first is in {found[kind].source}"
-            raise InputError(problem, source=document.source, remedy="keep one of them")
+            raise _second(kind, document, found[kind].source)
         found[kind] = ConfigurationDocument(content, document)
     return found
 

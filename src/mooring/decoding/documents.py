@@ -46,13 +46,13 @@ def load_documents(path: str | os.PathLike[str]) -> list[Document]:
     return documents
 
 
-def documents_in(data: bytes, source: str) -> list[Document]:
+def documents_in(data: bytes, source: str, *, json_only: bool = False) -> list[Document]:
     """Return the documents in the bytes of a file; ``source`` names it in messages.
 
     Raises:
         InputError: not text, not YAML or JSON, or nothing in it.
     """
-    return _parse(_text(data, source), source)
+    return _parse(_text(data, source), source, json_only=json_only)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def read_text(file: Path) -> str:
     Raises:
         InputError: it cannot be opened, is too large, or is not UTF-8 text.
     """
-    return _text(_bytes(file), shown(file))
+    return _text(read_bytes(file), shown(file))
 
 
 def shown(path: str | os.PathLike[str]) -> str:
@@ -119,7 +119,12 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
     return found
 
 
-def _bytes(file: Path) -> bytes:
+def read_bytes(file: Path) -> bytes:
+    """Read a file of bounded size.
+
+    Raises:
+        InputError: it cannot be opened, or is too large.
+    """
     try:
         with file.open("rb") as stream:
             status = os.fstat(stream.fileno())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
+from mooring.configuration.layers import EffectiveField
 from mooring.explain.phrases import plural
 from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.holdings import holding_lines, mixed_lines, pool_lines, resize_lines
@@ -21,9 +22,29 @@ from mooring.render.wording import clean
 _MOST_NAMED = 5
 
 
-def plan_text(plan: Plan, *, wide: bool, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
-    return text_for(Group(*_parts(plan, width_for(to), wide=wide)), to)
+def plan_text(plan: Plan, effective: Sequence[EffectiveField] = (), *, wide: bool, to: str) -> str:
+    """Return the answer as text for the terminal, or without any styling for the file ``to``.
+
+    Args:
+        plan: the answer.
+        effective: fields of the configuration that are shown with their origins.
+        wide: whether tables have more columns.
+        to: the file.
+    """
+    parts = _parts(plan, width_for(to), wide=wide)
+    return text_for(Group(*parts, *_configuration(effective)), to)
+
+
+def _configuration(effective: Sequence[EffectiveField]) -> Iterator[RenderableType]:
+    if not effective:
+        return
+    yield Text("")
+    rows = [("configuration in force", "value", "set by")]
+    rows += [(clean(one.name), clean(one.shown), clean(str(one.place))) for one in effective]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for number, (name, value, place) in enumerate(rows):
+        line = f"{name:{widths[0]}}  {value:{widths[1]}}  {place}"
+        yield Text(line, "" if number else "dim", overflow="fold")
 
 
 def _parts(plan: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs import check_save, plan_of
+from mooring.cli.inputs import check_save, question_from, read_inputs
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.lazy import lazily
@@ -18,6 +18,7 @@ with lazily():
     from mooring.cli.text import plan as text
     from mooring.decoding import yaml_scalars
     from mooring.planner import exposition, plan_document, podresources, report
+    from mooring.planner import plan as planning
     from mooring.render.html import document as html
 
 
@@ -43,9 +44,12 @@ Examples:
     metavar="DIR",
     help="Write the state files as the kubelet writes them.",
 )
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show each field of the configuration in force, and the file that sets it."
+)
 @options.output(("text", "wide", "json", "yaml", "html", "podresources", "metrics"), "text")
 @options.to_file
-def command(save: str, form: str, to: str, inputs: NodeOptions) -> int:
+def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool) -> int:
     """Admit pods in order on a node, and show the outcome of each.
 
     Exit code 1 when a pod is rejected or the kubelet would not start.
@@ -53,7 +57,8 @@ def command(save: str, form: str, to: str, inputs: NodeOptions) -> int:
     check_destination(to)
     if save:
         check_save(save, inputs.state)
-    plan = plan_of(inputs)
+    read = read_inputs(inputs)
+    plan = planning.make_plan(question_from(read))
     # Saved first: an answer that is on the screen is complete, with everything that was requested.
     if save and plan.refusal is None:
         _save(plan, save)
@@ -68,7 +73,8 @@ def command(save: str, form: str, to: str, inputs: NodeOptions) -> int:
         emit_document(_view(plan, form), to)
     else:
         warn(plan.findings)
-        emit(_text(plan, wide=form == "wide", to=to), to)
+        effective = read.configuration.effective() if verbose else ()
+        emit(text.plan_text(plan, effective, wide=form == "wide", to=to), to)
     return YES if plan.is_yes else NO
 
 
@@ -86,10 +92,6 @@ def _view(plan: Plan, form: str) -> str:
 
 def _yaml(document: object) -> str:
     return yaml_scalars.yaml_text(document)
-
-
-def _text(plan: Plan, *, wide: bool, to: str) -> str:
-    return text.plan_text(plan, wide=wide, to=to)
 
 
 def _save(plan: Plan, folder: str) -> None:

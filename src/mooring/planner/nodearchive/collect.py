@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from msgspec import to_builtins
@@ -17,8 +18,10 @@ from msgspec import to_builtins
 from mooring import __version__
 from mooring.checkpoint.store import SIZE_LIMIT
 from mooring.configuration import devices, kubelet_config, mooring_config
-from mooring.configuration.kubelet_flags import KubeletFlags, merged_configuration
-from mooring.configuration.node_configuration import configuration_of, recognised
+from mooring.configuration.kubelet_flags import KubeletFlags
+from mooring.configuration.layers import FieldPlace, Layer, Tier, merged_layers
+from mooring.configuration.node_configuration import configuration_of
+from mooring.configuration.sources import DROP_IN_SUFFIX, ConfigurationSource
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.decoding.documents import documents_in
@@ -26,6 +29,7 @@ from mooring.decoding.fields import Document
 from mooring.discovery.archive import archive_bytes
 from mooring.discovery.cadvisor.probe import read_problem
 from mooring.discovery.capture.reading import Capture, capture_isolation, capture_machine
+from mooring.discovery.loader import machine_of
 from mooring.discovery.tree import Tree
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.planner.nodearchive.layout import (
@@ -72,8 +76,8 @@ class CollectRequest:
     kubelet: str = ""
     """The kubelet's version, where it is known."""
     kubelet_root: str = KUBELET_ROOT
-    config: Sequence[Document] = ()
-    """Documents of ``--config``; empty to look for the kubelet's own."""
+    config: Sequence[ConfigurationSource] = ()
+    """What ``--config`` names; empty to look for the kubelet's own."""
     pods: Sequence[object] = ()
     """Documents with the node's pods; empty to take the cluster's."""
     flags: KubeletFlags | None = None
@@ -189,7 +193,6 @@ def _pods(request: CollectRequest) -> Found:
 
 
 _PLACES: Final = {
-    kubelet_config.KIND: KUBELET_CONFIG,
     mooring_config.KIND: MOORING_CONFIG,
     devices.KIND: DEVICES,
 }
@@ -206,13 +209,13 @@ class Found:
 
 
 def _found_configuration(
-    tree: Tree, given: Sequence[Document], configz: object, flags: KubeletFlags | None, root: str
+    tree: Tree, given: Sequence[ConfigurationSource], configz: object, flags: KubeletFlags | None, root: str
 ) -> Found:
     """Return the configuration: of ``--config``, else as the running kubelet tells it, else of its files and flags.
 
     Args:
         tree: the computer.
-        given: documents of ``--config``.
+        given: what ``--config`` names.
         configz: what the running kubelet answered; None when it was not asked.
         flags: of the running kubelet; None when none runs.
         root: the kubelet's root directory.
@@ -221,7 +224,7 @@ def _found_configuration(
         InputError: a document of ``--config`` is no configuration, or a second one of its kind.
     """
     if given:
-        return _of_documents(given)
+        return _of_sources(tree, given)
     if isinstance(configz, dict) and kubelet_config.is_kubelet_config(configz):
         return Found(_file(reduced_configuration(configz)), "/configz")
     return _of_files(tree, flags, f"{root}/config.yaml")
@@ -231,37 +234,52 @@ def _file(document: Mapping[str, Any], place: str = KUBELET_CONFIG) -> dict[str,
     return {place: f"{json.dumps(document, indent=1)}\n".encode()}
 
 
-def _of_documents(documents: Sequence[Document]) -> Found:
+def _of_sources(tree: Tree, given: Sequence[ConfigurationSource]) -> Found:
+    """Return what was given: of the kubelet, in whatever format, the fields in force."""
     # What is packed whole is known to hold nothing but what its kind may hold.
-    configuration_of(documents)
-    files: dict[str, bytes] = {}
-    for document in documents:
-        kind, content = recognised(document)
-        reduced = reduced_configuration(content) if kind == kubelet_config.KIND else content
-        files |= _file(reduced, _PLACES[kind])
+    found = configuration_of(given, machine=machine_of(tree, "").info)
+    files = _file(reduced_configuration(found.merged)) if found.layers else {}
+    for source in given:
+        content = source.document.content
+        kind = content.get("kind") if isinstance(content, dict) else None
+        if isinstance(content, dict) and kind in _PLACES:
+            files |= _file(content, _PLACES[str(kind)])
     missing = "" if KUBELET_CONFIG in files else f"no {kubelet_config.KIND} in --config"
     return Found(files, "--config", missing)
 
 
 def _of_files(tree: Tree, flags: KubeletFlags | None, usual: str) -> Found:
     """Read what the running kubelet's command line names, or the file where most installers put it."""
-    content: dict[str, Any] = {}
     named = flags.config if flags and flags.config else ""
     # A kubelet that runs without --config has no file, whatever lies about.
     paths = [named] if named else [] if flags else [usual]
+    files = len(paths)
     if flags and flags.config_dir:
-        folder = flags.config_dir.strip("/")
-        paths += [f"{folder}/{name}" for name in tree.names(folder) if name.endswith(".conf")]
-    for path in paths:
+        paths += _drop_ins(tree, flags.config_dir.strip("/"))
+    layers = []
+    for number, path in enumerate(paths):
         found = _read(tree, path)
         if isinstance(found, str):
             # Half a configuration is worse than none: it looks like one.
             return Found({}, "", found)
-        content = merged_configuration(content, found)
+        layers.append(Layer(Tier.FILE if number < files else Tier.DROP_IN, found, partial(FieldPlace, path)))
     if flags:
-        content = flags.over(content)
+        layers.append(Layer(Tier.FLAGS, flags.fields, partial(FieldPlace, "the command line")))
+    content = merged_layers(layers, has_file=files > 0)
     origins = [f"/{path.lstrip('/')}" for path in paths[:1]] + (["flags"] if flags and flags.fields else [])
     return Found(_file(reduced_configuration(content)), " and ".join(origins) or "defaults")
+
+
+def _drop_ins(tree: Tree, folder: str) -> list[str]:
+    """Return the drop-ins of a folder in the order in which the kubelet reads them."""
+    found = []
+    for name in sorted(tree.names(folder)):
+        path = f"{folder}/{name}"
+        if tree.is_dir(path):
+            found += _drop_ins(tree, path)
+        elif name.endswith(DROP_IN_SUFFIX):
+            found.append(path)
+    return found
 
 
 def _read(tree: Tree, path: str) -> dict[str, Any] | str:

@@ -1,0 +1,76 @@
+"""Reading what ``--config`` names: the one way of every verb to a node's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mooring.core.machine import Finding
+from mooring.core.release import NEWEST, Release
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.agent import configuration as agent_configuration
+    from mooring.configuration import devices as node_devices
+    from mooring.configuration import node_configuration, sources
+    from mooring.service import options as service_options
+
+if TYPE_CHECKING:
+    from mooring.configuration.node_configuration import NodeConfiguration
+    from mooring.core.machine import Machine
+    from mooring.planner.nodearchive.reader import NodeArchive
+
+
+def read_config(
+    paths: Sequence[str],
+    archive: NodeArchive | None = None,
+    release: Release = NEWEST,
+    machine: Machine | None = None,
+) -> NodeConfiguration:
+    """Read a configuration; without one the kubelet's defaults, and a word about what that means.
+
+    Args:
+        paths: the files of ``--config``.
+        archive: where it comes from when there are none.
+        release: of the kubelet.
+        machine: by whose size some vendors reserve.
+    """
+    if archive and not paths:
+        collected = archive.configuration(release)
+        if collected is not None:
+            return collected
+    if paths:
+        return _configuration(paths, release, machine)
+    configuration = node_configuration.configuration_of((), release)
+    finding = Finding(
+        "warning",
+        "configuration",
+        "none given: the kubelet's defaults have CPU manager policy none, under which no container gets exclusive CPUs "
+        "(give a KubeletConfiguration with --config)",
+        "MOOR-504",
+    )
+    return replace(configuration, findings=(finding,))
+
+
+def _configuration(
+    paths: Sequence[str], release: Release, machine: Machine | None
+) -> node_configuration.NodeConfiguration:
+    """Read files; those of a node that the agent manages say what the agent would do there, as its own release."""
+    given = [source for path in paths for source in sources.load_sources(path)]
+    documents = [source.document for source in given]
+    if not any(
+        isinstance(one.content, dict) and one.content.get("kind") == service_options.AGENT_CONFIGURATION
+        for one in documents
+    ):
+        return node_configuration.configuration_of(given, release, machine.info if machine else None)
+    declared = [
+        one for one in documents if isinstance(one.content, dict) and one.content.get("kind") == node_devices.KIND
+    ]
+    found = agent_configuration.agent_configuration((one for one in documents if one not in declared), ", ".join(paths))
+    return node_configuration.NodeConfiguration(
+        found.kubelet,
+        found.mooring,
+        node_configuration.configuration_of(declared).devices,
+        found.findings,
+    )

@@ -1,0 +1,56 @@
+"""GKE: the node system configuration of a node pool (``--system-config-from-file``).
+
+Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/node-system-config;
+https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletConfig
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from mooring.configuration.layers import FieldPlace, Layer, Tier
+from mooring.configuration.part import VendorField, VendorPart
+from mooring.configuration.reservations import gke_memory, milli_by_ranges
+from mooring.decoding.fields import text_at
+
+SECTIONS: Final = frozenset({"kubeletConfig", "linuxConfig"})
+_SECTION: Final = "kubeletConfig"
+_POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
+_MEMORY: Final = {"none": "None", "static": "Static"}
+_TABLE: Final = (
+    VendorField("cpuManagerPolicy", "cpuManagerPolicy", ("none", "static")),
+    VendorField("topologyManager.policy", "topologyManagerPolicy", _POLICIES),
+    VendorField("topologyManager.scope", "topologyManagerScope", ("container", "pod")),
+    VendorField("cpuCFSQuota", "cpuCFSQuota"),
+    VendorField("cpuCfsQuota", "cpuCFSQuota"),
+    VendorField("cpuCFSQuotaPeriod", "cpuCFSQuotaPeriod"),
+    VendorField("cpuCfsQuotaPeriod", "cpuCFSQuotaPeriod"),
+)
+
+
+def node_system_config(part: VendorPart) -> Iterator[Layer]:
+    """Yield the user's settings over what GKE reserves."""
+    reserved = "reserves CPU and memory by the size of the machine"
+    if part.machine is None:
+        part.note("", f"GKE {reserved}, which is not known here")
+    else:
+        part.note("", f"GKE {reserved}: taken from its documentation; system pods of GKE are not counted")
+        amounts = {
+            "cpu": f"{milli_by_ranges(part.machine.num_cores)}m",
+            "memory": str(gke_memory(part.machine.memory_capacity)),
+        }
+        yield part.documented(Tier.VENDOR_FILE, {"kubeReserved": amounts})
+    yield part.translated(Tier.FILE, _SECTION, _TABLE)
+    policy = text_at(part.mapping(f"{_SECTION}.memoryManager"), "policy")
+    if not policy:
+        return
+    path = f"{_SECTION}.memoryManager.policy"
+    part.check_value(path, policy.lower(), tuple(_MEMORY))
+    yield Layer(Tier.FILE, {"memoryManagerPolicy": _MEMORY[policy.lower()]}, lambda field: _at(part, path, field))
+    if policy.lower() == "static":
+        part.note(path, "GKE sets reservedMemory itself and does not document how: add it as a drop-in")
+
+
+def _at(part: VendorPart, path: str, _field: str) -> FieldPlace:
+    return part.place(path)

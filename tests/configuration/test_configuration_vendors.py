@@ -1,0 +1,302 @@
+"""Configurations as vendors' public documentation shows them, rewritten small: what the kubelet then has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.configuration.node_configuration import NodeConfiguration, configuration_of
+from mooring.configuration.sources import load_sources
+from mooring.core.errors import InputError
+from mooring.core.machineinfo import MachineInfo
+
+FOLDER = Path(__file__).parent / "shown"
+MACHINE = MachineInfo(8, 1, 16 * 1024**3, ())
+
+KUBEADM = "https://kubernetes.io/docs/reference/config-api/kubeadm-config.v1beta4/"
+INTEGRATION = "https://kubernetes.io/docs/setup/production-environment/tools/kubeadm/kubelet-integration/"
+NUMARESOURCES = "https://github.com/openshift-kni/numaresources-operator/blob/main/doc/examples/kubeletconfig.yaml"
+PROFILE = "https://docs.redhat.com/en/documentation/openshift_container_platform/4.17/html/scalability_and_performance"
+RAN = "https://github.com/RHsyseng/5g-ran-deployments-on-ocp-lab (lab-4.19, 04_performance_profile.yaml)"
+NODEADM = "https://awslabs.github.io/amazon-eks-ami/nodeadm/"
+EKSCTL = "https://docs.aws.amazon.com/eks/latest/eksctl/node-bootstrapping.html"
+CDK = "https://docs.aws.amazon.com/cdk/api/v2/docs/aws-cdk-lib.aws_eks.BootstrapOptions.html"
+GKE = "https://cloud.google.com/kubernetes-engine/docs/how-to/node-system-config"
+GKE_REST = "https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletConfig"
+AKS = "https://learn.microsoft.com/azure/aks/custom-node-configuration"
+K3S = "https://docs.k3s.io/installation/configuration"
+HARVESTER = "https://github.com/harvester/harvester (enhancements, CPU pinning)"
+MICROK8S = "https://github.com/canonical/microk8s/blob/master/microk8s-resources/default-args/kubelet"
+TALOS = "https://docs.siderolabs.com/talos/v1.11/reference/configuration/v1alpha1/config"
+NVIDIA = "https://docs.nvidia.com/networking/display/kubernetes2411/kubernetes+performance+tuning"
+EKS_OWN = {"kubeReserved.cpu": "90m", "kubeReservedCgroup": "/runtime", "evictionHard.memory.available": "100Mi"}
+
+SHOWN: list[tuple[str, str, dict[str, Any]]] = [
+    ("kubeadm-v1beta4.yaml", KUBEADM, {"maxPods": 30}),
+    ("kubeadm-v1beta3.yaml", KUBEADM, {"evictionHard.memory.available": "300Mi"}),
+    ("kubeadm-flags-env.txt", INTEGRATION, {"cpuManagerPolicy": "static"}),
+    ("default-kubelet.txt", INTEGRATION, {"kubeReserved.cpu": "500m", "systemReserved.cpu": "500m"}),
+    ("systemd-unit.txt", INTEGRATION, {"maxPods": 20}),
+    (
+        "eksctl-unit.txt",
+        "https://gist.github.com/leandrosiow/13ac6c27c9236a8c8487e324fbf68662",
+        {"cpuManagerPolicy": "static", "kubeReserved.cpu": "1"},
+    ),
+    (
+        "openshift-kubeletconfig.yaml",
+        NUMARESOURCES,
+        {
+            "systemReserved.memory": "512Mi",
+            "systemReserved.cpu": "500m",
+            "reservedSystemCPUs": "0,1",
+            "topologyManagerScope": "pod",
+            "maxPods": 250,
+        },
+    ),
+    (
+        "performance-v1.yaml",
+        PROFILE,
+        {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-4", "topologyManagerPolicy": "best-effort"},
+    ),
+    (
+        "performance-ran.yaml",
+        RAN,
+        {
+            "memoryManagerPolicy": "Static",
+            "reservedMemory": [{"numaNode": 0, "limits": {"memory": "3672Mi"}}],
+            "kubeReserved.memory": "500Mi",
+            "systemReserved.memory": "3Gi",
+            "topologyManagerScope": "pod",
+        },
+    ),
+    (
+        "performance-single-numa.yaml",
+        PROFILE,
+        {"cpuManagerPolicyOptions.full-pcpus-only": "true", "reservedSystemCPUs": "0-1,6-7"},
+    ),
+    ("eks-minimal.yaml", NODEADM, EKS_OWN),
+    ("eksctl-mime.txt", EKSCTL, {**EKS_OWN, "maxPods": 42}),
+    ("eks-two-parts.txt", NODEADM, {"maxPods": 20, "cpuManagerPolicy": "static"}),
+    ("eks-bootstrap.txt", CDK, {**EKS_OWN, "maxPods": 9}),
+    ("eks-bootstrap-mime.txt", EKSCTL, {"reservedSystemCPUs": "0-1", "kubeReserved.cpu": "90m"}),
+    (
+        "gke.yaml",
+        GKE,
+        {"cpuManagerPolicy": "static", "kubeReserved.cpu": "90m", "kubeReserved.memory": str(1024**2 * 26624 // 10)},
+    ),
+    (
+        "gke-managers.yaml",
+        GKE_REST,
+        {"topologyManagerPolicy": "restricted", "memoryManagerPolicy": "Static", "cpuCFSQuota": False},
+    ),
+    ("aks.json", AKS, {"cpuManagerPolicy": "static", "cpuCFSQuotaPeriod": "200ms", "kubeReserved.cpu": "180m"}),
+    (
+        "aks-preview.json",
+        AKS,
+        {"kubeReserved.cpu": "200m", "kubeReserved.memory": "1024Mi", "evictionHard.memory.available": "20%"},
+    ),
+    ("aks-windows.json", AKS, {"kubeReserved.cpu": "180m"}),
+    ("k3s.yaml", K3S, {"memoryManagerPolicy": "Static", "kubeReserved.memory": "1.5Gi", "maxPods": 600}),
+    (
+        "rke2-added.yaml",
+        HARVESTER,
+        {"systemReserved.cpu": "490m", "kubeReserved.cpu": "490m", "evictionHard.nodefs.available": "5%"},
+    ),
+    ("rke2-string.yaml", K3S, {"maxPods": 200}),
+    (
+        "k3s-command-line.txt",
+        "https://github.com/k3s-io/k3s/issues (Running kubelet ...)",
+        {"evictionHard.imagefs.available": "5%", "maxPods": 110},
+    ),
+    ("microk8s.txt", MICROK8S, {"evictionHard.memory.available": "100Mi", "evictionHard.imagefs.available": "1Gi"}),
+    (
+        "talos.yaml",
+        TALOS,
+        {"systemReserved.memory": "512Mi", "systemReserved.cpu": "50m", "featureGates.ServerSideApply": True},
+    ),
+    ("talos-reserved.yaml", TALOS, {"cpuManagerPolicy": "static", "systemReserved.cpu": "1", "maxPods": 60}),
+    ("nvidia.yaml", NVIDIA, {"reservedSystemCPUs": "6-8", "topologyManagerPolicy": "single-numa-node"}),
+    ("proc-cmdline.bin", "proc(5)", {"cpuManagerPolicy": "static", "kubeReserved.cpu": "1"}),
+]
+"""File of the folder ``shown``, where its facts are from, and some of the fields in force."""
+
+
+def loaded(*paths: Path) -> NodeConfiguration:
+    return configuration_of((source for path in paths for source in load_sources(path)), machine=MACHINE)
+
+
+def written(folder: Path, text: str, name: str = "given") -> Path:
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [(name, fields) for name, _, fields in SHOWN], ids=[name for name, _, _ in SHOWN]
+)
+def test_what_documentation_shows_is_read(name: str, expected: dict[str, Any]) -> None:
+    found = loaded(FOLDER / name)
+    values = {one.name: one.value for one in found.effective()}
+    assert {name: values.get(name) for name in expected} == expected
+    assert [one for one in found.findings if one.code == "MOOR-501"] == []
+
+
+def test_a_misspelt_field_of_each_wrapper_is_reported_with_its_line(tmp_path: Path) -> None:
+    for text, line, hint in (
+        ("apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  kubelet:\n    confg: {}\n", 5, "config"),
+        ("kubeletConfig:\n  topologyManger: {}\n", 2, "topologyManager"),
+        ('{"cpuCfsQuota": true,\n "topologyManagerPolcy": "none"}', 2, "topologyManagerPolicy"),
+        ("version: v1alpha1\nmachine:\n  kubelet:\n    extraConfigs: {}\n", 4, "extraConfig"),
+        ("kubelet-args:\n- max-pods=1\nnode-label: [a=b]\n", 1, "kubelet-arg"),
+        ("--max-pods=3\n--cpu-manager-polcy=static\n", 2, "--cpu-manager-policy"),
+        (
+            (
+                "apiVersion: performance.openshift.io/v2\nkind: PerformanceProfile\nspec:\n  cpu: {reserved: '0', "
+                "isolated: 1-3}\n  numa:\n    topologyPolcy: restricted\n"
+            ),
+            6,
+            "topologyPolicy",
+        ),
+    ):
+        found = loaded(written(tmp_path, text))
+        messages = [one.message for one in found.findings if one.code == "MOOR-501"]
+        assert [f"given:{line}:" in one and f"did you mean {hint}?" in one for one in messages] == [True], messages
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (
+            (
+                "apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\nnodeRegistration:\n  kubeletExtraArgs:\n"
+                "    max-pods: '1'\n"
+            ),
+            "given:4:3: nodeRegistration.kubeletExtraArgs: must be a list of names and values in v1beta4; ",
+        ),
+        (
+            (
+                "apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nspec:\n  kubeletConfig:\n"
+                "    featureGates: {A: true}\n"
+            ),
+            "given:5:5: spec.kubeletConfig.featureGates: OpenShift does not let this field be set; remove it",
+        ),
+        (
+            (
+                "apiVersion: performance.openshift.io/v2\nkind: PerformanceProfile\nspec:\n  cpu:\n    reserved: 0-3\n"
+                "    isolated: 3-7\n"
+            ),
+            "given:6:5: spec.cpu.isolated: CPUs 3 are reserved too; name each CPU once",
+        ),
+        ("kubeletConfig:\n  cpuManagerPolicy: Static\n", "given:2:3: kubeletConfig.cpuManagerPolicy: GKE does not take"),
+        (
+            '{"cpuCfsQuotaPeriod": "1ms",\n "topologyManagerPolicy": "restrictd"}',
+            "given:2:2: topologyManagerPolicy: AKS does not take 'restrictd'; did you mean restricted?",
+        ),
+        (
+            "version: v1alpha1\nmachine:\n  kubelet:\n    extraConfig:\n      cgroupRoot: /\n",
+            "given:5:7: machine.kubelet.extraConfig.cgroupRoot: Talos does not let this field be set; remove it",
+        ),
+        ("kubelet-arg:\n- max-pods=many\n", "given:2:3: kubelet-arg[0]: must be a whole number, not a string"),
+        ("--kube-reserved='cpu=1\n", "given:1: cannot be read as arguments: No closing quotation; close the quote"),
+        (
+            (
+                "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=B\n\n"
+                "--B\nContent-Type: text/cloud-config\n\n"
+                "a: b\n\n--B--\n"
+            ),
+            "given: no part configures the kubelet; ",
+        ),
+    ],
+)
+def test_what_the_vendor_or_the_kubelet_refuses_is_one_line(tmp_path: Path, text: str, error: str) -> None:
+    with pytest.raises(InputError) as raised:
+        loaded(written(tmp_path, text))
+    assert str(raised.value).startswith(f"{tmp_path}/{error}")
+
+
+KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+
+def drop_ins(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        file = folder / "d" / name.replace("__", "/").replace("_", ".")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(KUBELET + text)
+    return folder / "d"
+
+
+def test_later_drop_ins_win_maps_merge_and_lists_are_replaced(tmp_path: Path) -> None:
+    memory = "reservedMemory: [{numaNode: %d, limits: {memory: 1Gi}}]\n"
+    file = written(tmp_path, f"{KUBELET}maxPods: 1\nkubeReserved: {{cpu: '1', memory: 1Gi}}\n{memory % 0}")
+    folder = drop_ins(
+        tmp_path,
+        **{
+            "20_conf": "maxPods: 3\n" + memory % 1,
+            "10_conf": "maxPods: 2\nkubeReserved: {cpu: '2'}\n",
+            "30__a_conf": "kubeReserved: {memory: null}\n",
+            "40_yaml": "maxPods: 9\n",
+        },
+    )
+    for order in ((file, folder), (folder, file)):
+        merged = loaded(*order).merged
+        assert (merged["maxPods"], merged["kubeReserved"]) == (3, {"cpu": "2"})
+        assert [one["numaNode"] for one in merged["reservedMemory"]] == [1]
+
+
+def test_flags_win_over_drop_ins_and_replace_maps_except_feature_gates(tmp_path: Path) -> None:
+    file = written(tmp_path, f"{KUBELET}kubeReserved: {{cpu: '1', memory: 1Gi}}\nfeatureGates: {{A: true, B: true}}\n")
+    folder = drop_ins(tmp_path, **{"10_conf": "featureGates: {B: false, C: true}\nmaxPods: 2\n"})
+    flags = written(tmp_path, "--kube-reserved=cpu=3 --feature-gates=A=false\n", "flags")
+    merged = loaded(flags, folder, file).merged
+    assert merged["kubeReserved"] == {"cpu": "3"}
+    assert merged["featureGates"] == {"A": False, "B": False, "C": True}
+    assert merged["maxPods"] == 2
+
+
+def test_thresholds_are_completed_with_the_file_and_never_again(tmp_path: Path) -> None:
+    file = written(tmp_path, f"{KUBELET}maxPods: 1\n")
+    other = drop_ins(tmp_path, **{"10_conf": "evictionHard: {nodefs.available: 1%}\n"})
+    assert loaded(file, other).merged["evictionHard"]["memory.available"] == "100Mi"
+    assert loaded(other).kubelet.eviction_hard == {"nodefs.available": "1%"}
+    assert loaded(written(tmp_path, "--max-pods=1\n", "flags")).kubelet.eviction_hard == {}
+    assert loaded(written(tmp_path, "--max-pods=1 --config=/k.yaml\n", "flags")).kubelet.eviction_hard is None
+    drop_ins(tmp_path, **{"20_conf": "evictionHard: null\n"})
+    assert loaded(file, other).kubelet.eviction_hard == {}
+
+
+def test_a_drop_in_without_its_kind_is_refused_as_by_the_kubelet(tmp_path: Path) -> None:
+    folder = drop_ins(tmp_path, **{"10_conf": ""})
+    (folder / "10.conf").write_text("maxPods: 1\n")
+    with pytest.raises(InputError, match="the kubelet refuses a drop-in without apiVersion"):
+        loaded(folder)
+
+
+def test_each_field_names_the_place_that_set_it(tmp_path: Path) -> None:
+    file = written(tmp_path, f"{KUBELET}maxPods: 1\nkubeReserved:\n  cpu: '1'\n  memory: 1Gi\n", "k.yaml")
+    folder = drop_ins(tmp_path, **{"10_conf": "kubeReserved:\n  cpu: '2'\n"})
+    flags = written(tmp_path, "--v=2\n--max-pods=7\n", "flags")
+    found = {one.name: str(one.place).removeprefix(f"{tmp_path}/") for one in loaded(file, folder, flags).effective()}
+    assert found == {"kubeReserved.cpu": "d/10.conf:4:3", "kubeReserved.memory": "k.yaml:6:3", "maxPods": "flags:2"}
+
+
+def test_a_later_k3s_file_replaces_the_arguments_and_a_plus_adds(tmp_path: Path) -> None:
+    first = written(tmp_path, "kubelet-arg: [max-pods=1, cpu-manager-policy=static]\n", "a.yaml")
+    adds = written(tmp_path, "kubelet-arg+: [kube-reserved=cpu=1]\n", "b.yaml")
+    again = written(tmp_path, "kubelet-arg: [max-pods=3]\n", "c.yaml")
+    assert {"cpuManagerPolicy", "kubeReserved", "maxPods"} <= loaded(first, adds).merged.keys()
+    assert "cpuManagerPolicy" not in loaded(first, adds, again).merged
+
+
+def test_two_files_of_the_kubelet_are_refused(tmp_path: Path) -> None:
+    talos = written(tmp_path, "version: v1alpha1\nmachine: {kubelet: {extraConfig: {maxPods: 1}}}\n", "talos.yaml")
+    own = written(tmp_path, f"{KUBELET}maxPods: 1\n", "k.yaml")
+    with pytest.raises(InputError, match=r"a second configuration of the kubelet; the first is in .*talos\.yaml"):
+        loaded(talos, own)
+
+
+def test_files_that_flags_name_and_that_are_not_given_are_named(tmp_path: Path) -> None:
+    flags = written(tmp_path, "kubelet --config=/k.yaml --config-dir=/k.d\n", "flags")
+    own = written(tmp_path, f"{KUBELET}maxPods: 1\n", "k.yaml")
+    assert [one.message.split(":")[0] for one in loaded(flags, own).findings] == ["the kubelet also reads /k.d"]
