@@ -89,4 +89,6 @@ def test_strict_refuses_a_misspelt_field_of_a_wrapper(pods: str, tmp_path: Path)
     file.write_text("kubeletConfig:\n  cpuManagerPolicys: static\n")
     answered = mooring("plan", "-f", pods, *MACHINE, "--config", str(file), "--strict")
     assert answered.code == 2
-    assert "gke.yaml:2:3: GKEKubeletConfig has no field cpuManagerPolicys; did you mean cpuManagerPolicy?" in answered.err
+    assert (
+        "gke.yaml:2:3: GKEKubeletConfig has no field cpuManagerPolicys; did you mean cpuManagerPolicy?" in answered.err
+    )

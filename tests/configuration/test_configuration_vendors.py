@@ -189,7 +189,10 @@ def test_a_misspelt_field_of_each_wrapper_is_reported_with_its_line(tmp_path: Pa
             ),
             "given:6:5: spec.cpu.isolated: CPUs 3 are reserved too; name each CPU once",
         ),
-        ("kubeletConfig:\n  cpuManagerPolicy: Static\n", "given:2:3: kubeletConfig.cpuManagerPolicy: GKE does not take"),
+        (
+            "kubeletConfig:\n  cpuManagerPolicy: Static\n",
+            "given:2:3: kubeletConfig.cpuManagerPolicy: GKE does not take",
+        ),
         (
             '{"cpuCfsQuotaPeriod": "1ms",\n "topologyManagerPolicy": "restrictd"}',
             "given:2:2: topologyManagerPolicy: AKS does not take 'restrictd'; did you mean restricted?",
