@@ -62,12 +62,16 @@ def test_wide_has_a_row_for_every_container() -> None:
     ]
 
 
-def test_the_picture_shows_the_replicas(tmp_path: Path) -> None:
+def test_the_picture_shows_the_replicas_hatched(tmp_path: Path) -> None:
     target = tmp_path / "node.svg"
     assert mooring(*DATABASE, "-o", "svg", "--to", target).code == 0
     text = target.read_text(encoding="utf-8")
     assert text.startswith("<svg")
     assert "data/database+20" in text
+    assert "Hatched: pods that are not on the node" in text
+    cells = [line for line in text.splitlines() if "<title>CPU " in line for line in line.split("<title>CPU ")[1:]]
+    assert len(cells) == 256
+    assert all(("hatch-" in cell) == ("data/database+" in cell) for cell in cells)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

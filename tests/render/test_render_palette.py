@@ -15,8 +15,8 @@ from tests.render.sample_machines import SampleShape, regular
 from mooring.core.cpuset import CPUSet
 from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.console import STYLES, write
-from mooring.render.palette import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, contrast, text_on
-from mooring.render.svg.elements import DARK, LIGHT, Ground
+from mooring.render.palette import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, contrast, mixed, text_on
+from mooring.render.svg.elements import DARK, HATCH_OPACITY, HATCHES, LIGHT, Ground
 from mooring.render.terminal import picture
 from mooring.render.view import CPUUse
 
@@ -54,6 +54,12 @@ def test_the_first_seven_owners_differ_for_everybody(deficiency: str) -> None:
 @pytest.mark.parametrize("colour", [*OWNER_COLOURS, RESERVED_FILL])
 def test_text_on_every_fill_is_readable(colour: str) -> None:
     assert contrast(text_on(colour), colour) >= 4.5
+
+
+@pytest.mark.parametrize("colour", OWNER_COLOURS)
+def test_text_stays_readable_on_hatching(colour: str) -> None:
+    kind = "dark" if text_on(colour) == "#ffffff" else "light"
+    assert contrast(text_on(colour), mixed(colour, HATCHES[kind], HATCH_OPACITY)) >= 4.5
 
 
 @pytest.mark.parametrize("ground", [LIGHT, DARK], ids=["light", "dark"])

@@ -62,7 +62,9 @@ def test_4096_cpus_are_drawn() -> None:
 def test_the_document_refers_to_nothing_outside_itself() -> None:
     text = svg_text(occupied(hybrid()))
     assert re.findall(r"https?://[^\"]+", text) == ["http://www.w3.org/2000/svg"]
-    assert set(re.findall(r"url\((.*?)\)", text)) <= {"#mooring-crosses", "#mooring-dots", "#mooring-stripes"}
+    assert set(re.findall(r"url\((.*?)\)", text)) <= {
+        f"#mooring-{name}" for name in ("crosses", "dots", "stripes", "hatch-light", "hatch-dark")
+    }
 
 
 def test_light_and_dark_are_both_styled_and_bound_to_the_picture() -> None:

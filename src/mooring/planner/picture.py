@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -39,7 +39,11 @@ _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 
 
 def plan_view(
-    plan: Plan, owners: Sequence[CPUOwner] | None = None, also: CPUSet = NO_CPUS, now: Moment | None = None
+    plan: Plan,
+    owners: Sequence[CPUOwner] | None = None,
+    also: CPUSet = NO_CPUS,
+    now: Moment | None = None,
+    hypothetical: Container[str] = (),
 ) -> NodeView:
     """Return the picture of the node after the plan; of the bare machine when the kubelet would not start.
 
@@ -47,6 +51,7 @@ def plan_view(
         plan: what was decided.
         owners: to include, also without CPUs; by default the holders of CPUs.
         also: further CPUs that are to be in it.
+        hypothetical: uids of pods that the picture marks as not on the node.
         now: of the machine's present boot, where that is known; it tells how long releases still take.
     """
     if plan.kubelet is None:
@@ -67,7 +72,10 @@ def plan_view(
     ]
     return build_view(
         plan.machine,
-        owners=list(owners_of(plan, kubelet)) if owners is None else owners,
+        owners=[
+            replace(owner, hypothetical=owner.uid in hypothetical)
+            for owner in (owners_of(plan, kubelet) if owners is None else owners)
+        ],
         pools=replace(pools_of(kubelet), others=also),
         memory=_memory(kubelet),
         rejected=rejected,

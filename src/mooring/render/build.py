@@ -47,6 +47,8 @@ class CPUOwner:
     """CPUs that it releases when a scale-down delay is over."""
     devices: frozenset[tuple[str, str]] = frozenset()
     """Devices that it has, by resource and id."""
+    hypothetical: bool = False
+    """Whether it is not on the node: the picture shows where it would be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ def owner_views(owners: Sequence[CPUOwner], places: CPULocations) -> list[OwnerV
                 cpus=owner.cpus,
                 cpu_nodes=tuple(sorted(node for node in nodes if node is not None)),
                 memory_nodes=tuple(sorted(owner.memory_nodes)),
+                hypothetical=owner.hypothetical,
             )
         )
     return found

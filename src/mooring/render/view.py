@@ -173,6 +173,8 @@ class OwnerView:
     """NUMA nodes of its CPUs, ascending."""
     memory_nodes: tuple[int, ...] = ()
     """NUMA nodes of its memory, ascending; empty means unrestricted."""
+    hypothetical: bool = False
+    """Whether it is not on the node: the picture shows where it would be."""
 
 
 @dataclass(frozen=True, slots=True)

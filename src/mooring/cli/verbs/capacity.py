@@ -102,4 +102,5 @@ def _capacity(subject: Subject, limit: int | None, at_least: int) -> Capacity:
 def _svg(capacity: Capacity) -> str:
     if not capacity.can_be_asked and capacity.plan.refusal is not None:
         click.echo(f"{capacity.plan.kubelet_name} would not start: {capacity.plan.refusal.message}", err=True)
-    return svg.svg_text(pictures.plan_view(capacity.after))
+    replicas = frozenset(replica.pod.uid for replica in capacity.replicas)
+    return svg.svg_text(pictures.plan_view(capacity.after, hypothetical=replicas))

@@ -149,6 +149,13 @@ LIGHT = Ground("#ffffff", "#1f2328", "#59636e", "#f6f8fa", "#ffffff", "#afb8c1",
 DARK = Ground("#0d1117", "#e6edf3", "#9aa4af", "#161b22", "#0d1117", "#444c56", "#6e7681", "#373e47", "#57606a")
 
 
+HATCHES = {"light": "#ffffff", "dark": "#000000"}
+"""Kinds of hatching -> colour of the lines, which is the one that text on the ground does not have."""
+
+
+HATCH_OPACITY = 0.5
+
+
 def style_sheet() -> str:
     """Return the style element: common rules, light colours, dark colours."""
     dark = colour_rules(DARK)
@@ -171,6 +178,11 @@ def common_rules() -> str:
         ".left-out{stroke-dasharray:1 2}",
         ".cache{fill:none}",
         ".required{fill:none;stroke-width:2.5}",
+        *(f".hatch-{name}{{fill:url(#mooring-hatch-{name});stroke-dasharray:3 2}}" for name in HATCHES),
+        *(
+            f".hatching-{name}{{stroke:{colour};stroke-width:2.5;stroke-opacity:{HATCH_OPACITY}}}"
+            for name, colour in HATCHES.items()
+        ),
     ]
     for index, colour in enumerate(OWNER_COLOURS):
         common += [f".exclusive-{index}{{fill:{colour}}}", f".on-exclusive-{index}{{fill:{text_on(colour)}}}"]
@@ -207,6 +219,7 @@ def _colours(ground: Ground) -> dict[str, str]:
         ".contested": f"fill:{ground.ink}",
         ".on-contested": f"fill:{ground.page}",
         ".on-offline": f"fill:{ground.quiet}",
+        ".hatch-light,.hatch-dark": f"stroke:{ground.ink}",
         ".required": f"stroke:{ground.ink}",
         ".ground": f"fill:{ground.page}",
         ".grey": f"fill:{ground.grey}",
@@ -217,6 +230,21 @@ def _colours(ground: Ground) -> dict[str, str]:
     }
 
 
+def hatched(x: float, y: float, width: float, height: float, style: str, *, round_: float = 0) -> str:
+    """Return the hatching of a rectangle filled with a colour of owners, lighter or darker so that text stays readable.
+
+    Args:
+        x: as of the rectangle.
+        y: as of the rectangle.
+        width: as of the rectangle.
+        height: as of the rectangle.
+        style: of the rectangle, ``exclusive-n``.
+        round_: as of the rectangle.
+    """
+    name = "dark" if text_on(OWNER_COLOURS[int(style.rpartition("-")[2])]) == "#ffffff" else "light"
+    return rect(x, y, width, height, f"hatch-{name}", round_=round_)
+
+
 PATTERNS = (
     '<defs><pattern id="mooring-stripes" width="6" height="6" patternUnits="userSpaceOnUse">'
     '<rect class="grey" width="6" height="6"/>'
@@ -225,6 +253,12 @@ PATTERNS = (
     '<rect class="ground" width="5" height="5"/><circle class="dot" cx="2.5" cy="2.5" r="0.7"/></pattern>'
     '<pattern id="mooring-crosses" width="12" height="12" patternUnits="userSpaceOnUse">'
     '<rect class="ground" width="12" height="12"/>'
-    '<path class="stripe" d="M0 0l12 12M12 0l-12 12" fill="none"/></pattern></defs>'
+    '<path class="stripe" d="M0 0l12 12M12 0l-12 12" fill="none"/></pattern>'
+    + "".join(
+        f'<pattern id="mooring-hatch-{name}" width="8" height="8" patternUnits="userSpaceOnUse">'
+        f'<path class="hatching-{name}" d="M-2 2l4-4M0 8l8-8M6 10l4-4" fill="none"/></pattern>'
+        for name in HATCHES
+    )
+    + "</defs>"
 )
 """Fills that tell uses apart without colour."""

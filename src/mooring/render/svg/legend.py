@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from mooring.explain.phrases import plural
 from mooring.render.devices import amounts_by_owner
 from mooring.render.palette import owner_style, use_style
-from mooring.render.svg.elements import TEXT_SIZE, fitting, fitting_form, group, rect, text, text_width
+from mooring.render.svg.elements import TEXT_SIZE, fitting, fitting_form, group, hatched, rect, text, text_width
 from mooring.render.view import CPUUse, NodeView, OwnerView
 from mooring.render.wording import MARKS, numbers
 
 _MEMORY_BARS = "In the memory bars, striped is reserved for the system and grey is promised to containers."
+
+_HYPOTHETICAL = "Hatched: pods that are not on the node, where they would be."
 
 _LINE = 20
 _SWATCH_HEIGHT = 16
@@ -45,6 +47,7 @@ def footer(view: NodeView, area: Area) -> tuple[list[str], int]:
 
 def _caption(view: NodeView, area: Area) -> tuple[list[str], int]:
     bars = [_MEMORY_BARS] if any(node.memory for node in view.numa) else []
+    bars += [_HYPOTHETICAL] if any(owner.hypothetical for owner in view.owners) else []
     lines = [line for sentence in (*view.caption, *bars) for line in wrapped(sentence, area.width, TEXT_SIZE)]
     found = [text(area.x, area.y + TEXT_SIZE + index * 17, line, "quiet") for index, line in enumerate(lines)]
     return found, len(lines) * 17
@@ -88,7 +91,7 @@ def _owner(owner: OwnerView, devices: str, area: Area) -> str:
     held += [devices] if devices else []
     list_x, nodes_x = area.x + 38 + int(area.width * 0.42), area.x + int(area.width * 0.82)
     return group(
-        _swatch(area.x, area.y, 28, owner.mark, owner_style(owner)),
+        _swatch(area.x, area.y, 28, owner.mark, owner_style(owner), hypothetical=owner.hypothetical),
         text(area.x + 38, area.y + 13, fitting_form(owner.forms, list_x - area.x - 48, TEXT_SIZE), "plain"),
         text(list_x, area.y + 13, _list_start(" · ".join(reversed(held)), nodes_x - list_x - 10), "quiet"),
         text(nodes_x, area.y + 13, fitting(nodes, area.x + area.width - nodes_x, TEXT_SIZE), "quiet"),
@@ -120,9 +123,11 @@ def _rejected(view: NodeView, area: Area) -> tuple[list[str], int]:
     return found, y - area.y
 
 
-def _swatch(x: int, y: int, width: int, sign: str, style: str) -> str:
+def _swatch(x: int, y: int, width: int, sign: str, style: str, *, hypothetical: bool = False) -> str:
+    place = (x + 0.5, y + 1.5, width - 1, _SWATCH_HEIGHT - 1)
     return group(
-        rect(x + 0.5, y + 1.5, width - 1, _SWATCH_HEIGHT - 1, style, round_=2),
+        rect(*place, style, round_=2),
+        hatched(*place, style, round_=2) if hypothetical else "",
         text(x + width / 2, y + 13, sign, f"mark on-{style}", anchor="middle"),
     )
 

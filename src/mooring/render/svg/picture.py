@@ -29,6 +29,7 @@ from mooring.render.svg.elements import (
     fitting,
     fitting_form,
     group,
+    hatched,
     rect,
     style_sheet,
     text,
@@ -246,8 +247,11 @@ def _map(view: NodeView, layout: PictureLayout, cell: CellSize) -> Iterator[str]
 def _cpu(placed: PlacedCell, cell: CellSize, view: NodeView) -> str:
     cpu, style = placed.view, cpu_style(placed.view, view.owners)
     baseline = placed.y + (cell.height + SMALL_SIZE) / 2 - 1.5
+    place = (placed.x + 0.5, placed.y + 0.5, cell.width - 1, cell.height - 1)
+    hypothetical = cpu.owner is not None and view.owners[cpu.owner].hypothetical and style.startswith("exclusive-")
     return group(
-        rect(placed.x + 0.5, placed.y + 0.5, cell.width - 1, cell.height - 1, style, round_=2),
+        rect(*place, style, round_=2),
+        hatched(*place, style, round_=2) if hypothetical else "",
         text(placed.x + CELL_PAD, baseline, str(cpu.cpu), f"cpu on-{style}"),
         text(placed.x + cell.width - CELL_PAD, baseline, cpu_mark(cpu, view), f"mark on-{style}", anchor="end"),
         title=cpu_sentence(cpu, view),

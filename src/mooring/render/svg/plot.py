@@ -32,7 +32,10 @@ MARGIN = 24
 WIDTH = 1100
 
 _RANK = 36
-_BAR_SHARE = 0.42
+_BAR_SHARE = 0.52
+_COLUMN = 60
+"""Pixels of a column of shares or figures at least."""
+
 _SETTING = 22
 """Pixels of the column of a setting."""
 
@@ -156,8 +159,8 @@ def plot_svg(plot: Plot) -> str:
 def _frame(plot: Plot) -> _Frame:
     settings = MARGIN + _RANK
     left = settings + (len(plot.settings) * _SETTING + 12 if plot.settings else 0)
-    width = (WIDTH - left - MARGIN) * _BAR_SHARE
     count = len(plot.share_headings) + len(plot.figure_headings)
+    width = min((WIDTH - left - MARGIN) * _BAR_SHARE, WIDTH - left - MARGIN - count * _COLUMN - 16)
     room = WIDTH - MARGIN - left - width
     step = room / count if count else 0
     columns = tuple(ceil(left + width + 16 + step * number) for number in range(count))
