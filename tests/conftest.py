@@ -8,6 +8,7 @@ Plugins get a longer budget, because a busy machine can stand still for longer t
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 
@@ -16,8 +17,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
+from mooring.cli.running_inputs import NONE, ROOT
 from mooring.core.plugins import BUDGET, Work
 from mooring.plugging.loading import Watchman
+
+# A kubelet that runs beside the tests is none of their business.
+os.environ.setdefault(ROOT, NONE)
 
 settings.register_profile(
     "mooring",

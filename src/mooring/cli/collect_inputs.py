@@ -59,7 +59,7 @@ def collection_of(options: CollectOptions) -> Collection:
     tree = _tree(options.root)
     arguments = kubelet_arguments(tree)
     flags = None if arguments is None else kubelet_flags(arguments)
-    name = _node_name(tree, options.node, flags)
+    name = node_name(tree, options.node, flags)
     cluster = ask_cluster(name, with_pods=not options.pods) if options.ask else ClusterAnswers()
     version = options.kubelet or cluster.version
     if not version and isinstance(tree, LiveTree):
@@ -101,7 +101,7 @@ def _kubelet_root(tree: Tree, given: str) -> str:
     return str(Path(given).absolute()) if given and isinstance(tree, LiveTree) else given
 
 
-def _node_name(tree: Tree, given: str, flags: KubeletFlags | None) -> str:
+def node_name(tree: Tree, given: str, flags: KubeletFlags | None) -> str:
     """Return the node's name as the kubelet registers it, unless another one is given."""
     named = given or (flags.node if flags else "") or (tree.read("etc/hostname") or "").strip()
     if not named and isinstance(tree, LiveTree):
@@ -111,10 +111,27 @@ def _node_name(tree: Tree, given: str, flags: KubeletFlags | None) -> str:
 
 SECONDS = 20
 """How long one question may take."""
+_SHORT = 5
+"""The same where the cluster is not what the command is about."""
 KUBELET_KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
 """The kubelet's own access, which may read its node and the pods on it; installers put it there."""
 _NODE = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}", re.ASCII)
 """Names that a node can have; nothing else gets on a command line."""
+
+
+def ask_pods(node: str) -> ClusterAnswers:
+    """Return the pods of a node; a cluster that does not answer soon is left alone.
+
+    Args:
+        node: its name.
+    """
+    program = shutil.which("kubectl")
+    if program is None or not _NODE.fullmatch(node):
+        return ClusterAnswers(pods_problem="kubectl is not installed; give them with --active")
+    try:
+        return ClusterAnswers(pods=_pods_of(program, node, _SHORT))
+    except _NoAnswerError:
+        return ClusterAnswers(pods_problem="kubectl did not answer; give them with --active")
 
 
 class _NoAnswerError(Exception):
@@ -138,8 +155,7 @@ def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
     pods: object = None
     try:
         if with_pods:
-            selector = f"--field-selector=spec.nodeName={node}"
-            pods = _asked(program, "get", "pods", "--all-namespaces", selector, "-o", "json")
+            pods = _pods_of(program, node, SECONDS)
     except _NoAnswerError as error:
         # The reason can name servers: it is for the person, and not for the archive.
         told = Finding("warning", "kubectl", f"{error}; give the pods with --pods, or --no-kubectl to do without")
@@ -154,8 +170,13 @@ def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
     return ClusterAnswers(pods=pods, configz=configz, version=_version(described))
 
 
-def _asked(program: str, *arguments: str) -> object:
-    text = _run([program, *_access(), f"--request-timeout={SECONDS}s", *arguments])
+def _pods_of(program: str, node: str, seconds: int) -> object:
+    selector = f"--field-selector=spec.nodeName={node}"
+    return _asked(program, "get", "pods", "--all-namespaces", selector, "-o", "json", seconds=seconds)
+
+
+def _asked(program: str, *arguments: str, seconds: int = SECONDS) -> object:
+    text = _run([program, *_access(), f"--request-timeout={seconds}s", *arguments], 2 * seconds)
     try:
         return json.loads(text)
     except ValueError:
@@ -167,10 +188,10 @@ def _access() -> list[str]:
     return [] if own or not KUBELET_KUBECONFIG.exists() else [f"--kubeconfig={KUBELET_KUBECONFIG}"]
 
 
-def _run(command: list[str]) -> str:
+def _run(command: list[str], seconds: int) -> str:
     try:
         finished = subprocess.run(  # noqa: S603 - a fixed program with arguments of ours, without a shell
-            command, capture_output=True, check=False, timeout=2 * SECONDS, stdin=subprocess.DEVNULL
+            command, capture_output=True, check=False, timeout=seconds, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
         raise _NoAnswerError(

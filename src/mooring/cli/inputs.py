@@ -20,7 +20,7 @@ with lazily():
     import socket
 
     from mooring.checkpoint import store
-    from mooring.cli import config_inputs, release_inputs
+    from mooring.cli import config_inputs, release_inputs, running_inputs
     from mooring.configuration import devices as node_devices
     from mooring.decoding import api_fields
     from mooring.decoding import documents as decoded_documents
@@ -117,13 +117,16 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     Raises:
         InputError: something cannot be read or understood.
     """
+    options = running_inputs.with_running_kubelet(options)
     _check_standard_input(options)
-    archive = read_node(options.node)
-    state = archive.state() if archive and not options.state else _read_state(options.state)
+    archive = options.running or read_node(options.node)
+    takes_state = archive and not options.state and "state" not in options.left_out
+    state = archive.state() if archive and takes_state else _read_state(options.state)
     machine = _machine(options.machine, archive)
     listed = [one for source in options.active for one in decoded_documents.load_documents(source)]
     release = release_inputs.read_release(options, archive, listed, decides)
-    configuration = config_inputs.read_config(options.config, archive, release.release, machine)
+    configured = None if "config" in options.left_out else archive
+    configuration = config_inputs.read_config(options.config, configured, release.release, machine)
     if options.kubelet_version or decides:
         configuration = replace(configuration, mooring=replace(configuration.mooring, release=release.release))
     manifests = [one for source in options.manifests for one in decoded_documents.load_documents(source)]
@@ -175,7 +178,7 @@ def _active(
     gates: defaults.PodGates,
     report: Report,
 ) -> pod_files.ActivePods:
-    if archive and not options.active:
+    if archive and not options.active and "active" not in options.left_out:
         return archive.pods(gates, report)
 
     def choose(bound: frozenset[str]) -> str:
@@ -220,11 +223,11 @@ def check_strict(noticed: Sequence[Finding]) -> None:
 def _replaced(options: NodeOptions) -> list[str]:
     """Return the parts of a node archive in whose place something else was given."""
     given = (
-        (layout.CONFIGURATION_PART, options.config),
-        (layout.STATE_PART, options.state),
-        (layout.PODS_PART, options.active),
+        (layout.CONFIGURATION_PART, "config", options.config),
+        (layout.STATE_PART, "state", options.state),
+        (layout.PODS_PART, "active", options.active),
     )
-    return [part for part, value in given if value]
+    return [part for part, option, value in given if value or option in options.left_out]
 
 
 def _check_standard_input(options: NodeOptions) -> None:

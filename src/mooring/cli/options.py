@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,6 +15,9 @@ with lazily():
     from click import shell_completion
 
     from mooring.discovery import shipped as shipped_machines
+
+if TYPE_CHECKING:
+    from mooring.planner.nodearchive.reader import NodeArchive
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,16 @@ class NodeOptions:
     """Whether the oldest known release decides for an older kubelet."""
     template_paths: Sequence[str] = ()
     """``KIND=PATH`` of pod templates that are not recognized."""
+    running: NodeArchive | None = None
+    """The node of the kubelet that runs on this computer, where no option names another."""
+    left_out: frozenset[str] = frozenset()
+    """Of ``config``, ``state`` and ``active`` those given as ``none``."""
 
     @property
     def describes_node(self) -> bool:
         """Tell whether there is more than a machine: then a kubelet is to be started on it."""
-        return bool(self.manifests or self.active or self.state or self.config or self.node)
+        given = self.manifests or self.active or self.state or self.config or self.node
+        return bool(given) or self.running is not None
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -73,7 +81,10 @@ class NodeOptions:
             ("--strict", self.strict),
             ("--stop-at-crash", self.stop_at_crash),
         )
-        words = [word for option, values in given for value in values if value for word in (option, value)]
+        left_out = [(f"--{part}", ["none"]) for part in sorted(self.left_out)]
+        words = [
+            word for option, values in (*given, *left_out) for value in values if value for word in (option, value)
+        ]
         return (*words, *(flag for flag, is_given in flags if is_given))
 
 
@@ -177,7 +188,8 @@ node = click.option(
     metavar="FILE",
     shell_complete=complete_file,
     help="A node archive of mooring collect, instead of --machine, --config, --state and --active; each of these "
-    "options replaces that part of the archive.",
+    "options replaces that part of the archive. Default: for root, the kubelet that runs on this computer; none leaves "
+    "it out.",
 )
 
 

@@ -56,7 +56,7 @@ def _versions(
     if archive is not None:
         yield KubeletVersion(archive.about.kubelet, options.node)
     yield from _of_nodes(options, archive, active)
-    if archive is None and options.machine in ("", LIVE):
+    if (archive is None or options.running is not None) and options.machine in ("", LIVE):
         yield KubeletVersion(installed_version(), "the kubelet of this computer")
 
 

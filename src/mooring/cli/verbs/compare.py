@@ -13,7 +13,7 @@ from mooring.cli.output import NO, YES, check_destination, emit, emit_document, 
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli import compare_inputs, progress
+    from mooring.cli import compare_inputs, progress, running_inputs
     from mooring.cli.text import compare as text
     from mooring.cli.text import compare_releases as releases_text
     from mooring.planner.compare import by_release_document, combinations, comparison_document
@@ -138,7 +138,9 @@ def command(
     """
     _check_source(inputs.manifests, trace, others=bool(inputs.state or inputs.active or inputs.node))
     check_destination(to)
-    if alternatives and not inputs.config and not inputs.node and not trace:
+    if not trace and not machines:
+        inputs = running_inputs.with_running_kubelet(inputs)
+    if alternatives and not inputs.config and not inputs.node and not inputs.running and not trace:
         # Without a base the first alternative is one: the kubelet's defaults were not asked for.
         inputs, alternatives = replace(inputs, config=alternatives[:1]), alternatives[1:]
     releases = [version.strip() for text_ in versions for version in text_.split(",")]

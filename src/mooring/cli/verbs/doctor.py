@@ -21,6 +21,7 @@ with lazily():
     from mooring.checkpoint import backups as backup_files
     from mooring.checkpoint import device_file
     from mooring.cli import lint as lint_answer
+    from mooring.cli import running_inputs
     from mooring.cli.text import doctor as text
     from mooring.node import start
     from mooring.planner import question
@@ -66,6 +67,11 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
     may run on exclusive CPUs.
     """
     check_destination(to)
+    inputs = running_inputs.with_running_kubelet(inputs)
+    kubelet = None if inputs.running is None else inputs.running.kubelet
+    if kubelet is not None and not inputs.state and not write:
+        # The record of the device manager is beside the state files, and no part of an archive.
+        inputs = replace(inputs, state=running_inputs.state_folder(kubelet))
     state, node = inputs.state, inputs.node
     if lint:
         if write:

@@ -15,6 +15,7 @@ from mooring.explain.codes.pages import codes_beginning, is_code
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.cli import running_inputs
     from mooring.cli.text import explain as text
     from mooring.explain import explanation_document
     from mooring.explain.codes import pages
@@ -75,6 +76,7 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
         _list_codes(codes, form, to)
         return YES
 
+    inputs = running_inputs.with_running_kubelet(inputs)
     _check_pods(inputs)
     question = question_of(inputs)
     plan = planning.make_plan(question)
@@ -98,7 +100,7 @@ def _check_pods(node: NodeOptions) -> None:
     Raises:
         InputError: no option names pods.
     """
-    if not (node.manifests or node.active or node.node):
+    if not (node.manifests or node.active or node.node or node.running):
         raise InputError(
             "there is no pod to explain", field="-f", remedy="give pods with -f or --active, or a code such as MOOR-103"
         )

@@ -18,7 +18,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.agent import options as agent_options
     from mooring.cli import live as live_node
-    from mooring.cli import terminal
+    from mooring.cli import running_inputs, terminal
     from mooring.discovery import loader
     from mooring.planner import picture as pictures
     from mooring.planner import report
@@ -70,6 +70,7 @@ def command(form: str, width: int | None, socket: str, to: str, inputs: NodeOpti
         return _live(socket, form, width, to, once=once)
     if once or socket:
         raise click.UsageError("--once and --socket need --live")
+    inputs = running_inputs.with_running_kubelet(inputs)
     if form == "html":
         return _report(inputs, to)
     view, is_yes = _view(inputs)

@@ -124,18 +124,9 @@ def collect(tree: Tree, request: CollectRequest) -> Collection:
         _captured(MACHINE_PART, "sysfs and /proc", machine),
         _captured(ISOLATION_PART, "sysfs, /proc, /etc", isolation),
     ]
-    files = {**isolation.files, **machine.files}
-    told = request.cluster.configz
-    configuration = _found_configuration(tree, request.config, told, request.flags, request.kubelet_root)
-    states = _states(tree, request.kubelet_root, unread)
-    for name, found in (
-        (CONFIGURATION_PART, configuration),
-        (STATE_PART, states),
-        (PODS_PART, _pods(request)),
-    ):
-        files |= found.files
-        size = sum(map(len, found.files.values()))
-        parts.append(ArchivePart(name, found.origin if found.files else "", len(found.files), size, found.missing))
+    of_kubelet, kubelet_parts = kubelet_files(tree, request, unread)
+    files = {**isolation.files, **machine.files, **of_kubelet}
+    parts += kubelet_parts
     about = NodeArchiveDocument(
         node=ANONYMOUS_NODE if request.anonymous and request.node else request.node,
         kubelet=request.kubelet or request.cluster.version,
@@ -149,6 +140,31 @@ def collect(tree: Tree, request: CollectRequest) -> Collection:
     links = {**isolation.links, **machine.links}
     folders = frozenset(machine.folders | isolation.folders)
     return Collection(about, files, links, folders, request.cluster.findings)
+
+
+def kubelet_files(
+    tree: Tree, request: CollectRequest, unread: dict[str, str]
+) -> tuple[dict[str, bytes], list[ArchivePart]]:
+    """Return configuration, state files and pods of a kubelet at their places in an archive, and what they are.
+
+    Args:
+        tree: the computer.
+        request: what is to collect.
+        unread: receives files that could not be read, with the reason.
+
+    Raises:
+        InputError: documents that were handed over cannot be used.
+    """
+    told = request.cluster.configz
+    configuration = _found_configuration(tree, request.config, told, request.flags, request.kubelet_root)
+    states = _states(tree, request.kubelet_root, unread)
+    files: dict[str, bytes] = {}
+    parts: list[ArchivePart] = []
+    for name, found in ((CONFIGURATION_PART, configuration), (STATE_PART, states), (PODS_PART, _pods(request))):
+        files |= found.files
+        size = sum(map(len, found.files.values()))
+        parts.append(ArchivePart(name, found.origin if found.files else "", len(found.files), size, found.missing))
+    return files, parts
 
 
 def _json_bytes(document: object) -> bytes:

@@ -34,15 +34,26 @@ from mooring.planner.nodearchive.layout import (
 from mooring.planner.question import OF_ARCHIVE
 
 INCOMPLETE: Final = "MOOR-581"
+RUNNING: Final = "MOOR-584"
 _KIND: Final = "NodeArchive"
 _REMEDY: Final = "collect it again with mooring collect"
 
 _CONSEQUENCES: Final = {
-    CONFIGURATION_PART: "the archive has no configuration of the kubelet",
-    STATE_PART: "the archive lacks state files, so running pods are placed again",
-    PODS_PART: "the archive has no pods, so only what state files hold counts",
+    CONFIGURATION_PART: "{} has no configuration of the kubelet",
+    STATE_PART: "{} lacks state files, so running pods are placed again",
+    PODS_PART: "{} has no pods, so only what state files hold counts",
 }
 """Part -> what its absence means for an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningKubelet:
+    """A kubelet that runs."""
+
+    process: int
+    """Process id."""
+    root: str
+    """Its root directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,8 @@ class NodeArchive:
 
     tree: Tree
     about: NodeArchiveDocument
+    kubelet: RunningKubelet | None = None
+    """Where the node is not an archive but a computer: its kubelet."""
 
     @property
     def title(self) -> str:
@@ -107,13 +120,26 @@ class NodeArchive:
         Args:
             replaced: names of the parts that are given besides the archive.
         """
-        about = Finding("info", self.about.node, f"archive of {self.title}", OF_ARCHIVE)
+        what = "the node" if self.kubelet else "the archive"
         missing = (
-            Finding("warning", self.tree.name, f"{_CONSEQUENCES[part.name]}: {part.missing}", INCOMPLETE)
+            Finding("warning", self.tree.name, f"{_CONSEQUENCES[part.name].format(what)}: {part.missing}", INCOMPLETE)
             for part in self.about.parts
             if part.missing and part.name in _CONSEQUENCES and part.name not in replaced
         )
-        return (*([about] if self.title else []), *missing)
+        return (*self._source(replaced), *missing)
+
+    def _source(self, replaced: Collection[str]) -> Iterator[Finding]:
+        """Yield what says where the node is from."""
+        if self.kubelet is not None:
+            taken = [
+                f"{one.name} ({one.origin})" for one in self.about.parts if one.origin and one.name not in replaced
+            ]
+            message = (
+                f"the kubelet that runs here, process {self.kubelet.process}: {', '.join(taken) or 'only the machine'}"
+            )
+            yield Finding("info", self.about.node, f"{message}; --node none leaves it out", RUNNING)
+        elif self.title:
+            yield Finding("info", self.about.node, f"archive of {self.title}", OF_ARCHIVE)
 
     def _documents(self, path: str) -> Iterator[Document]:
         data = self.tree.data(path)

@@ -1,0 +1,80 @@
+"""The running kubelet of this computer as the node that a question is about, where no option names one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.cli import collect_inputs
+    from mooring.configuration import kubelet_flags
+    from mooring.discovery import files
+    from mooring.discovery.capture import process as processes
+    from mooring.planner.nodearchive import collect, running
+
+if TYPE_CHECKING:
+    from mooring.cli.options import NodeOptions
+    from mooring.discovery.tree import Tree
+    from mooring.planner.nodearchive.reader import RunningKubelet
+
+NONE = "none"
+"""Value of an option that leaves a part of the running kubelet out; a file of that name is ./none."""
+ROOT = "MOORING_ROOT"
+"""Environment variable: the root directory of the computer whose kubelet is meant, such as /host in a debugging pod;
+``none`` for no computer."""
+_LIVE = ("", "live")
+
+
+def with_running_kubelet(options: NodeOptions) -> NodeOptions:
+    """Return the options with the kubelet that runs on this computer, where they name no other node.
+
+    Raises:
+        InputError: the kubelet's configuration cannot be understood.
+    """
+    if options.running is not None:
+        return options
+    asked = _without_none(options)
+    if options.node or options.machine not in _LIVE:
+        return asked
+    tree = _computer()
+    found = None if tree is None else processes.kubelet_here(tree).process
+    if tree is None or found is None:
+        return asked
+    flags = kubelet_flags.kubelet_flags(found.arguments)
+    name = collect_inputs.node_name(tree, options.node_name, flags)
+    takes_pods = not options.active and isinstance(tree, files.LiveTree)
+    cluster = collect_inputs.ask_pods(name) if takes_pods else collect.ClusterAnswers()
+    request = collect.CollectRequest(
+        node=name, kubelet_root=flags.root_dir or collect.KUBELET_ROOT, flags=flags, cluster=cluster
+    )
+    return replace(asked, running=running.running_node(tree, found, request))
+
+
+def state_folder(kubelet: RunningKubelet) -> str:
+    """Return the root directory of a running kubelet."""
+    return f"{os.environ.get(ROOT, '')}{kubelet.root}"
+
+
+def _without_none(options: NodeOptions) -> NodeOptions:
+    off = [part for part in ("config", "state", "active") if getattr(options, part) in (NONE, (NONE,))]
+    return replace(
+        options,
+        config=() if "config" in off else options.config,
+        state="" if "state" in off else options.state,
+        active=() if "active" in off else options.active,
+        node="" if options.node == NONE else options.node,
+        left_out=options.left_out | frozenset(off),
+    )
+
+
+def _computer() -> Tree | None:
+    """Return the files of the computer; None where only root could read what its kubelet has."""
+    root = os.environ.get(ROOT, "")
+    if root == NONE:
+        return None
+    if root:
+        return files.FolderTree(root, is_root_directory=True)
+    return files.LiveTree() if os.geteuid() == 0 else None

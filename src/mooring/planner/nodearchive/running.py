@@ -1,0 +1,57 @@
+"""The node of a kubelet that runs: its files as an archive has them, and the machine itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mooring.discovery.capture.process import KubeletProcess
+from mooring.discovery.tree import Tree
+from mooring.documents.machine import NodeArchiveDocument
+from mooring.planner.nodearchive.collect import CollectRequest, kubelet_files
+from mooring.planner.nodearchive.reader import NodeArchive, RunningKubelet
+
+
+@dataclass(frozen=True, slots=True)
+class _RunningTree:
+    """A computer with some files in the places that they have in an archive."""
+
+    computer: Tree
+    files: Mapping[str, bytes]
+
+    @property
+    def name(self) -> str:
+        return self.computer.name
+
+    def read(self, path: str) -> str | None:
+        data = self.files.get(path)
+        return self.computer.read(path) if data is None else data.decode(errors="replace")
+
+    def data(self, path: str) -> bytes | None:
+        data = self.files.get(path)
+        return self.computer.data(path) if data is None else data
+
+    def names(self, path: str) -> tuple[str, ...]:
+        return self.computer.names(path)
+
+    def exists(self, path: str) -> bool:
+        return path in self.files or self.computer.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return self.computer.is_dir(path)
+
+
+def running_node(tree: Tree, process: KubeletProcess, request: CollectRequest) -> NodeArchive:
+    """Return the node of a running kubelet as it is now.
+
+    Args:
+        tree: its computer.
+        process: the kubelet.
+        request: its flags, its root directory and what the cluster said.
+
+    Raises:
+        InputError: a file of the configuration cannot be understood.
+    """
+    files, parts = kubelet_files(tree, request, {})
+    about = NodeArchiveDocument(node=request.node, kubelet=request.kubelet, parts=parts)
+    return NodeArchive(_RunningTree(tree, files), about, RunningKubelet(process.number, request.kubelet_root))
