@@ -169,6 +169,22 @@ def test_kubelet_that_is_away_is_one_line(config: str, tmp_path: Path) -> None:
     assert answered.err.count("\n") == 1
 
 
+def test_a_kubelet_of_an_unknown_release_is_a_warning(config: str, tmp_path: Path) -> None:
+    socket_file = str(tmp_path / "s.sock")
+    asked = described(config, "--dry-run", "--state", str(tmp_path), "--pod-resources", socket_file)
+    answered = mooring(*asked, "--kubelet-version", "1.99")
+    assert answered.err.startswith("warning[MOOR-580]: kubelet 1.99: is newer than ")
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run", "--state", ".", "--pod-resources", "s.sock")])
+def test_unknown_fields_are_refused_with_strict(tmp_path: Path, more: tuple[str, ...]) -> None:
+    file = tmp_path / "kubelet.yaml"
+    file.write_text("{kind: KubeletConfiguration, cpuManagerPolicie: static}")
+    answered = mooring(*described(str(file), "--strict", *more))
+    assert (answered.code, answered.err.count("\n")) == (2, 1)
+    assert "cpuManagerPolicie" in answered.err
+
+
 def test_prune_removes_old_facts_that_nobody_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
     facts = [("used", old), ("unused", old), ("young", new), ("odd", "yesterday")]

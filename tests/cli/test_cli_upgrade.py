@@ -125,6 +125,7 @@ def test_each_node_of_a_cluster_has_a_line_with_its_own_release() -> None:
     cluster = GOLDEN / "cluster.yaml"
     answered = mooring("upgrade", "-f", cluster, *NODE, "-o", "json")
     nodes = answered.document["nodes"]
+    assert "Node" not in answered.err
     assert [(one["node"], one["from"], one["kept"]) for one in nodes] == [("n1", "v1.34.4", 1), ("n2", "v1.36.3", 0)]
     assert mooring("upgrade", "-f", "-", *NODE, stdin=cluster.read_bytes()).code == answered.code == 0
     assert mooring("upgrade", "-f", cluster, "--node-name", "n1", *NODE, "-o", "json").document["kind"] == "Upgrade"
@@ -137,6 +138,9 @@ def test_releases_that_are_not_known_are_named_with_their_option(tmp_path: Path)
         older = mooring("upgrade", option, "1.30", *other, *node(tmp_path))
         assert (older.code, older.complaint.startswith(f"mooring: {option}: kubelet 1.30 is older")) == (2, True)
         assert "--kubelet-version" not in older.complaint
+        assert mooring("upgrade", option, "", *other, *node(tmp_path)).complaint == (
+            f"mooring: {option}: is empty; name a release such as 1.34, or omit the option"
+        )
         nonsense = mooring("upgrade", option, "nonsense", *other, *node(tmp_path))
         assert (nonsense.code, nonsense.complaint.startswith(f"mooring: {option}: 'nonsense' is not")) == (2, True)
 

@@ -88,6 +88,21 @@ def test_no_manifest_has_a_token_that_does_not_end(rights: ModuleType) -> None:
     assert all(one["automountServiceAccountToken"] is False for one in rights.documents("ServiceAccount"))
 
 
+def test_a_pod_has_no_token_but_that_of_its_own_account_in_the_container_that_uses_it(rights: ModuleType) -> None:
+    templates = [one["spec"]["template"] for kind in ("DaemonSet", "Deployment") for one in rights.documents(kind)]
+    templates += [one["spec"]["jobTemplate"]["spec"]["template"] for one in rights.documents("CronJob")]
+    assert len(templates) >= 9
+    for pod in (template["spec"] for template in templates):
+        assert pod["automountServiceAccountToken"] is False
+        [token] = [one for one in pod["volumes"] if "projected" in one]
+        assert 600 <= token["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"] <= 3600
+        [container] = pod["containers"]
+        mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+        assert token["name"] in mounts
+        if any(one.get("hostPath", {}).get("path") == "/var/lib/kubelet" for one in pod["volumes"]):
+            assert mounts["nothing"] == f"{mounts['kubelet']}/pods"
+
+
 def test_the_example_names_the_token_files_that_the_manifests_write(rights: ModuleType) -> None:
     example = DEPLOY / "agent" / "kubeconfig.yaml"
     content = yaml.safe_load(example.read_text(encoding="utf-8"))

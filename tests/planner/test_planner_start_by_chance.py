@@ -17,6 +17,7 @@ from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.memorymanager.account import charge
 from mooring.memorymanager.state import Block, MemoryState
+from mooring.planner.doctor.diagnosis import diagnose
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 
@@ -87,8 +88,10 @@ def test_a_node_with_more_reserved_than_it_has_is_reported_and_the_kubelet_goes_
     info = replace(machine(), topology=(first, replace(second, memory=0)))
     config = replace(CONFIG, reserved_memory=(ReservedMemory(1, {"memory": "100Mi"}),))
     pod = Pod("u", "u", containers=(container("c", "1"),), qos=QoS.GUARANTEED)
-    plan = make_plan(Question(Machine("two", info), config, pods=(pod,)))
+    asked = Question(Machine("two", info), config, pods=(pod,))
+    plan = make_plan(asked)
     assert plan.is_yes
     (found,) = [finding for finding in plan.findings if finding.code == "MOOR-511"]
+    assert found in diagnose(asked).findings
     assert found.subject == "NUMA node 1"
     assert found.message.startswith("has 0 bytes of memory, of which 104857600 are reserved and 0 are huge pages: ")

@@ -69,7 +69,13 @@ POD: Shape = {
             "emptyDir": object,
             "projected": {
                 "defaultMode": int,
-                "sources!": [{"serviceAccountToken!": {"path!": str, "expirationSeconds": int, "audience": str}}],
+                "sources!": [
+                    {
+                        "serviceAccountToken": {"path!": str, "expirationSeconds": int, "audience": str},
+                        "configMap": {"name!": str, "items": [{"key!": str, "path!": str}]},
+                        "downwardAPI": {"items!": [{"path!": str, "fieldRef": {"fieldPath!": str}}]},
+                    }
+                ],
             },
         }
     ],

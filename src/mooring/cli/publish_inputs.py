@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mooring.cli.output import warn
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mooring.cli.options import NodeOptions
+    from mooring.core.machine import Finding
     from mooring.planner.plan import Plan
     from mooring.publisher.objects import NodeFacts
     from mooring.publisher.observation import Source
@@ -85,8 +87,13 @@ def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
     root = asked.inputs.state or KUBELET_ROOT
     inputs.check_folder(root, "--state")
 
+    warned: set[Finding] = set()
+
     def load() -> NodeFacts:
-        return _facts(asked, asked.inputs.config or (f"{root}/config.yaml",))
+        facts, findings = _facts(asked, asked.inputs.config or (f"{root}/config.yaml",))
+        warn(finding for finding in findings if finding not in warned)
+        warned.update(findings)
+        return facts
 
     load()  # a mistake is reported now, not after the first pause
     names = None if asked.dry_run else naming.APINames(connector(asked.kubeconfig), asked.name)
@@ -131,11 +138,15 @@ def _registered_version(asked: Asked) -> str:
         return ""
 
 
-def _facts(asked: Asked, config: Sequence[str]) -> objects.NodeFacts:
-    release = chosen_release(_versions(asked), nearest=asked.inputs.nearest_release).release
+def _facts(asked: Asked, config: Sequence[str]) -> tuple[objects.NodeFacts, Sequence[Finding]]:
+    """Return the facts of the kubelet of this computer, and what was noticed about its release and configuration."""
+    release = chosen_release(_versions(asked), nearest=asked.inputs.nearest_release)
     given = (one for path in config for one in sources.load_sources(path))
     found = loader.load_machine(asked.inputs.machine)
     if found.info_error:
         raise InputError(f"cannot be described: {found.info_error}", source=found.name)
-    configuration = node_configuration.configuration_of(given, release, found.info)
-    return objects.NodeFacts(facts_documents.essential(found.info), configuration.kubelet, configuration.mooring)
+    configuration = node_configuration.configuration_of(given, release.release, found.info)
+    if asked.inputs.strict:
+        inputs.check_strict(configuration.findings)
+    facts = objects.NodeFacts(facts_documents.essential(found.info), configuration.kubelet, configuration.mooring)
+    return facts, (*release.findings, *configuration.findings)

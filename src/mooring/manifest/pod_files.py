@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -70,7 +70,7 @@ def pods_of(
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
-    return [pod for pod, _ in _described_pods(documents, "", gates, report, paths)]
+    return [pod for pod, _ in _described_pods(documents, "", gates, report, paths=paths)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,8 @@ def active_pods(
 ) -> ActivePods:
     """Return the pods of a node that documents list, for example all pods of a cluster as kubectl prints them.
 
-    Pods that are bound to another node are left out and counted in one finding. A pod with the phase ``Pending`` and
+    Node objects are no pods and not left out: they have the versions of the kubelets. Pods that are bound to another
+    node are left out and counted in one finding. A pod with the phase ``Pending`` and
     without ``status.startTime`` is not running yet: the kubelet sets both when it admits the pod.
 
     Args:
@@ -107,7 +108,7 @@ def active_pods(
     """
     bound = [name for document in documents for name in _node_names(document)]
     node = choose(frozenset(bound))
-    pods = _described_pods(documents, node, gates, report, NO_PATHS)
+    pods = _described_pods(documents, node, gates, report, read_elsewhere={"Node"})
     found = ActivePods(
         tuple(pod for pod, content in pods if not _is_pending(content)),
         tuple(pod for pod, content in pods if _is_pending(content) and _node_of(content)),
@@ -154,7 +155,13 @@ def _is_pending(content: Mapping[str, Any]) -> bool:
 
 
 def _described_pods(
-    documents: Iterable[Document], node: str, gates: PodGates, report: Report, paths: TemplatePaths
+    documents: Iterable[Document],
+    node: str,
+    gates: PodGates,
+    report: Report,
+    *,
+    paths: TemplatePaths = NO_PATHS,
+    read_elsewhere: Collection[str] = (),
 ) -> list[tuple[Pod, Mapping[str, Any]]]:
     """Return pods, each with the object that it is read from; without those that are bound to another node."""
     pods: dict[str, tuple[Pod, Mapping[str, Any]]] = {}
@@ -162,7 +169,7 @@ def _described_pods(
     others: list[OtherObject] = []
     for document in documents:
         objects, left_out = _objects_of(document, node, paths)
-        others += left_out
+        others += (one for one in left_out if one.kind not in read_elsewhere)
         for pod, content, place in _pods_of(document, objects, gates, report):
             if pod.uid in pods:
                 raise _twice(pod, places[pod.uid], place)

@@ -212,6 +212,8 @@ def test_the_overhead_comes_back() -> None:
         (2048, 200_000, 2**30, QoS.GUARANTEED),
         (1024, 200_000, 2**30, QoS.BURSTABLE),
         (2048, 200_000, None, QoS.BURSTABLE),
+        (2048, -1, 2**30, QoS.GUARANTEED),
+        (2048, 0, 2**30, QoS.BURSTABLE),
     ],
 )
 def test_outside_the_cgroups_of_a_kubelet_the_sizes_suggest_the_class(

@@ -160,12 +160,16 @@ def _same_size(one: LinuxResources, pod: LinuxResources) -> bool:
 
 
 def _qos_of(all_resources: Sequence[LinuxResources]) -> QoS:
-    """Return the class that the sizes suggest, for pods outside the kubelet's cgroups."""
+    """Return the class that the sizes suggest, for pods outside the kubelet's cgroups.
+
+    A quota of -1 is one that kubelet or agent lifted for exclusive CPUs, which only Guaranteed pods have; a Burstable
+    container without a limit has the quota 0.
+    """
     if not any((one.shares or 0) > 2 or (one.quota or 0) > 0 or one.memory_limit for one in all_resources):
         return QoS.BEST_EFFORT
     for one in all_resources:
         request = milli_of_shares(one.shares or 0)
-        if not one.memory_limit or not one.quota or _limit_milli(one, request) != request:
+        if not one.memory_limit or not one.quota or (one.quota > 0 and _limit_milli(one, request) != request):
             return QoS.BURSTABLE
     return QoS.GUARANTEED
 

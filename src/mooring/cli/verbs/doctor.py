@@ -82,11 +82,10 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
     devices = joint_checks.device_record(device_file.read_device_file(Path(state)) if state else None)
     diagnosis = diagnosing.diagnose(asked, catalog.RELEASES[release] if release else None, devices)
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
-    findings = [*asked.findings, *asked.machine.findings]
     if form == "json":
-        emit_document(json_text(diagnosis_document.diagnosis_document(diagnosis, findings, backups)), to)
+        emit_document(json_text(diagnosis_document.diagnosis_document(diagnosis, diagnosis.findings, backups)), to)
     else:
-        warn(findings)
+        warn(diagnosis.findings)
         emit(text.doctor_text(diagnosis, _place(diagnosis, state, node), backups, to), to)
     return YES if diagnosis.is_sound or backups else NO
 

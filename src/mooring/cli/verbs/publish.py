@@ -54,7 +54,7 @@ _SOURCE = "mooring publish"
     shell_complete=complete_file,
     help="Socket of the kubelet's PodResources API. Default: pod-resources/kubelet.sock in its root directory.",
 )
-@options.node_options(without=["node_name", "strict"])
+@options.node_options(without=["node_name"])
 @click.option("--once", "once", is_flag=True, help="Write once and exit.")
 @click.option("--dry-run", "dry_run", is_flag=True, help="Print the objects; nothing is written to the cluster.")
 @click.option("--prune", "prune", is_flag=True, help="Only remove facts that no node references.")

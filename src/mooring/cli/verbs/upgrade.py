@@ -44,11 +44,17 @@ Examples:
     "--from",
     "before",
     default="",
+    callback=options.check_named,
     metavar="VERSION",
     help="Release of the kubelet before the upgrade. Default: the node's own, where it is known.",
 )
 @click.option(
-    "--to", "after", default="", metavar="VERSION", help="Release of the kubelet after it. Default: the newest."
+    "--to",
+    "after",
+    default="",
+    callback=options.check_named,
+    metavar="VERSION",
+    help="Release of the kubelet after it. Default: the newest.",
 )
 @options.pods(
     "Pods that the old kubelet admits first; or nodes and pods of a cluster, as kubectl lists them. Repeatable."

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from mooring.core.config import KubeletConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
+from mooring.core.machine import Finding
 from mooring.core.release import Release
 from mooring.cpumanager.state import CPUState
 from mooring.explain.remedies import refusal_code
@@ -34,6 +35,7 @@ from mooring.planner.doctor.reports import (
     repair_memory,
 )
 from mooring.planner.doctor.restart import Afterwards, restarted
+from mooring.planner.plan_findings import wrap_findings
 from mooring.planner.question import Question
 from mooring.planner.start.advice import start_advice
 
@@ -92,6 +94,8 @@ class Diagnosis:
     """For the files that are to be replaced; verified: the kubelet starts on them."""
     afterwards: Mapping[EntryHolder, Afterwards]
     """For running containers, where pods were given."""
+    findings: tuple[Finding, ...] = ()
+    """About the node and its configuration, not about the files."""
 
     @property
     def all_problems(self) -> tuple[Problem, ...]:
@@ -159,6 +163,7 @@ def diagnose(question: Question, release: Release | None = None, devices: Device
         problems=(*shared, *restart.problems),
         repairs=repairs,
         afterwards=restart.containers,
+        findings=(*question.findings, *question.machine.findings, *wrap_findings(settings)),
     )
 
 
@@ -188,7 +193,8 @@ def _words(refusal: StartRefusal | None, base: StartRefusal | None) -> str:
 def _blocked(question: Question, release: Release, refusal: StartRefusal) -> Diagnosis:
     present = ((CPU_FILE, question.files.cpu), (MEMORY_FILE, question.files.memory))
     files = tuple(FileDiagnosis(name, NOT_CHECKED if text is not None else "", "", (), 0) for name, text in present)
-    return Diagnosis(question, release, refusal, files, (_before_the_files(refusal),), (), {})
+    noticed = (*question.findings, *question.machine.findings)
+    return Diagnosis(question, release, refusal, files, (_before_the_files(refusal),), (), {}, noticed)
 
 
 def _before_the_files(refusal: StartRefusal) -> Problem:
