@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from mooring.core.machine import Machine, PCIDevice
-from mooring.extensions.interrupt_owners import pci_address
 from mooring.kubelet.kubelet import Kubelet
+from mooring.lazy import lazily
 from mooring.planner.holdings import device_holders
 from mooring.planner.plan import Plan
 from mooring.render.devices import DeviceView
+
+with lazily():
+    import mooring.extensions.interrupt_owners as pci
 
 _KINDS = {
     "0108": "NVMe",
@@ -35,7 +38,7 @@ def device_views(plan: Plan, kubelet: Kubelet) -> tuple[DeviceView, ...]:
             device.id,
             device.numa or (),
             device.healthy,
-            address=pci_address(device.id),
+            address=pci.pci_address(device.id),
             owner=holders.get((resource, device.id), ""),
         )
         for resource, devices in sorted(kubelet.node.providers.devices.devices.items())

@@ -21,6 +21,7 @@ from mooring.explain.remedies import refusal_code
 from mooring.kubelet.adoption import held_findings
 from mooring.kubelet.events import Event, Readmit, after_event, check_known, ordered
 from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.lazy import lazily
 from mooring.manifest.steps import Admit, Remove
 from mooring.node.hotplug_findings import hotplug_findings
 from mooring.node.metrics.metrics import Metrics, fold
@@ -37,7 +38,9 @@ from mooring.planner.plan_findings import (
     wrap_findings,
 )
 from mooring.planner.question import OF_ARCHIVE, Question, happening, opened_for, pods_in, queue_of
-from mooring.planner.start.advice import start_advice
+
+with lazily():
+    from mooring.planner.start import advice
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,11 @@ class Plan:
     @property
     def remedy(self) -> str:
         """What to do when the kubelet would not start: changes that were run, or general advice marked as such."""
-        return start_advice(self.refused, self.refusal) if self.refusal is not None and self.refused is not None else ""
+        return (
+            advice.start_advice(self.refused, self.refusal)
+            if self.refusal is not None and self.refused is not None
+            else ""
+        )
 
     @property
     def refusal_code(self) -> str:
