@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mooring.configuration.node_configuration import NodeConfiguration, configuration_of
-from mooring.configuration.sources import load_sources
+from mooring.configuration.sources import ConfigurationSource, load_sources, sources_in
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
+from mooring.decoding.fields import Document, Value
 
 FOLDER = Path(__file__).parent / "shown"
 MACHINE = MachineInfo(8, 1, 16 * 1024**3, ())
@@ -141,6 +144,47 @@ def test_what_documentation_shows_is_read(name: str, expected: dict[str, Any]) -
     values = {one.name: one.value for one in found.effective()}
     assert {name: values.get(name) for name in expected} == expected
     assert [one for one in found.findings if one.code == "MOOR-501"] == []
+
+
+ODD: tuple[Value, ...] = (None, [], {}, "x", "", 1, -1, 1.5, True, [1], [{}], {"a": {"b": 1}}, 10**20)
+DOCUMENTS = [one for name, _, _ in SHOWN for one in load_sources(FOLDER / name)]
+
+
+def changed(content: Value, data: st.DataObject) -> Value:
+    """Return content with something odd at one place in it."""
+    if isinstance(content, dict) and content and data.draw(st.integers(0, 3)):
+        key = data.draw(st.sampled_from(sorted(content)))
+        return {**content, key: changed(content[key], data)}
+    if isinstance(content, list) and content and data.draw(st.integers(0, 3)):
+        return [changed(content[0], data), *content[1:]]
+    return data.draw(st.sampled_from(ODD))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(DOCUMENTS), st.data())
+def test_odd_content_is_read_or_refused_in_one_line(shown: ConfigurationSource, data: st.DataObject) -> None:
+    document = shown.document
+    odd = Document(changed(document.content, data), "odd", 1, 1)
+    refused = ""
+    try:
+        configuration_of([odd], machine=MACHINE).effective()
+    except InputError as error:
+        refused = str(error)
+    assert "\n" not in refused
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(["", "--a=", "KUBELET_ARGS=", "Content-Type: multipart/mixed\n\n", "bootstrap.sh ", "kubelet -"]),
+    st.text(alphabet="-=\"'\\\n\0 abk:<{[$#", max_size=40),
+)
+def test_any_text_is_read_or_refused(beginning: str, rest: str) -> None:
+    refused = "odd"
+    try:
+        configuration_of(sources_in((beginning + rest).encode(), "odd"))
+    except InputError as error:
+        refused = str(error)
+    assert refused.startswith("odd")
 
 
 def test_a_misspelt_field_of_each_wrapper_is_reported_with_its_line(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ from mooring.agent.options import AgentOptions, OnRejection, agent_options
 from mooring.configuration import devices, mooring_config
 from mooring.configuration import kubelet_config as kubelet
 from mooring.configuration.kubelet_flags import KubeletFlags
+from mooring.configuration.layers import FieldPlace, Layer, Tier, merged_layers
 from mooring.configuration.node_configuration import ConfigurationDocument, by_kind, recognised
+from mooring.configuration.sources import load_sources
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
@@ -153,10 +155,14 @@ def _of_kubelet(options: AgentOptions, flags: KubeletFlags | None) -> tuple[dict
     """Return the fields of the node's kubelet, and the file that they are from."""
     path = options.kubelet_config
     content = _kubelet_file(path) if path else {}
-    _refuse_managing(content, path, flags or KubeletFlags())
+    given = flags or KubeletFlags()
+    _refuse_managing(content, path, given)
     if not path:
         return {}, []
-    return content if flags is None else flags.over(content), [path]
+    drop_ins = _drop_ins(given)
+    layers = [Layer(Tier.FILE, content, partial(FieldPlace, path)), *(layer for layer, _ in drop_ins)]
+    layers.append(Layer(Tier.FLAGS, given.fields, partial(FieldPlace, COMMAND_LINE)))
+    return merged_layers(layers, has_file=True), [path, *(file for _, file in drop_ins)]
 
 
 def refuse_kubelet_beside(path: str, flags: KubeletFlags) -> None:
@@ -173,11 +179,30 @@ def refuse_kubelet_beside(path: str, flags: KubeletFlags) -> None:
 
 
 def _refuse_managing(named: Mapping[str, Any], path: str, flags: KubeletFlags) -> None:
-    """Refuse what the file says that was named, what the file says that the kubelet reads, and what its flags say."""
-    refuse_managing_kubelet(named, path, unless=flags.fields)
-    if flags.config not in ("", path):
-        refuse_managing_kubelet(_kubelet_file_if_any(flags.config), flags.config, unless=flags.fields)
+    """Refuse what the file says that was named, what the kubelet reads of files, and what its flags say."""
+    wins = dict(flags.fields)
     refuse_managing_kubelet(flags.fields, COMMAND_LINE)
+    for layer, file in reversed(_drop_ins(flags)):
+        refuse_managing_kubelet(layer.fields, file, unless=wins)
+        wins = {**wins, **layer.fields}
+    refuse_managing_kubelet(named, path, unless=wins)
+    if flags.config not in ("", path):
+        refuse_managing_kubelet(_kubelet_file_if_any(flags.config), flags.config, unless=wins)
+
+
+def _drop_ins(flags: KubeletFlags) -> list[tuple[Layer, str]]:
+    """Return the drop-ins of the kubelet's folder with their files; what cannot be read is left to the kubelet."""
+    if not flags.config_dir:
+        return []
+    try:
+        given = [one for one in load_sources(flags.config_dir) if one.drop_in]
+    except InputError:
+        return []
+    return [
+        (Layer(Tier.DROP_IN, content, partial(FieldPlace, one.document.file)), one.document.file)
+        for one in given
+        if isinstance(content := one.document.content, dict)
+    ]
 
 
 def refuse_managing_kubelet(fields: Mapping[str, Any], source: str, unless: Mapping[str, Any] | None = None) -> None:

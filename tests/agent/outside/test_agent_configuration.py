@@ -225,6 +225,19 @@ def test_flags_of_the_running_kubelet_count_more_than_its_file(tmp_path: Path) -
     assert refused.startswith("the kubelet's command line: cpuManagerPolicy: is static on this node")
 
 
+def test_drop_ins_of_the_running_kubelet_count_more_than_its_file(tmp_path: Path) -> None:
+    folder = tmp_path / "kubelet.conf.d"
+    folder.mkdir()
+    own = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    (folder / "10.conf").write_text(f"{own}cpuManagerPolicy: none\nmaxPods: 60\n")
+    flags = kubelet_flags([f"--config-dir={folder}"])
+    static = "kind: KubeletConfiguration\ncpuManagerPolicy: static\nmaxPods: 50\n"
+    assert load(tmp_path, OWN, kubelet=static, flags=flags).kubelet.max_pods == 60
+    (folder / "20.conf").write_text(f"{own}cpuManagerPolicy: static\n")
+    refused = complaint(tmp_path, OWN, kubelet="kind: KubeletConfiguration\n", flags=flags)
+    assert refused.startswith("DIR/kubelet.conf.d/20.conf: cpuManagerPolicy: is static on this node")
+
+
 def test_the_file_of_the_running_kubelet_is_looked_at_though_nobody_named_it(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("kind: KubeletConfiguration\nmemoryManagerPolicy: Static\nmaxPods: 7\n", encoding="utf-8")

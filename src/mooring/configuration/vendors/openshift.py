@@ -197,17 +197,18 @@ def _cpus(part: VendorPart, name: str, text: str) -> CPUSet:
 
 def _pages(part: VendorPart) -> str:
     """Return the huge pages of a profile in words."""
-    seen: set[tuple[str, object]] = set()
+    seen: set[tuple[str, int]] = set()
     words = []
     for index, page in enumerate(list_at(part.mapping("spec.hugepages"), "pages")):
         path = f"spec.hugepages.pages[{index}]"
         try:
-            size, count, node = text_at(page, "size"), count_at(page, "count", 0), page.get("node")
+            fields = as_mapping(page)
+            size, count, node = text_at(fields, "size"), count_at(fields, "count", 0), count_at(fields, "node", -1)
         except InputError as error:
             raise inside(error, path) from None
         part.check_value(f"{path}.size", size, _PAGE_SIZES)
         if (size, node) in seen:
             raise part.refusal(path, f"pages of {size} are listed twice for the same node", "keep one of them")
         seen.add((size, node))
-        words.append(f"{count} huge pages of {size}" + ("" if node is None else f" on NUMA node {node}"))
+        words.append(f"{count} huge pages of {size}" + ("" if node < 0 else f" on NUMA node {node}"))
     return ", ".join(words)
