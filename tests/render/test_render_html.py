@@ -139,11 +139,31 @@ def test_the_policy_admits_the_own_script_and_styles_and_nothing_else() -> None:
 def test_the_page_refers_to_nothing_outside_itself() -> None:
     text = html_text(_filled("name", "other"))
     assert set(re.findall(r"https?://[^\s\"'`]+", text)) <= {"http://www.w3.org/2000/svg"}
-    assert set(re.findall(r"url\((.*?)\)", text)) <= {"#mooring-crosses", "#mooring-dots", "#mooring-stripes"}
+    assert set(re.findall(r"url\((.*?)\)", text)) <= {
+        f"#mooring-{name}" for name in ("crosses", "dots", "stripes", "hatch-light", "hatch-dark")
+    }
     page = Page(text)
     names = {name for _, attributes in page.elements for name in attributes}
     assert not names & {"src", "srcset", "action", "data", "poster"}
     assert [link.get("href") for link in page.named("a")] == ["#map-title"]
+
+
+def test_the_table_of_pods_has_the_letters_of_the_map_and_folds_advice_about_admitted_pods() -> None:
+    view = build_view(
+        regular(SampleShape()),
+        owners=[CPUOwner("ns/one/main", "u1", CPUSet.parse("1")), CPUOwner("ns/two/main", "u2", CPUSet.parse("2"))],
+    )
+    rows = (PlacementRow("ns/one", "main", "exclusive", admitted=True, cpus=CPUSet.parse("1"), cpu_nodes=(0,)),)
+    pods = (
+        ReportPod("ns/one", "u1", "admitted", admitted=True, step=1, remedy="ask for more", containers=rows),
+        ReportPod("ns/three", "u3", "rejected", admitted=False, step=2, remedy="ask for less"),
+    )
+    table = html_text(replace(report_on(view), pods=pods)).partition('<table id="pods">')[2].partition("</table>")[0]
+    [first, second] = table.partition("<tbody>")[2].split("</tr>")[:2]
+    assert first.count('aria-label="owner a"') == 2
+    assert "<summary>Advice</summary>ask for more</details>" in first
+    assert "details" not in second
+    assert "ask for less" in second
 
 
 def test_ids_are_unique_and_labels_name_things_that_exist() -> None:

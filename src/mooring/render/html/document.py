@@ -22,10 +22,10 @@ from mooring.documents.parts import PlacementPart
 from mooring.explain.phrases import cpus_text, nodes, plural
 from mooring.render.html.data import data_text
 from mooring.render.html.map import map_drawings
-from mooring.render.palette import OWNER_COLOURS, mixed, text_on, use_style
+from mooring.render.palette import OWNER_COLOURS, mixed, owner_style, text_on, use_style
 from mooring.render.report import ReportDistances, ReportPod, ReportView
 from mooring.render.svg.elements import DARK, FONT, LIGHT, MONO_FONT, PATTERNS, Ground, colour_rules, common_rules
-from mooring.render.view import CPUUse, PlacementRow
+from mooring.render.view import CPUUse, OwnerView, PlacementRow
 from mooring.render.wording import MARKS, clean, meaning, numbers
 
 SCRIPTS = (
@@ -56,7 +56,7 @@ def html_text(report: ReportView) -> str:
         positions={(device.resource, device.id): place for place, device in enumerate(report.node.devices)},
         legend=_legend_rows(report),
         pods_sentence=_pods_sentence(report),
-        rows=_pod_rows(report.pods),
+        rows=_pod_rows(report.pods, report.node.owners),
         verdicts=_verdicts(report.pods),
         heats=_heats(report.distances),
     )
@@ -91,6 +91,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     filters = {"container_text": _container_text, "finding_text": _finding_text, "numbers": numbers, "plural": plural}
+    filters["owner_style"] = owner_style
     environment.filters.update(filters, placement_text=_placement_text)
     return environment
 
@@ -150,13 +151,17 @@ class PodRow:
     pod: ReportPod
     cpus: int
     nodes: tuple[int, ...]
+    owners: Mapping[str, OwnerView]
+    """Those of the map that belong to the pod, by container; the empty name is the pod as a whole."""
 
 
-def _pod_rows(pods: tuple[ReportPod, ...]) -> Iterator[PodRow]:
+def _pod_rows(pods: tuple[ReportPod, ...], owners: tuple[OwnerView, ...]) -> Iterator[PodRow]:
     """Yield the rows of the table of pods."""
     for pod in pods:
+        own = {owner.label[len(pod.name) + 1 :]: owner for owner in owners if owner.uid == pod.uid}
         cpus = {cpu for container in pod.containers for cpu in container.cpus}
-        yield PodRow(pod, len(cpus), tuple(sorted({node for one in pod.containers for node in one.cpu_nodes})))
+        nodes_of_pod = sorted({node for one in pod.containers for node in one.cpu_nodes})
+        yield PodRow(pod, len(cpus), tuple(nodes_of_pod), own)
 
 
 def _verdicts(pods: tuple[ReportPod, ...]) -> tuple[str, ...]:

@@ -225,7 +225,8 @@ def _colours(ground: Ground) -> dict[str, str]:
         ".grey": f"fill:{ground.grey}",
         ".dot": f"fill:{ground.stripe}",
         ".stripe": f"stroke:{ground.stripe}",
-        ".used": f"fill:{ground.edge}",
+        ".used": f"fill:{ground.quiet}",
+        ".on-used": f"fill:{ground.page}",
         ".bar": f"fill:none;stroke:{ground.edge}",
     }
 

@@ -71,9 +71,9 @@ function drawDifferences() {
     return old === now ? [] : [[`${device.resource} ${device.id}`, old || "free", now || "free"]];
   });
   const tables = [
-    cpus.length && table(["owner or pool", "gained", "lost"], cpus, "CPUs that changed hands"),
-    memory.length && table(["memory", "assigned", "free now"], memory, "Memory given or taken back"),
-    devices.length && table(["device", "before", "now"], devices, "Devices that changed hands"),
+    cpus.length && table(["owner or pool", "gained", "lost"], cpus, "CPUs with another owner or pool"),
+    memory.length && table(["memory", "assigned", "free now"], memory, "Memory assigned or released"),
+    devices.length && table(["device", "before", "now"], devices, "Devices with another holder"),
   ].filter(Boolean);
   const place = document.getElementById("difference-tables");
   place.replaceChildren(...(tables.length ? tables : [make("p", {}, "Nothing differs.")]));

@@ -6,10 +6,10 @@ const BAR = 400;
 function memoryParts(account, state) {
   const pools = account.total - account.reserved - account.allocatable;
   return [
-    ["reserved", "reserved", account.reserved],
-    ["huge page pools", "shared", Math.max(0, pools)],
-    ["assigned", "used", state.assigned],
-    ["free", "free", state.free],
+    ["reserved", "reserved", account.reserved, "#"],
+    ["huge page pools", "shared", Math.max(0, pools), "~"],
+    ["assigned", "used", state.assigned, ""],
+    ["free", "free", state.free, "·"],
   ].filter(([name, , bytes]) => bytes > 0 || name === "assigned" || name === "free");
 }
 
@@ -32,13 +32,13 @@ function drawMemory(frame) {
   if (!place) return;
   if (!report.accounted) {
     const totals = report.accounts.map((account) => [`${account.node}`, size(account.total)]);
-    place.replaceChildren(table(["NUMA node", "memory"], totals, "Nobody accounts for it: that takes the memory manager's policy Static."));
+    place.replaceChildren(table(["NUMA node", "memory"], totals, "No manager accounts for memory: the memory manager's policy is not Static."));
     return;
   }
   const rows = report.accounts.map((account, index) => {
     const state = frame.accounts[index];
-    const words = memoryParts(account, state).map(([name, style, bytes]) =>
-      make("span", { className: "part" }, swatch(style, ""), ` ${name} ${size(bytes)} `));
+    const words = memoryParts(account, state).map(([name, style, bytes, sign]) =>
+      make("span", { className: "part" }, swatch(style, sign), ` ${name} ${size(bytes)} `));
     const group = state && state.group.length > 1 ? `with ${state.group.filter((node) => node !== account.node).join(", ")}` : "–";
     return [`${account.node}`, account.resource, size(account.total), memoryBar(account, state),
       make("span", { className: "parts" }, ...words), group];

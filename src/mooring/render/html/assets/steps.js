@@ -95,6 +95,12 @@ function drawStep(step) {
   }
 }
 
+/** What to do, folded where nothing has to be done. */
+function adviceOf(pod) {
+  if (pod.admitted) return make("details", {}, make("summary", {}, "Advice"), pod.remedy);
+  return make("p", {}, make("b", {}, "In general: "), pod.remedy);
+}
+
 /** What happened in a step, in words. */
 function storyOf(step) {
   const index = report.steps[step].pod;
@@ -107,7 +113,7 @@ function storyOf(step) {
   if (pod.code) head.append(" ", make("span", { className: "code", title: `mooring explain ${pod.code}` }, pod.code));
   const changed = changedCpus(frames[step - 1], frames[step]).length;
   const words = [pod.why, changed ? `${plural(changed, "CPU")} changed, outlined on the map.` : "No CPU changed."];
-  const todo = pod.remedy ? [make("p", {}, make("b", {}, "In general: "), pod.remedy)] : [];
+  const todo = pod.remedy ? [adviceOf(pod)] : [];
   const said = pod.message ? [make("p", {}, "The kubelet says: ", make("q", { className: "message" }, pod.message))] : [];
   return [head, make("p", {}, words.filter(Boolean).join(" ")), ...todo, ...said];
 }
