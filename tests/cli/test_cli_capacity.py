@@ -99,7 +99,6 @@ def test_the_document_keeps_its_members_when_the_kubelet_does_not_start(tmp_path
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "POD: no pod is given; give a pod with -f, or use --shape"),
         (PODS, "POD: several pods are given; name one of core/upf-0, core/upf-1"),
         (("nobody", *PODS), "there is no pod 'nobody'; there are core/upf-0"),
         (("other/database", *PODS), "there is no pod 'other/database'; did you mean data/database-"),
@@ -145,3 +144,16 @@ def test_a_shape_needs_no_memory() -> None:
     alone, little = (mooring("capacity", "--shape", shape, *NODE) for shape in ("cpu=4", "cpu=4,memory=1Mi"))
     assert alone.code == 0
     assert alone.out == little.out
+
+
+def test_without_a_shape_the_largest_requests_are_shown() -> None:
+    answered = mooring("capacity", "--active", EXAMPLES / "pods.yaml", *NODE)
+    assert answered.code == 0
+    assert "fits" not in answered.out
+    found = mooring("capacity", "--active", EXAMPLES / "pods.yaml", *NODE, "-o", "json").document
+    [cpu] = [one for one in found["resources"] if one["resource"] == "cpu"]
+    # As promised: the largest request is admitted on its node, and two CPUs more are not.
+    for cpus, code in ((cpu["largestAligned"], 0), (cpu["largestAligned"] + cpu["step"], 1)):
+        running = ("--active", EXAMPLES / "pods.yaml", *NODE)
+        assert mooring("capacity", "--shape", f"cpu={cpus}", "--limit", "1", *running).code == code
+    assert mooring("capacity", *NODE, "-o", "svg").code == 2

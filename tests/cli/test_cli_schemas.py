@@ -69,6 +69,7 @@ DOCUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "capacity": ("Capacity", ("capacity", "core/upf", *PODS, *NODE)),
     "capacity-memory": ("Capacity", ("capacity", "--shape", "cpu=2,memory=1Gi", *MEMORY, "--limit", "5")),
     "capacity-ai": ("Capacity", ("capacity", "--shape", "cpu=2,memory=1Gi", *AI, "--limit", "3")),
+    "capacity-largest": ("LargestRequests", ("capacity", *NODE)),
     "capacity-refused": ("Capacity", ("capacity", "core/upf", *REFUSED)),
     "resize": ("Resize", ("resize", "core/upf-0/forwarder", "--cpu", "20", *PODS, *NODE)),
     "resize-accepted": (

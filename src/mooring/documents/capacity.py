@@ -1,4 +1,4 @@
-"""``mooring capacity -o json``: how many more pods of a shape fit."""
+"""``mooring capacity -o json``: how many more pods of a shape fit, or the largest requests that do."""
 
 from __future__ import annotations
 
@@ -131,4 +131,16 @@ class CapacityDocument(DocumentPart, kw_only=True):
     ]
     fragmentation: Annotated[list[FragmentationPart], Meta(description="One object a resource.")]
     advice: list[AdvicePart]
+    findings: list[FindingPart]
+
+
+class LargestRequestsDocument(DocumentPart, kw_only=True):
+    """What mooring capacity -o json prints without a shape: the largest requests that the node still takes."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["LargestRequests"] = "LargestRequests"
+    kubelet: KubeletRelease
+    machine: str
+    start_error: Annotated[str, Meta(description="The kubelet's message if it would not start; else empty.")]
+    resources: Annotated[list[FragmentationPart], Meta(description="One object a resource.")]
     findings: list[FindingPart]

@@ -26,6 +26,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "Explanation": "explanation:ExplanationDocument",
     "ExplanationList": "explanation:ExplanationListDocument",
     "Isolation": "diagnosis:IsolationDocument",
+    "LargestRequests": "capacity:LargestRequestsDocument",
     "Machine": "machine:MachineDocument",
     "NearestChanges": "changes:NearestChangesDocument",
     "NodeArchive": "machine:NodeArchiveDocument",

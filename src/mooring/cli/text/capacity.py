@@ -15,7 +15,7 @@ from mooring.cli.text.plan import plan_text
 from mooring.core.pod import Pod
 from mooring.explain.phrases import joined, nodes, plural, size
 from mooring.planner.answering import Answer
-from mooring.planner.capacity.capacity import ADMITTED, EMPTY_REFUSES, NOBODY, Advice, Capacity
+from mooring.planner.capacity.capacity import ADMITTED, EMPTY_REFUSES, NOBODY, Advice, Capacity, LargestRequests
 from mooring.planner.capacity.eviction import Evicted, Eviction
 from mooring.planner.capacity.replicas import DESCRIBED
 from mooring.planner.holdings import pool_lines
@@ -35,6 +35,31 @@ def capacity_text(capacity: Capacity, at_least: int, *, wide: bool, to: str) -> 
     if capacity.plan.kubelet is None:
         return plan_text(capacity.plan, wide=wide, to=to)
     return text_for(Group(*_parts(capacity, at_least, width_for(to), wide=wide)), to)
+
+
+def largest_text(largest: LargestRequests, *, to: str) -> str:
+    """Return the table of the largest requests."""
+    if not largest.can_be_asked:
+        return plan_text(largest.plan, wide=False, to=to)
+    return text_for(Group(*_largest(largest, width_for(to))), to)
+
+
+def _largest(largest: LargestRequests, width: int) -> Iterator[RenderableType]:
+    if largest.plan.kubelet is None:
+        return
+    view = plan_view(largest.plan)
+    yield Text.assemble((view.name, "bold"), f": {view.title}")
+    yield Text(policies(largest.plan.kubelet.settings), "dim")
+    yield Text("")
+    refused = sum(not answer.admitted for answer in largest.plan.answers)
+    if refused:
+        was = "was rejected and is" if refused == 1 else "were rejected and are"
+        yield Text(f"{plural(refused, 'pod')} of those given {was} not counted.")
+        yield Text("")
+    if largest.resources:
+        yield from fragmentation_tables(largest.resources, width)
+    else:
+        yield Text("No manager assigns a resource by NUMA node: the scheduler's sums decide. Count pods with --shape.")
 
 
 def _parts(capacity: Capacity, at_least: int, width: int, *, wide: bool) -> Iterator[RenderableType]:

@@ -22,8 +22,9 @@ with lazily():
 
 
 if TYPE_CHECKING:
-    from mooring.planner.capacity.capacity import Capacity
+    from mooring.planner.capacity.capacity import Capacity, LargestRequests
     from mooring.planner.capacity.replicas import Subject
+    from mooring.planner.question import Question
 
 EPILOG = """\b
 Examples:
@@ -64,7 +65,8 @@ Examples:
 def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, to: str, inputs: NodeOptions) -> int:
     """Count how many more pods of a shape fit on a node now; show where, what stops the next, and which pods could go.
 
-    The other pods of -f are admitted first. POD is a pod, or a workload such as a Deployment whose pods are given.
+    Without POD, --shape and -f, the largest requests that the node still takes are shown. The other pods of -f are
+    admitted first. POD is a pod, or a workload such as a Deployment whose pods are given.
 
     Exit code 1 when fewer than --at-least fit, or the kubelet would not start.
     """
@@ -73,7 +75,10 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     if limit is not None and limit < at_least:
         raise click.UsageError(f"--limit {limit} is below --at-least {at_least}")
     check_destination(to)
-    capacity = _capacity(_subject(inputs, pod, shape), limit, at_least)
+    question = question_of(inputs)
+    if not (pod or shape or question.pods):
+        return _largest(counting.largest_requests(question), form, to)
+    capacity = _capacity(_subject(question, pod, shape), limit, at_least)
     if form == "json":
         emit_document(json_text(capacity_document.capacity_document(capacity, at_least)), to)
     else:
@@ -85,8 +90,18 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     return YES if capacity.can_be_asked and len(capacity.replicas) >= at_least else NO
 
 
-def _subject(inputs: NodeOptions, pod: str, shape: str) -> replicas.Subject:
-    question = question_of(inputs)
+def _largest(largest: LargestRequests, form: str, to: str) -> int:
+    if form == "json":
+        emit_document(json_text(capacity_document.largest_document(largest)), to)
+    elif form == "svg":
+        raise click.UsageError("-o svg draws the node with pods of a shape: give --shape or POD")
+    else:
+        warn(largest.plan.findings)
+        emit(text.largest_text(largest, to=to), to)
+    return YES if largest.can_be_asked else NO
+
+
+def _subject(question: Question, pod: str, shape: str) -> replicas.Subject:
     if shape:
         gates = defaults.PodGates.of_node(question.config, question.mooring)
         return replicas.Subject(replicas.described_pod(shape, gates), question)

@@ -18,6 +18,7 @@ from mooring.planner.capacity.probes import PodPlace, placed
 from mooring.planner.capacity.replicas import Count, Replica, Subject, count_replicas, default_limit
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_findings import device_findings, pool_findings
+from mooring.planner.question import Question
 
 ADMITTED = "admitted"
 ALIGNED = "aligned"
@@ -76,6 +77,30 @@ class Capacity:
     def is_limited(self) -> bool:
         """Tell whether more may fit than were counted."""
         return self.can_be_asked and self.next is None
+
+
+@dataclass(frozen=True, slots=True)
+class LargestRequests:
+    """The largest requests that a node still takes, of each resource."""
+
+    plan: Plan
+    """The node, and how it came to be."""
+    resources: tuple[Fragmentation, ...]
+    """Empty where no kubelet runs."""
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Tell whether there is a kubelet that could admit anything."""
+        return _answers(self.plan)
+
+
+def largest_requests(question: Question) -> LargestRequests:
+    """Return the largest requests that a node takes after the pods of a question."""
+    plan = make_plan(question)
+    if plan.kubelet is None or not _answers(plan):
+        return LargestRequests(plan, ())
+    now = plan.kubelet.counting(plan.kubelet.used)
+    return LargestRequests(plan, fragmentation(now, emptied(now, now.node.cpu.offline)))
 
 
 def capacity_of(subject: Subject, limit: int | None = None) -> Capacity:

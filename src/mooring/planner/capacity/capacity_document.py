@@ -9,6 +9,7 @@ from mooring.documents.capacity import (
     EvictedPodPart,
     EvictionPart,
     FragmentationPart,
+    LargestRequestsDocument,
     NextReplicaPart,
     NodeSharePart,
     ReplicaPart,
@@ -17,7 +18,7 @@ from mooring.documents.capacity import (
 from mooring.documents.parts import finding_parts
 from mooring.node.resources import pod_requests
 from mooring.planner.answering import Answer
-from mooring.planner.capacity.capacity import Advice, Capacity
+from mooring.planner.capacity.capacity import Advice, Capacity, LargestRequests
 from mooring.planner.capacity.eviction import Evicted
 from mooring.planner.capacity.fragmentation import Fragmentation
 from mooring.planner.capacity.replicas import Replica
@@ -47,6 +48,18 @@ def capacity_document(capacity: Capacity, at_least: int) -> CapacityDocument:
         fragmentation=[_fragmentation(one) for one in capacity.fragmentation],
         advice=[_advice(one) for one in capacity.advice],
         findings=finding_parts(capacity.findings),
+    )
+
+
+def largest_document(largest: LargestRequests) -> LargestRequestsDocument:
+    """Return the document of an answer without a shape."""
+    plan = largest.plan
+    return LargestRequestsDocument(
+        kubelet=plan.release.tag,
+        machine=plan.machine.name,
+        start_error=plan.refusal.message if plan.refusal is not None else "",
+        resources=[_fragmentation(one) for one in largest.resources],
+        findings=finding_parts(plan.findings),
     )
 
 
