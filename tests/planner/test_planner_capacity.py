@@ -22,6 +22,7 @@ from mooring.kubelet.start import emptied
 from mooring.node import Node
 from mooring.planner.capacity.capacity import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
 from mooring.planner.capacity.capacity_document import capacity_document
+from mooring.planner.capacity.eviction import evictions
 from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
 from mooring.planner.capacity.probes import CPU, place_of, placed, probe_anywhere, probe_on
 from mooring.planner.capacity.replicas import Subject, replica
@@ -315,3 +316,18 @@ def test_a_larger_pod_may_be_admitted_where_a_smaller_one_is_refused() -> None:
     assert placed(left, pod("six", 6)) is None
     assert placed(left, pod("nine", 9)) is not None
     assert fragmentation(left, None)[0].largest == 10
+
+
+@LAW
+@given(stories() | stories_with_offline_cpus())
+def test_evictions_that_release_too_few_cpus_would_be_found_not_to_help(story: Story) -> None:
+    refused = asked(story).after.kubelet
+    assert refused is not None
+    wanted, modest = replace(story.shape, uid="another"), Pod("another", "modest")
+
+    def fits(kubelet: Kubelet) -> bool:
+        return placed(kubelet, wanted) is not None
+
+    candidates = list(refused.node.active.values())
+    # For a pod that requests no CPUs none are missing, and everything is tried.
+    assert evictions(refused, candidates, wanted, fits) == evictions(refused, candidates, modest, fits)

@@ -180,28 +180,27 @@ def remove(
     if container not in containers:
         return state
     rest = {name: cpus for name, cpus in containers.items() if name != container}
-    assignments = {uid: held for uid, held in state.assignments.items() if uid != pod}
+    assignments = dict(state.assignments)  # a copy without the key costs a tenth of a comprehension
+    del assignments[pod]
     if rest:
         assignments[pod] = rest
-    left = replace(
-        state,
-        assignments=assignments,
-        baselines=_without_baseline(state, pod, container),
-    )
-    if policy.gates.managers and pod in state.pods:
+    baselines = _without_baseline(state, pod, container)
+    pods = state.pods
+    if policy.gates.managers and pod in pods:
         if rest:
             if observer is not None:
                 observer(PartitionKept(pod, container))
-            return left
+            return replace(state, assignments=assignments, baselines=baselines)
         released = state.pods[pod]
-        left = replace(left, pods={uid: cpus for uid, cpus in state.pods.items() if uid != pod})
+        pods = {uid: cpus for uid, cpus in pods.items() if uid != pod}
     else:
         released = containers[container]
         for cpus in rest.values():
             released &= ~cpus
+    left = replace(state, default=state.default | released, assignments=assignments, pods=pods, baselines=baselines)
     if observer is not None:
         observer(CPUsReleased(pod, container, released, left.held))
-    return replace(left, default=left.default | released)
+    return left
 
 
 def _without_baseline(state: CPUState, pod: str, container: str) -> Mapping[str, Mapping[str, CPUMask]]:

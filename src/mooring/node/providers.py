@@ -102,18 +102,15 @@ def _stale(assignments: Mapping[str, Mapping[str, object]], active: Mapping[str,
             if owner.kind is OwnerKind.CLAIM:
                 continue
             pod = active.get(owner.uid)
-        for container in containers:
-            if pod is None or not _has(pod, container):
-                stale.append((key, container))  # noqa: PERF401 - asked for each manager at each admission
+        known = pod.containers if pod is not None else ()
+        # Plain loops: this is asked of every container of the node each time that a manager is asked anything.
+        for name in containers:
+            for container in known:
+                if container.name == name:
+                    break
+            else:
+                stale.append((key, name))
     return sorted(stale)
-
-
-def _has(pod: Pod, name: str) -> bool:
-    # A plain loop: this is asked of every container of the node each time that a manager is asked anything.
-    for container in pod.containers:  # noqa: SIM110 - any() would make a generator for each
-        if container.name == name:
-            return True
-    return False
 
 
 def _report(stale: list[tuple[str, str]], observer: Observer | None) -> None:

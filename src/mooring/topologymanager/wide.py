@@ -102,11 +102,21 @@ class Family:
 
     def first_of_size_up(self) -> int | None:
         """Return the smallest member that the demands describe, or None."""
-        for size in range(1, self.universe.bit_count() + 1):
+        for size in range(max(map(self._fewest, self.demands), default=1) or 1, self.universe.bit_count() + 1):
             found = next((mask for mask in self.of_size(size) if mask not in self.barred), None)
             if found is not None:
                 return found
         return None
+
+    def _fewest(self, demand: Demand) -> int:
+        """Return a size below which no set meets a demand: not even the heaviest nodes do."""
+        missing = demand.need_at_least
+        heaviest = sorted([demand.weights[node] for node in members(self.universe)], reverse=True)
+        for size, weight in enumerate(heaviest):
+            if missing <= 0:
+                return size
+            missing -= weight
+        return len(heaviest) + (missing > 0)
 
     def narrowest(self) -> int:
         """Return the size of the narrowest member; 0 when there is none."""

@@ -173,7 +173,7 @@ def _advice(running: Sequence[Pod], count: Count, on_empty: PodPlace | None, few
             place = placed(kubelet, wanted)
             return place is not None and len(place.nodes) <= fewest
 
-        found = evictions(count.before_spread, running, is_aligned)
+        found = evictions(count.before_spread, running, wanted, is_aligned)
         yield Advice(ALIGNED, spread, found, _remark(found, running))
     refused = count.refused
     if refused is not None:
@@ -181,7 +181,7 @@ def _advice(running: Sequence[Pod], count: Count, on_empty: PodPlace | None, few
         def fits(kubelet: Kubelet) -> bool:
             return placed(kubelet, refused) is not None
 
-        found = evictions(count.after, running, fits) if on_empty is not None else ()
+        found = evictions(count.after, running, refused, fits) if on_empty is not None else ()
         remark = _remark(found, running) if on_empty is not None else EMPTY_REFUSES
         yield Advice(ADMITTED, len(count.replicas) + 1, found, remark)
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 from itertools import combinations, islice
 
 from mooring.core.pod import Pod
+from mooring.cpumanager.policy import available_cpus
+from mooring.cpumanager.requests import exclusive_cpus
 from mooring.explain.phrases import nodes_of
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Node
@@ -76,7 +78,7 @@ class Eviction:
         return sum(pod.milli for pod in self.pods), sum(pod.bytes for pod in self.pods), names
 
 
-def evictions(kubelet: Kubelet, candidates: Sequence[Pod], goal: Goal) -> tuple[Eviction, ...]:
+def evictions(kubelet: Kubelet, candidates: Sequence[Pod], wanted: Pod, goal: Goal) -> tuple[Eviction, ...]:
     """Return what makes room, the best first; empty when nothing was found.
 
     One pod if that suffices, the cheapest first. Else two that hold something. Else a sequence from which no pod can be
@@ -85,18 +87,49 @@ def evictions(kubelet: Kubelet, candidates: Sequence[Pod], goal: Goal) -> tuple[
     Args:
         kubelet: on which the goal is missed.
         candidates: pods of the node that may go.
-        goal: asked of the node without them.
+        wanted: the new pod.
+        goal: asked of the node without them; not reached unless the new pod is admitted.
     """
+    missing = missing_cpus(kubelet, wanted)
     known = sorted((evicted(kubelet.node, pod) for pod in candidates), key=lambda pod: _alone(pod).cost)
 
     def works(proposal: Eviction) -> bool:
-        return goal(kubelet.without([pod.uid for pod in proposal.pods]))
+        return _can_suffice(proposal.pods, missing) and goal(kubelet.without([pod.uid for pod in proposal.pods]))
 
     singles = tuple(islice((one for one in map(_alone, known) if works(one)), MOST_SHOWN))
     if singles or not known or not works(Eviction(tuple(known))):
         return singles
-    found = tuple(islice((pair for pair in _pairs(kubelet, known) if works(pair)), MOST_SHOWN))
-    return found or _shortest(known, works)
+    pairs = _pairs(kubelet, known) if _can_suffice(_most_cpus(known, 2), missing) else []
+    found = tuple(islice((pair for pair in pairs if works(pair)), MOST_SHOWN))
+    if found or not _can_suffice(_most_cpus(known, MOST_EVICTED), missing):
+        return found
+    return _shortest(known, works)
+
+
+def missing_cpus(kubelet: Kubelet, wanted: Pod) -> int:
+    """Return how many CPUs others must release at least before a pod can be admitted.
+
+    Where an extension takes part it is 0, because with a pod more than the CPUs of its containers may become free.
+    """
+    policy, node = kubelet.settings.cpu, kubelet.settled().node
+    state = node.cpu
+    is_plain = (
+        not (state.offline or state.displaced or state.pre_assignments)
+        and state.assignments.keys() <= node.active.keys()
+    )
+    if policy is None or policy.chooser is not None or not is_plain:
+        return 0
+    need = max((exclusive_cpus(wanted, container, policy.gates) for container in wanted.containers), default=0)
+    return need - available_cpus(policy, state).bit_count()
+
+
+def _can_suffice(pods: Sequence[Evicted], missing: int) -> bool:
+    """Tell whether pods release as many CPUs as are missing; without them nothing else has to be asked."""
+    return sum(pod.cpus for pod in pods) >= missing
+
+
+def _most_cpus(known: Sequence[Evicted], count: int) -> list[Evicted]:
+    return nlargest(count, known, key=lambda pod: pod.cpus)
 
 
 def _pairs(kubelet: Kubelet, known: Sequence[Evicted]) -> list[Eviction]:
@@ -115,14 +148,16 @@ def _shortest(known: Sequence[Evicted], works: Works) -> tuple[Eviction, ...]:
     for groups in (of_nodes, [known]):
         enough = [group for group in groups if works(Eviction(tuple(group)))]
         found = [_sequence(order, works) for group in enough for order in (group, group[::-1])]
-        short = [one for one in found if len(one.pods) <= MOST_EVICTED]
+        short = [one for one in found if one is not None]
         if short:
             return (min(short, key=lambda one: (len(one.pods), one.cost)),)
     return ()
 
 
-def _sequence(order: Sequence[Evicted], works: Works) -> Eviction:
+def _sequence(order: Sequence[Evicted], works: Works) -> Eviction | None:
     """Return pods from the beginning of an order that works as a whole, without those that need not go.
+
+    None when they are too many to be proposed.
 
     Args:
         order: the cheapest first, or the dearest first.
@@ -138,11 +173,16 @@ def _sequence(order: Sequence[Evicted], works: Works) -> Eviction:
             short = middle
     gone = list(order[:enough])
     if len(gone) > MOST_PRUNED:
-        return Eviction(tuple(gone))
+        return None
+    needed = 0
     for pod in sorted(gone, key=lambda pod: _alone(pod).cost, reverse=True):
         rest = [other for other in gone if other is not pod]
         if rest and works(Eviction(tuple(rest))):
             gone = rest
+        else:
+            needed += 1
+        if needed > MOST_EVICTED:
+            return None
     return Eviction(tuple(gone))
 
 

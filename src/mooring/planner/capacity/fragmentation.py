@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.policy import available_cpus
 from mooring.kubelet.kubelet import Kubelet
+from mooring.memorymanager.policy_hints import container_hints
+from mooring.memorymanager.reuse import ReusableMemory
 from mooring.memorymanager.state import NUMANodeState
 from mooring.node.resources import allocatable
 from mooring.planner.capacity.probes import (
     CPU,
+    MEMORY,
     Probe,
     can_guide,
     largest_counted,
@@ -22,8 +25,10 @@ from mooring.planner.capacity.probes import (
     largest_of,
     probe_anywhere,
     probe_on,
+    probe_pod,
 )
-from mooring.topologymanager.merge import SINGLE_NUMA_NODE
+from mooring.topologymanager.merge import RESTRICTED, SINGLE_NUMA_NODE
+from mooring.topologymanager.wide import Family
 
 HUGEPAGES = "hugepages-"
 
@@ -187,11 +192,29 @@ def _largest(kubelet: Kubelet, resource: str, step: int, free: dict[int, int], t
     probe: Probe = probe_anywhere(kubelet, resource)
     if not _is_counted(kubelet, resource):
         return largest_of(probe, {min(amount, total) for amount in _sums(kubelet, resource)}, step)
-    settings = kubelet.settings
-    if settings.topology_policy == SINGLE_NUMA_NODE and len(settings.numa_ids) > 1:
+    if _lies_on_one_node(kubelet, resource):
         # More than one node has is refused there; the refusals need not be tried one by one.
         total = min(total, max(free.values(), default=0))
     return largest_counted(probe, total, step)
+
+
+def _lies_on_one_node(kubelet: Kubelet, resource: str) -> bool:
+    """Tell whether the policy admits a probe on one NUMA node only.
+
+    restricted admits what all hints prefer. Those for the byte of memory that a probe requests prefer single nodes,
+    where there are any.
+    """
+    settings = kubelet.settings
+    if settings.topology_policy == SINGLE_NUMA_NODE:
+        return len(settings.numa_ids) > 1
+    if settings.topology_policy != RESTRICTED or settings.memory is None:
+        return False
+    probe = probe_pod(resource, 1, guided=False)
+    given = container_hints(settings.memory, kubelet.node.memory, ReusableMemory(), probe, probe.containers[0])
+    hints = (given or {}).get(MEMORY)
+    if isinstance(hints, Family):
+        return hints.smallest == 1
+    return hints is not None and all(mask.bit_count() == 1 for mask in hints.preferred)
 
 
 def _sums(kubelet: Kubelet, resource: str) -> Iterator[int]:
