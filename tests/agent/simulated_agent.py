@@ -19,6 +19,7 @@ from mooring.agent.nri.types import (
 )
 from mooring.agent.pods.events import ClusterEvent
 from mooring.agent.reactor.assigned import are_files_behind
+from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.desired import expected, node_set_of, nodes_of, set_of
 from mooring.agent.reactor.effects import (
@@ -51,6 +52,7 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
 from mooring.core.pod import ContainerKind, Pod
+from mooring.node.claims import Claim
 
 
 @dataclass
@@ -69,6 +71,7 @@ class Disk:
         return Stored(
             journal.texts,
             journal.pods,
+            claim_users=journal.claim_users,
             offline=journal.offline,
             displaced=journal.displaced,
             last_seen=journal.last_seen,
@@ -169,6 +172,14 @@ class SimulatedAgent:
             self._done(released(self.state, now, spared), "")
         if are_files_behind(self.state):
             self._done(outcome(self.state, self.state), "")
+
+    def prepare(self, claim: Claim, pods: Sequence[str]) -> None:
+        """Give a claim its CPUs; raises RefusalError."""
+        self._done(prepare_claim(self.state, claim, pods), "")
+
+    def unprepare(self, uid: str) -> None:
+        """Take a claim's CPUs back."""
+        self._done(unprepare_claim(self.state, uid), "")
 
     def verify_all(self) -> None:
         self._verify(tuple(expected(self.state)))

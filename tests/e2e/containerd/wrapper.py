@@ -38,6 +38,11 @@ find() {{
     *"\\"$1\\": \\""*) found=${{2#*\\"$1\\": \\"}}; found=${{found%%\\"*}} ;;
   esac
 }}
+# Ends a process of the player, once: by the next time another process may have its number.
+end() {{
+  read -r pid < {folder}/pid-"$1" && read -r name < /proc/"$pid"/comm && [ "$name" = busybox ] && kill -9 "$pid"
+  [ ! -e {folder}/pid-"$1" ] || : > {folder}/pid-"$1"
+}} 2> /dev/null
 tell_sets() {{
   find cpus "$1"; cpus=$found
   find mems "$1"; tell "$cpus" "$found"
@@ -93,16 +98,14 @@ _PLAYED = {
     "create": """"{busybox}" sleep 2000000000 < /dev/null > /dev/null 2>&1 &
     echo $! > {folder}/pid-"$word"; printf %s $! > "$pid_file"; exit""",
     "start": ": > {folder}/started-$word; exit",
-    "delete": """read -r pid < {folder}/pid-"$word" && kill -9 "$pid" 2> /dev/null
-    rm -f {folder}/pid-"$word" {folder}/started-"$word"; exit 0""",
+    "delete": """end "$word"; rm -f {folder}/pid-"$word" {folder}/started-"$word"; exit 0""",
     # From here on it does not run. CRI-O deletes it when the container is removed, which may be much later.
-    "kill": """read -r pid < {folder}/pid-"$last" && kill -9 "$pid" 2> /dev/null
-    word=$last; tell "" ""; exit 0""",
+    "kill": """end "$last"; word=$last; tell "" ""; exit 0""",
     # A containerd that starts asks: a shim whose task has no process is taken for one that a crash left.
     "ps": """read -r pid < {folder}/pid-"$word" && printf '[%s]\\n' "$pid"; exit""",
     # CRI-O asks.
     "state": """status=stopped pid=0
-    if read -r pid < {folder}/pid-"$word" && kill -0 "$pid" 2> /dev/null; then
+    if read -r pid < {folder}/pid-"$word" && [ -e /proc/"$pid" ]; then
       status=created; [ ! -e {folder}/started-"$word" ] || status=running
     else
       [ -e {folder}/pid-"$word" ] || exit 1
@@ -151,7 +154,8 @@ def write_player(folder: Path, busybox: Path) -> Path:
 def _write(folder: Path, parts: Mapping[str, str], **values: object) -> Path:
     program = folder / "wrapped-runc"
     filled = {name: part.format(folder=folder, **values) for name, part in parts.items()}
-    program.write_text(_PROGRAM.format(**filled, runc=values["runc"], log=log_of(folder)), encoding="utf-8")
+    text = _PROGRAM.format(**filled, runc=values["runc"], log=log_of(folder), folder=folder)
+    program.write_text(text, encoding="utf-8")
     program.chmod(0o755)
     return program
 
@@ -177,8 +181,10 @@ def end_forgotten(folder: Path) -> int:
     """
     left = [*folder.glob("pid-*")]
     for path in left:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(path.read_text(encoding="ascii")), signal.SIGKILL)
+        text = path.read_text(encoding="ascii").strip()
+        with contextlib.suppress(OSError):
+            if text and Path(f"/proc/{text}/comm").read_text(encoding="utf-8") == "busybox\n":
+                os.kill(int(text), signal.SIGKILL)
         tell(folder, "delete", path.name.removeprefix("pid-"))
         path.unlink()
     return len(left)
