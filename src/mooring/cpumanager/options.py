@@ -39,6 +39,9 @@ OPTION_GROUPS: Mapping[str, str] = {
 }
 """Option -> maturity group in v1.37.1; older releases have others (``mooring.releases.policy_options``)."""
 
+GROUP_GATES: Mapping[str, str] = {ALPHA: "CPUManagerPolicyAlphaOptions", BETA: "CPUManagerPolicyBetaOptions"}
+"""Maturity group -> the feature gate that its options need."""
+
 INCOMPATIBLE = (
     (FULL_PCPUS_ONLY, DISTRIBUTE_CORES),
     (DISTRIBUTE_NUMA, DISTRIBUTE_CORES),
@@ -115,10 +118,10 @@ def parse_options(
         group = known.get(name)
         if group is None:
             return f"unknown CPU Manager Policy option: {quote(name)}"
-        if group == ALPHA and not gates["CPUManagerPolicyAlphaOptions"]:
-            return f"CPU Manager Policy Alpha-level Options not enabled, but option {quote(name)} provided"
-        if group == BETA and not gates["CPUManagerPolicyBetaOptions"]:
-            return f"CPU Manager Policy Beta-level Options not enabled, but option {quote(name)} provided"
+        if group in GROUP_GATES and not gates[GROUP_GATES[group]]:
+            return (
+                f"CPU Manager Policy {group.capitalize()}-level Options not enabled, but option {quote(name)} provided"
+            )
         if name == SCALE_DELAY_TIME:
             read = _delay(options[name], gates)
             if isinstance(read, str):

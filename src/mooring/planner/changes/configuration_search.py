@@ -13,7 +13,7 @@ from mooring.core.config import EXTENSIONS, KubeletConfig, with_defaults
 from mooring.core.decision import StartRefusal
 from mooring.core.gates import resolve_gates
 from mooring.core.machine import Machine
-from mooring.cpumanager.options import ALPHA, BETA
+from mooring.cpumanager.options import GROUP_GATES
 from mooring.planner.changes.change import NOTHING, Cost, PlannedChange, applied, of_settings
 from mooring.planner.changes.configuration import (
     CPU_OPTIONS,
@@ -32,8 +32,6 @@ from mooring.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE
 SCOPES = ("container", "pod")
 POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
 """Topology policies, the strictest first: of two that admit a pod the stricter one is nearer."""
-
-_GATE_OF = {ALPHA: "CPUManagerPolicyAlphaOptions", BETA: "CPUManagerPolicyBetaOptions"}
 
 DELETIONS = (
     (),
@@ -142,5 +140,5 @@ def _options(config: KubeletConfig, machine: Machine, release: str) -> Iterator[
 
 def _gate(config: KubeletConfig, group: str, release: str) -> tuple[PlannedChange, ...]:
     """Return the feature gate that an option of a group needs and that is off."""
-    name, gates = _GATE_OF.get(group, ""), resolve_gates(config.feature_gates, known_gates(release), EXTENSIONS)
+    name, gates = GROUP_GATES.get(group, ""), resolve_gates(config.feature_gates, known_gates(release), EXTENSIONS)
     return () if not name or isinstance(gates, str) or gates[name] else (ConfigField(f"{GATES}.{name}", "true"),)

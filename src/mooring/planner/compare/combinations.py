@@ -17,7 +17,7 @@ from itertools import chain, combinations, product
 from mooring.core.config import EXTENSIONS, KubeletConfig, with_defaults
 from mooring.core.gates import resolve_gates
 from mooring.core.release import NEWEST, Release
-from mooring.cpumanager.options import ALPHA, BETA
+from mooring.cpumanager.options import GROUP_GATES
 from mooring.cpumanager.policy import STATIC
 from mooring.memorymanager.policy import STATIC as MEMORY_STATIC
 from mooring.node.validation import SCOPES
@@ -26,9 +26,6 @@ from mooring.releases.gates import known_gates
 from mooring.releases.policy_options import cpu_option_groups
 from mooring.topologymanager.merge import NONE, POLICIES
 from mooring.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
-
-GATES = {ALPHA: "CPUManagerPolicyAlphaOptions", BETA: "CPUManagerPolicyBetaOptions"}
-"""Maturity group of CPU manager options -> the gate that they need."""
 
 
 class Dimension(Enum):
@@ -116,7 +113,7 @@ def _with_gates(config: KubeletConfig, release: Release) -> KubeletConfig:
         return config
     known = cpu_option_groups(release.name)
     groups = {known.get(name) for name in options_on(config.cpu_manager_policy_options)}
-    needed = [gate for group, gate in GATES.items() if group in groups and not gates[gate]]
+    needed = [gate for group, gate in GROUP_GATES.items() if group in groups and not gates[gate]]
     return replace(config, feature_gates={**config.feature_gates, **dict.fromkeys(needed, True)}) if needed else config
 
 
