@@ -105,7 +105,7 @@ def _opinion_rows(
             words = f"{free}, {mark.value}" if free else mark.value
             if count:
                 more = f"+{count} own"
-                words += f"; {count} that earlier containers of the pod have count besides"
+                words += f"; {count} held by earlier containers of the pod count too"
             tooltip = "; ".join([f"NUMA node {node}: {words}", *(one.sentence for one in here)])
             if required:
                 tooltip += f"; {REQUIRED}"

@@ -25,8 +25,8 @@ from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)
 _ORDER = (
-    "Counted as if they were created now, one after the other. In another order, or with pods that go in between, "
-    "another number may fit."
+    "Counted as if they were created now, one after the other. In another order, or with other pods in between, the "
+    "number can differ."
 )
 
 

@@ -153,7 +153,7 @@ def _afterwards(diagnosis: Diagnosis, holder: EntryHolder, codes: Collection[str
     elif STALE in codes:
         yield "is dropped by the kubelet"
     elif FILE_MISSING in codes or LOST_ENTRIES in codes:
-        yield "what it has is not in what can be read"
+        yield "its entry cannot be read"
     elif POD_ENTRIES_IGNORED in codes and not holder.container:
         yield "its containers keep theirs; the entry of the pod is lost"
     elif not lost and diagnosis.repairs:

@@ -88,7 +88,7 @@ def _after(one: PodUpgrade) -> str:
     note = "" if one.changed or one.outcome is UpgradeOutcome.KEPT else " (as after a restart of the old kubelet)"
     match one.outcome:
         case UpgradeOutcome.KEPT:
-            return "the same" if not one.changed else "the same; the old kubelet, started again, decides otherwise"
+            return "the same" if not one.changed else "the same; the old kubelet, started again, decides differently"
         case UpgradeOutcome.MOVED:
             return f"{placements_text(one.after, one.after_pod)}{note}"
         case UpgradeOutcome.ADMITTED:
@@ -168,7 +168,7 @@ def _files(upgrade: Upgrade) -> Iterator[str]:
 def _rollback(upgrade: Upgrade, rollback: UpgradeRollback) -> Iterator[RenderableType]:
     old, new = upgrade.old.release, upgrade.new.release
     if rollback.refusal is not None and rollback.refusal == upgrade.before.refusal:
-        yield Text(f"{old} does not start, before the upgrade neither.")
+        yield Text(f"{old} does not start before the upgrade either.")
         return
     if rollback.refusal is not None:
         yield Text(f"{old} does not start on the files of {new}: {clean(rollback.refusal.message)}")

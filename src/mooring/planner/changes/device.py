@@ -31,7 +31,7 @@ class MoreDevices:
 
     def phrase(self, question: Question) -> str:  # noqa: ARG002 - reads the same on every question
         """Return it with the NUMA node."""
-        return f"have one more {self.resource} on NUMA node {self.node}"
+        return f"add one {self.resource} on NUMA node {self.node}"
 
     def applied_to(self, question: Question) -> Question:
         """Return the question with the device."""

@@ -106,7 +106,7 @@ def annotation_findings(pods: Iterable[Pod]) -> Iterator[Finding]:
             words = " or ".join(wish.value for wish in Wish)
             message = (
                 f"{pod.namespace}/{pod.name} has {ANNOTATION}: {pod.annotations[ANNOTATION]!r:.40}, which is not "
-                f"{words}; avoid counts."
+                f"{words}; avoid applies."
             )
             yield Finding("warning", f"{pod.namespace}/{pod.name}", message, "MOOR-622")
 

@@ -53,7 +53,7 @@ class PodUpgrade:
     """Whether it runs before the upgrade; otherwise it is admitted after it."""
     outcome: UpgradeOutcome
     changed: bool
-    """Whether the release decides it: the old kubelet, started again, decides otherwise."""
+    """Whether the release decides it: the old kubelet, started again, decides differently."""
     before: Mapping[str, Placement] = field(default_factory=dict)
     """Container -> what it has before the upgrade; of an arriving pod what the old kubelet gives it."""
     before_pod: Placement = field(default_factory=Placement)

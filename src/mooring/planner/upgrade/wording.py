@@ -35,7 +35,7 @@ def headline_text(upgrade: Upgrade) -> str:
         return f"{start} Nothing is decided differently."
     better = sum(one.changed for one in running if one.outcome is UpgradeOutcome.KEPT)
     if better:
-        return f"{start} The old kubelet, started again, decides otherwise about {better} of them."
+        return f"{start} The old kubelet, started again, decides differently about {better} of them."
     return start if affected else f"{start} New pods are decided differently."
 
 
