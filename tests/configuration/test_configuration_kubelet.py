@@ -246,7 +246,7 @@ def test_moorings_own_document_is_checked_strictly(content: Mapping[str, Any], m
     [
         (
             "kind: Pod",
-            "'Pod' is not a configuration; write kind: KubeletConfiguration, MooringConfiguration or NodeDevices",
+            "KubeletConfiguration, MooringConfiguration or NodeDevices, or give a vendor's file",
         ),
         ("foo: 1", "no field of a configuration in it"),
         ("- 1", "a configuration must be a mapping, not a list"),

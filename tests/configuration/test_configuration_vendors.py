@@ -120,6 +120,8 @@ SHOWN: list[tuple[str, str, dict[str, Any]]] = [
         {"systemReserved.memory": "512Mi", "systemReserved.cpu": "50m", "featureGates.ServerSideApply": True},
     ),
     ("talos-reserved.yaml", TALOS, {"cpuManagerPolicy": "static", "systemReserved.cpu": "1", "maxPods": 60}),
+    ("talos-documents.yaml", TALOS, {"maxPods": 70, "featureGates.AllBeta": True, "systemReserved.memory": "512Mi"}),
+    ("eks-base64.txt", "https://registry.terraform.io/providers/hashicorp/cloudinit", {**EKS_OWN, "maxPods": 33}),
     ("nvidia.yaml", NVIDIA, {"reservedSystemCPUs": "6-8", "topologyManagerPolicy": "single-numa-node"}),
     ("proc-cmdline.bin", "proc(5)", {"cpuManagerPolicy": "static", "kubeReserved.cpu": "1"}),
 ]

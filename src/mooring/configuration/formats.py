@@ -110,6 +110,20 @@ FORMATS: Final = (
         "TalosConfig",
     ),
     ConfigurationFormat(
+        "Talos",
+        lambda content: content.get("apiVersion") == talos.VERSION and content.get("kind") == "KubeletConfig",
+        talos.kubelet_document,
+        "TalosKubeletConfig",
+        one_of="KubeletConfig of Talos",
+    ),
+    ConfigurationFormat(
+        "Talos",
+        lambda content: content.get("apiVersion") == talos.VERSION and "kind" in content,
+        kubeadm.nothing,
+        several=True,
+        one_of="document of Talos",
+    ),
+    ConfigurationFormat(
         "GKE",
         _plain(lambda content: bool(content) and not gke.SECTIONS.isdisjoint(content)),
         gke.node_system_config,

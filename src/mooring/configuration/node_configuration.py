@@ -278,5 +278,5 @@ def recognised(document: Document) -> tuple[str, dict[str, Any]]:
     raise InputError(
         f"{kind!r:.60} is not a configuration" if kind else "no field of a configuration in it",
         source=document.source,
-        remedy=f"write kind: {kubelet.KIND}, {mooring.KIND} or {declared.KIND}",
+        remedy=f"write kind: {kubelet.KIND}, {mooring.KIND} or {declared.KIND}, or give a vendor's file",
     )

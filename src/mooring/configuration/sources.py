@@ -152,9 +152,11 @@ def _parts_of(text: str, name: str) -> Iterator[ConfigurationSource]:
     """
     found = False
     for part in mime.Parser().parsestr(text.lstrip()).walk():
-        body = part.get_payload()
-        if not isinstance(body, str) or part.get_content_type() not in (_NODE_CONFIG, _SCRIPT):
+        data = part.get_payload(decode=True)
+        if not isinstance(data, bytes) or part.get_content_type() not in (_NODE_CONFIG, _SCRIPT):
             continue
+        body = data.decode(errors="replace")
+        # A part in base64 is not in the text: its lines are then those of the part.
         before = text[: max(text.find(body), 0)].count("\n")
         if part.get_content_type() == _SCRIPT:
             flags = _flags_in("\n" * before + body, name)

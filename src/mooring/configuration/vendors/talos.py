@@ -1,8 +1,9 @@
-"""Talos: the section ``machine.kubelet`` of the machine configuration.
+"""Talos: the section ``machine.kubelet`` of the machine configuration, or a document KubeletConfig beside it.
 
 Sources: https://docs.siderolabs.com/talos/v1.11/reference/configuration/v1alpha1/config;
 https://github.com/siderolabs/talos, internal/app/machined/pkg/controllers/k8s/kubelet_spec.go,
-pkg/machinery/kubelet (ProtectedConfigurationFields), pkg/machinery/constants
+pkg/machinery/kubelet (ProtectedConfigurationFields), pkg/machinery/constants,
+pkg/machinery/config/types/k8s (KubeletConfigV1Alpha1)
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _PROTECTED_FLAGS: Final = (
     "container-runtime-endpoint",
     "kubeconfig",
 )
+_RESERVED: Final = {"cpu": "50m", "pid": "100", "ephemeral-storage": "256Mi"}
 _CONTROL_PLANE: Final = ("controlplane", "init")
 _MACHINE_TYPES: Final = (*_CONTROL_PLANE, "worker", "join")
 
@@ -52,9 +54,22 @@ def machine_config(part: VendorPart) -> Iterator[Layer]:
     part.refuse_fields(_ARGUMENTS, _PROTECTED_FLAGS)
     if not mapping_at(part.mapping(_CONFIG), "systemReserved"):
         memory = "512Mi" if machine_type in _CONTROL_PLANE else "384Mi"
-        own = {"cpu": "50m", "memory": memory, "pid": "100", "ephemeral-storage": "256Mi"}
-        yield part.documented(Tier.VENDOR_FILE, {"systemReserved": own})
-    yield part.layer(Tier.FILE, _CONFIG)
+        yield part.documented(Tier.VENDOR_FILE, {"systemReserved": {**_RESERVED, "memory": memory}})
+    if part.mapping(_CONFIG):
+        yield part.layer(Tier.FILE, _CONFIG)
     arguments = pairs_of(part.mapping("machine.kubelet").get("extraArgs"), _ARGUMENTS)
+    if arguments:
+        yield part.flags(arguments)
+
+
+def kubelet_document(part: VendorPart) -> Iterator[Layer]:
+    """Yield the same of a document KubeletConfig, which does not tell the type of the machine."""
+    part.refuse_fields("config", _PROTECTED_FIELDS)
+    part.refuse_fields("extraArgs", _PROTECTED_FLAGS)
+    if not part.mapping("config.systemReserved"):
+        yield part.documented(Tier.VENDOR_FILE, {"systemReserved": _RESERVED})
+        part.note("config", "Talos reserves 384Mi of memory on workers, 512Mi on others: give the machine's file too")
+    yield part.layer(Tier.FILE, "config")
+    arguments = pairs_of(part.content.get("extraArgs"), "extraArgs")
     if arguments:
         yield part.flags(arguments)
