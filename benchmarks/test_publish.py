@@ -110,12 +110,12 @@ def test_see_a_change_of_a_kubelet(benchmark: BenchmarkFixture, kubelet: Kubelet
     facts = NodeFacts(essential(kubelet.info), CONFIG, MooringConfig())
     source = KubeletSource("node", tmp_path, lambda: facts, Answers(kubelet))
 
-    def look() -> Observation | None:
+    def observe() -> Observation | None:
         source._reading = source._started = None  # noqa: SLF001 - as if something had changed
         source._marks = ()  # noqa: SLF001 - as above
-        return source.look()
+        return source.observe()
 
-    found = benchmark(look)
+    found = benchmark(observe)
     assert found is not None
     assert found.node is not None
 
@@ -125,8 +125,8 @@ def test_nothing_has_changed(benchmark: BenchmarkFixture, kubelet: Kubelet, tmp_
     (tmp_path / "memory_manager_state").write_text(kubelet.files.memory or "", encoding="utf-8")
     facts = NodeFacts(essential(kubelet.info), CONFIG, MooringConfig())
     source = KubeletSource("node", tmp_path, lambda: facts, Answers(kubelet), clock=lambda: 0.0)
-    source.look()
-    benchmark(source.look)
+    source.observe()
+    benchmark(source.observe)
 
 
 def test_see_a_change_of_the_agent(benchmark: BenchmarkFixture, kubelet: Kubelet) -> None:
@@ -148,7 +148,7 @@ def test_write_a_change(benchmark: BenchmarkFixture, seen: Observation, cluster:
     """Both objects over HTTP, without TLS."""
 
     class Source:
-        def look(self) -> Observation:
+        def observe(self) -> Observation:
             return seen
 
     publisher = Publisher(Source(), lambda: cluster, "node", rhythm=Rhythm())

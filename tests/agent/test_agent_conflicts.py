@@ -102,7 +102,7 @@ def test_other_words_about_the_node_are_a_reason_to_read_the_configuration_anew(
     beside = processes.beside()
     assert beside.flags() is None
     processes.start(40, "--reserved-cpus=0-1")
-    assert beside.check(str(file)).is_told_otherwise
+    assert beside.check(str(file)).flags_changed
     beside.flags()
     processes.end(40)
     processes.start(41, "--reserved-cpus=0-1", "--v=4")

@@ -25,7 +25,7 @@ def watching(interval: float, heard: socket.socket | None) -> Iterator[list[int]
     """Watch, and give a list that grows with every look."""
     looks: list[int] = []
     watch = CPUWatch(lambda: looks.append(1), interval, lambda: heard)
-    assert watch.hears == (heard is not None)
+    assert watch.has_events == (heard is not None)
     watch.start()
     try:
         until(lambda: bool(looks), "the first look")

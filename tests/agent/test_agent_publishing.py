@@ -84,9 +84,9 @@ def kubelet(**more: Any) -> Kubelet:
 def test_engines_without_news_are_the_same_observation() -> None:
     present: list[Kubelet] = []
     source = LiveSource(lambda: present[-1] if present else None, NODE)
-    assert source.look() is None, "the engine has not started"
+    assert source.observe() is None, "the engine has not started"
     present.append(kubelet())
-    first = source.look()
+    first = source.observe()
     present.append(kubelet())
     assert first is not None
-    assert source.look() is first
+    assert source.observe() is first

@@ -15,7 +15,7 @@ from tests.agent.whole_agent import Node, pod, start
 from mooring.agent.nri.types import RuntimeContainer
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, WriteCPUSet
-from mooring.agent.reactor.lifecycle import end_gone_sandboxes
+from mooring.agent.reactor.lifecycle import end_missing_sandboxes
 from mooring.agent.reactor.records import ListedGroup, unlisted
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, LastSeen, Phase
@@ -110,7 +110,7 @@ def test_what_runs_unlisted_is_reported_each_time_and_ends_with_its_group() -> N
         told = synchronize(state, [sandbox("other")], [running("other")], {}, running={"own-main-0"})
         assert [one for one in findings(told.effects) if one[1] == "own"] == [(ReportKind.RUNS_UNLISTED, "own")] * 2
         state = told.state
-    assert end_gone_sandboxes(state, ["sandbox-own-0"]).state.kubelet.node.cpu.assignments == {}
+    assert end_missing_sandboxes(state, ["sandbox-own-0"]).state.kubelet.node.cpu.assignments == {}
 
 
 def test_a_sandbox_that_runs_alone_keeps_the_place_of_its_pod() -> None:

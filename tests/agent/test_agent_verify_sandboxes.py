@@ -12,7 +12,7 @@ from mooring.agent.agent import Agent
 from mooring.agent.nri.types import Event, LinuxResources, RuntimeContainer
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import AgentReport, ReportKind, WriteCPUSet
-from mooring.agent.reactor.lifecycle import end_gone_sandboxes
+from mooring.agent.reactor.lifecycle import end_missing_sandboxes
 from mooring.agent.reactor.records import as_requested
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
@@ -33,7 +33,7 @@ def pool(state: AgentState) -> str:
 def test_a_vanished_sandbox_gives_back_what_its_pod_had_and_widens_the_pool() -> None:
     before = two_pods()
     assert pool(before) == "0,3-7"
-    told = end_gone_sandboxes(before, ["sandbox-own-0"])
+    told = end_missing_sandboxes(before, ["sandbox-own-0"])
     assert pool(told.state) == "0-7"
     assert set(told.state.sandboxes) == {"sandbox-other-0"}
     assert [str(effect.cpus) for effect in told.effects if isinstance(effect, WriteCPUSet)] == ["0-7"]
@@ -42,13 +42,13 @@ def test_a_vanished_sandbox_gives_back_what_its_pod_had_and_widens_the_pool() ->
 
 def test_a_sandbox_that_is_known_no_more_changes_nothing() -> None:
     before = two_pods()
-    after = end_gone_sandboxes(before, ["somebody"]).state
+    after = end_missing_sandboxes(before, ["somebody"]).state
     assert (after.kubelet, after.sandboxes, after.containers) == (before.kubelet, before.sandboxes, before.containers)
 
 
 def test_a_sandbox_in_which_a_container_is_being_made_stays() -> None:
     state = create_container(small_state(), sandbox("a"), container("a"), guaranteed("a", "2")).state
-    assert pool(end_gone_sandboxes(state, ["sandbox-a-0"]).state) == "0,3-7"
+    assert pool(end_missing_sandboxes(state, ["sandbox-a-0"]).state) == "0,3-7"
 
 
 def test_a_container_is_derived_from_what_its_creation_asked_for() -> None:

@@ -123,7 +123,7 @@ def test_several_devices_of_a_request_are_one_list_for_the_program(tmp_path: Pat
     specs.write(PreparedClaim("u", "s", "c", (), given))
     devices = json.loads(specs.path("u").read_text(encoding="utf-8"))["devices"]
     assert {one["containerEdits"]["env"][1] for one in devices} == {"MOORING_REQUEST_R=1,4-5"}
-    assert (specs.told("u") / "r" / "cpuset").read_text(encoding="ascii") == "1,4-5"
+    assert (specs.files("u") / "r" / "cpuset").read_text(encoding="ascii") == "1,4-5"
     assert request_variable("a.b-c/d") == "MOORING_REQUEST_A_B_C"
 
 

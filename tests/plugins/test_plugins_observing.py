@@ -11,7 +11,7 @@ from tests.plugins.made_plugins import answering, choice, plugin, raising
 from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.cpumanager.state import CPUState
 from mooring.plugins import Change, CPUSet
-from mooring.plugins.asking import changes_between, tell
+from mooring.plugins.asking import changes_between, notify
 from mooring.plugins.facts import PluginFailed
 
 
@@ -77,6 +77,6 @@ def test_who_fails_to_listen_is_named_and_the_others_hear() -> None:
         plugin("talks", allocated=answering("whatever it returns"), deallocated=answering(5)),
         plugin("other", pre_score=raising(ValueError())),
     )
-    tell(plugins, changes_between(state({"b": {"x": CPUMask(1)}}), state({"a": {"x": CPUMask(2)}})), facts.append)
+    notify(plugins, changes_between(state({"b": {"x": CPUMask(1)}}), state({"a": {"x": CPUMask(2)}})), facts.append)
     assert heard == [Change("a", "x", CPUSet.of(1))]
     assert facts == [PluginFailed("a", "x", "deaf", "allocated", "it raised OSError: deaf")]

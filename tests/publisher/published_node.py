@@ -76,7 +76,7 @@ class Node:
         self.opened.append(Cluster(http, cast("Client", http)))
         return self.opened[-1]
 
-    def look(self) -> Observation:
+    def observe(self) -> Observation:
         if self.problem:
             raise MooringError(self.problem)
         return self.seen

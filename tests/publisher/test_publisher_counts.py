@@ -155,11 +155,11 @@ def test_the_cpu_time_of_a_burst_is_that_of_seeing_and_writing_its_changes(
 ) -> None:
     quiet.let_pass(5.0)
     before = quiet.publisher.counts.burst_cpu, quiet.publisher.counts.bursts
-    look = quiet.look
+    observe = quiet.observe
 
     def costly() -> Observation:
         quiet.computed += 0.25
-        return look()
+        return observe()
 
     # The publisher asks its source by this name, and every look costs a quarter of a second.
     monkeypatch.setattr(quiet, "look", costly)

@@ -142,7 +142,7 @@ def source(
 def test_observation_is_the_kubelet_as_it_is(running: RunningKubelet, client: PodResourcesClient) -> None:
     running.admit(pod("a", "2", gpus=2))
     running.admit(pod("b", "1"))
-    seen = source(running, client).look()
+    seen = source(running, client).observe()
     assert seen is not None
     assert seen.node is not None
     assert seen.facts == FACTS
@@ -160,25 +160,25 @@ def test_same_observation_is_the_same_object_until_something_changes(
     running: RunningKubelet, client: PodResourcesClient
 ) -> None:
     looking = source(running, client)
-    first = looking.look()
+    first = looking.observe()
     running.now += 100
-    assert looking.look() is first
+    assert looking.observe() is first
     running.admit(pod("a"))
-    second = looking.look()
+    second = looking.observe()
     assert second is not first
-    assert looking.look() is second
+    assert looking.observe() is second
 
 
 def test_pods_without_anything_of_their_own_are_seen_at_the_next_listing(
     running: RunningKubelet, client: PodResourcesClient
 ) -> None:
     looking = source(running, client)
-    looking.look()
+    looking.observe()
     running.kubelet = replace(running.kubelet, node=running.kubelet.node.adopt([pod("plain", "500m")]))
     running.now += 1
-    assert looking.look() is looking.look()
+    assert looking.observe() is looking.observe()
     running.now += 2
-    seen = looking.look()
+    seen = looking.observe()
     assert seen is not None
     assert seen.state.pods == (PodKey("shop", "plain"),)
 
@@ -190,7 +190,7 @@ def test_files_that_are_behind_the_list_are_read_again(running: RunningKubelet, 
     running.write()
     running.kubelet = new
     running.while_pausing = running.write
-    seen = source(running, client).look()
+    seen = source(running, client).observe()
     assert seen is not None
     assert seen.state.files == new.files
     assert len(running.pauses) == 1
@@ -204,7 +204,7 @@ def test_kubelet_that_contradicts_its_files_is_not_published(
     running.kubelet = replace(running.kubelet, cpu_file=old.cpu, memory_file=old.memory)
     running.write()
     with pytest.raises(UnsettledError, match="container app of shop/a has CPUs that the state file has not"):
-        source(running, client).look()
+        source(running, client).observe()
 
 
 def test_files_that_change_all_the_time_are_not_believed(running: RunningKubelet, client: PodResourcesClient) -> None:
@@ -220,7 +220,7 @@ def test_files_that_change_all_the_time_are_not_believed(running: RunningKubelet
 
     looking = KubeletSource("n", running.root, lambda: FACTS, Restless(), pause=running.pause)
     with pytest.raises(UnsettledError, match="change all the time"):
-        looking.look()
+        looking.observe()
 
 
 def test_ended_pods_leave_nothing_behind_when_all_others_are_known(
@@ -233,7 +233,7 @@ def test_ended_pods_leave_nothing_behind_when_all_others_are_known(
     active = {uid: one for uid, one in node.active.items() if uid != "uid-a"}
     running.kubelet = replace(running.kubelet, node=replace(node, active=active))
     assert set(held) == {"uid-a", "uid-b"}, "the kubelet's record still has both"
-    seen = source(running, client).look()
+    seen = source(running, client).observe()
     assert seen is not None
     assert seen.node is not None
     assert set(seen.state.devices.held) == {"uid-b"}
@@ -244,7 +244,7 @@ def test_damaged_file_is_published_and_nothing_is_called_available(
     running: RunningKubelet, client: PodResourcesClient
 ) -> None:
     (running.root / "cpu_manager_state").write_text("{", encoding="utf-8")
-    seen = source(running, client).look()
+    seen = source(running, client).observe()
     assert seen is not None
     assert seen.node is None
     assert seen.problem
@@ -256,15 +256,15 @@ def test_configuration_is_read_again_when_the_kubelet_starts_anew_and_not_before
 ) -> None:
     current = [FACTS]
     looking = source(running, client, lambda: current[0])
-    first = looking.look()
+    first = looking.observe()
     current[0] = replace(FACTS, config=replace(CONFIG, max_pods=7))
     running.now += 100
-    assert looking.look() is first
+    assert looking.observe() is first
     other = running.root / "other.sock"
     service = serving(other, running)
     other.replace(running.socket)
     running.now += 100
-    seen = looking.look()
+    seen = looking.observe()
     service.close()
     assert first is not None
     assert seen is not None
@@ -284,7 +284,7 @@ def test_api_server_tells_the_uids_that_the_files_do_not(running: RunningKubelet
 
     looking = source(running, client, names=names)
     for _ in range(10):
-        seen = looking.look()
+        seen = looking.observe()
         running.now += 10
     assert seen is not None
     assert set(seen.state.pods) == {PodKey("shop", "a", "uid-a"), PodKey("shop", "plain", "uid-plain")}
@@ -300,17 +300,17 @@ def test_api_server_that_never_tells_is_not_asked_for_ever(running: RunningKubel
         return {}
 
     looking = source(running, client, names=nobody)
-    first = looking.look()
+    first = looking.observe()
     for _ in range(20):
         running.now += 10
-        assert looking.look() is first
+        assert looking.observe() is first
     assert len(asked) == 1 + ASKING
 
 
 def test_kubelet_that_is_away_is_an_error_in_words(running: RunningKubelet) -> None:
     client = PodResourcesClient(str(running.root / "nobody.sock"))
     with pytest.raises(PodResourcesError, match=r"nobody\.sock: List: "):
-        source(running, client).look()
+        source(running, client).observe()
     client.close()
 
 
@@ -340,12 +340,12 @@ def test_the_release_is_read_again_when_the_new_kubelet_has_registered(
 ) -> None:
     current = [FACTS]
     looking = source(running, client, lambda: current[0])
-    first = looking.look()
+    first = looking.observe()
     assert first is not None
     newer = replace(FACTS.mooring, release=RELEASES["1.34"])
     current[0] = replace(FACTS, config=replace(CONFIG, max_pods=7), mooring=newer)
     running.now += REGISTERING
-    seen = looking.look()
+    seen = looking.observe()
     assert seen is not None
     assert (seen.facts.mooring.release.name, seen.facts.config) == ("1.34", first.facts.config)
     assert seen.state.facts != first.state.facts

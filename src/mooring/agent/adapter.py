@@ -70,7 +70,7 @@ class RuntimeAdapter:
         self._pods = pods
         self._gates = gates
         self._clock = clock
-        self._told: frozenset[str] = frozenset()
+        self._updated: frozenset[str] = frozenset()
         """Containers that the newest answer has updates of."""
 
     def configure(self, _config: str, _runtime: str, _version: str) -> frozenset[Event]:
@@ -136,16 +136,16 @@ class RuntimeAdapter:
 
         After a lost connection there is nothing to do: the next Synchronize tells everything again.
         """
-        told, self._told = self._told, frozenset()
-        if answer.loss is not Loss.CLOSED and told:
-            self._holder.apply(lambda state, _hear: answer_lost(state, told))
+        updated, self._updated = self._updated, frozenset()
+        if answer.loss is not Loss.CLOSED and updated:
+            self._holder.apply(lambda state, _hear: answer_lost(state, updated))
 
     def _decided(self, decide: Decide, uid: str = "") -> EventOutcome:
-        self._told = frozenset()
+        self._updated = frozenset()
         outcome = self._holder.apply(decide, uid)
         if isinstance(outcome.answer, Refused):
             raise RefusalError(outcome.answer.text)
-        self._told = frozenset(one.container_id for one in updates_of(outcome))
+        self._updated = frozenset(one.container_id for one in updates_of(outcome))
         if outcome.starts:
             # No reply confirms updates: one that failed would leave a container on the CPUs of the new one.
             self._holder.confirm()

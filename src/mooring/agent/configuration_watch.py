@@ -141,7 +141,7 @@ class ConfigurationReloader:
         """Check the files when it is time to; to be called now and then."""
         found = self._watch.poll()
         if found is not None:
-            self._tell(found)
+            self._report_reload(found)
 
     def _refusal(self, new: AgentConfiguration) -> str:
         return engine_refusal(self._holder.state.kubelet, new)
@@ -157,7 +157,7 @@ class ConfigurationReloader:
         self.options = new.options
         return ""
 
-    def _tell(self, found: Reload) -> None:
+    def _report_reload(self, found: Reload) -> None:
         """Let the outside know what a change of the files came to."""
         is_taken = found.configuration is not None
         self._metrics.reloads.labels("taken" if is_taken else "refused").inc()

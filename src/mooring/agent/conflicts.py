@@ -54,7 +54,7 @@ class KubeletCheck:
 
     conflict: InputError | None = None
     """Why kubelet and agent cannot continue beside each other."""
-    is_told_otherwise: bool = False
+    flags_changed: bool = False
     """Whether its flags say other things about the node than those with which the configuration was read."""
     embedding: str = ""
     """A program that contains the kubelet and does not show its arguments."""
@@ -72,13 +72,13 @@ class KubeletFinder:
         self._opened = opened
         self._process: KubeletProcess | None = None
         self._judged: KubeletProcess | None = None
-        self._told: Mapping[str, Any] = {}
+        self._flags: Mapping[str, Any] = {}
 
     def flags(self) -> KubeletFlags | None:
         """Return what decides on the command line of the kubelet that runs; None when there is none."""
         process = self._found(self._opened()).process
         flags = None if process is None else kubelet_flags(process.arguments)
-        self._told = {} if flags is None else flags.fields
+        self._flags = {} if flags is None else flags.fields
         return flags
 
     def check(self, kubelet_config: str) -> KubeletCheck:
@@ -99,7 +99,7 @@ class KubeletFinder:
         except InputError as error:
             return KubeletCheck(error)
         self._judged = process
-        return KubeletCheck(is_told_otherwise=bool(kubelet_config) and flags.fields != self._told)
+        return KubeletCheck(flags_changed=bool(kubelet_config) and flags.fields != self._flags)
 
     def _found(self, tree: Tree) -> KubeletHere:
         if self._process is not None and still_runs(tree, self._process):
@@ -118,7 +118,7 @@ class KubeletWatch:
     """
 
     def __init__(
-        self, beside: KubeletFinder, outward: ClusterReporter, node: str, log: Log, told: Callable[[], object]
+        self, beside: KubeletFinder, outward: ClusterReporter, node: str, log: Log, changed: Callable[[], object]
     ) -> None:
         """Look at nothing yet.
 
@@ -127,9 +127,9 @@ class KubeletWatch:
             outward: tells the cluster.
             node: name of the node in it.
             log: of the agent.
-            told: called when the kubelet's flags say other things about the node than before.
+            changed: called when the kubelet's flags describe the node differently than before.
         """
-        self._beside, self._outward, self._node, self._log, self._told = beside, outward, node, log, told
+        self._beside, self._outward, self._node, self._log, self._changed = beside, outward, node, log, changed
         self._next = -math.inf
         self._embedding = ""
         self.conflict: InputError | None = None
@@ -154,8 +154,8 @@ class KubeletWatch:
             self.conflict = found.conflict
             self._log.error("the agent stops: the kubelet manages CPUs or memory itself", why=str(found.conflict))
             self._outward.event(ClusterEvent(about_node(self._node), REASON, f"the agent ends: {found.conflict}"))
-        if found.is_told_otherwise:
-            self._told()
+        if found.flags_changed:
+            self._changed()
         if found.embedding and found.embedding != self._embedding:
             self._embedding = found.embedding
             self._log.warning(

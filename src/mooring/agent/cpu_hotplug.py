@@ -102,7 +102,7 @@ class CPUWatch:
         self._thread = threading.Thread(target=self._run, name="mooring-cpus", daemon=True)
 
     @property
-    def hears(self) -> bool:
+    def has_events(self) -> bool:
         """Whether the kernel's events arrive, as far as can be known."""
         return self._events is not None
 
@@ -127,9 +127,9 @@ class CPUWatch:
 
     def _rested(self) -> bool:
         """Wait for a reason to check; return whether the watch has ended."""
-        heard = [self._wakes] if self._events is None else [self._wakes, self._events]
+        sockets = [self._wakes] if self._events is None else [self._wakes, self._events]
         while True:
-            ready, _, _ = select.select(heard, [], [], self._interval)
+            ready, _, _ = select.select(sockets, [], [], self._interval)
             if self._wakes in ready:
                 return True
             if not ready or self._concerns():
@@ -173,7 +173,7 @@ class CPUReconciler:
 
     def start(self) -> None:
         """Begin to watch."""
-        if not self._watch.hears:
+        if not self._watch.has_events:
             self._log.info("no CPU events from the kernel; online CPUs are read at an interval")
         self._watch.start()
 

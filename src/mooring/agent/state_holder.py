@@ -27,7 +27,7 @@ from mooring.core.observer import Observer
 from mooring.core.plugins import PluginChoice
 from mooring.node.facts import AdmissionBegun
 from mooring.node.metrics.metrics import fold, observe_duration
-from mooring.plugins.asking import Told, changes_between, tell
+from mooring.plugins.asking import Notice, changes_between, notify
 from mooring.plugins.host import failures
 
 SETTLING = 1.0
@@ -80,7 +80,7 @@ class StateHolder:
                 self._count(facts, took)
             self._plugins_failed(facts)
             self.state = outcome.state
-            self._tell_plugins(before, outcome.state)
+            self._notify_plugins(before, outcome.state)
             self._expect(outcome)
             written = [done for effect in outcome.effects if (done := self._do(effect)) is not None]
             outcome = self._concluded(outcome, written) if written else outcome
@@ -155,18 +155,18 @@ class StateHolder:
             self._troubled = with_failure(self._troubled, failed)
             self.complain(f"plugin {failed.plugin}", f"{failed.point}: {failed.why}; the answer was ignored")
 
-    def _tell_plugins(self, before: AgentState, after: AgentState) -> None:
+    def _notify_plugins(self, before: AgentState, after: AgentState) -> None:
         """Notify plugins of what was decided and stored; no answer waits for that."""
         plugins = after.kubelet.settings.plugins
         if plugins is None or not (plugins.has_point("allocated") or plugins.has_point("deallocated")):
             return
         changes = changes_between(before.kubelet.node.cpu, after.kubelet.node.cpu)
         if changes:
-            self._later(partial(self._told, plugins.choice, changes))
+            self._later(partial(self._notified, plugins.choice, changes))
 
-    def _told(self, choice: PluginChoice, changes: tuple[Told, ...]) -> None:
+    def _notified(self, choice: PluginChoice, changes: tuple[Notice, ...]) -> None:
         facts: list[object] = []
-        tell(choice, changes, facts.append)
+        notify(choice, changes, facts.append)
         if facts:
             with self._lock:
                 self._plugins_failed(facts)

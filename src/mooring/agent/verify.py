@@ -19,7 +19,7 @@ from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.desired import expected, expected_lifts, write_of
 from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
 from mooring.agent.reactor.enforcement import correct_deviation, correct_quota, report_deviation, without_deviation
-from mooring.agent.reactor.lifecycle import end_gone_sandboxes
+from mooring.agent.reactor.lifecycle import end_missing_sandboxes
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
 from mooring.agent.reactor.updates import outcome
@@ -120,7 +120,7 @@ def verify_sandboxes(holder: StateHolder, cgroups: CGroups, last: SandboxCheck) 
     # One check may come before the runtime's own event, or between the event and what it reports.
     gone = sorted(missed & last.missed)
     if gone:
-        holder.apply(lambda now, hear: end_gone_sandboxes(now, gone, hear))
+        holder.apply(lambda now, hear: end_missing_sandboxes(now, gone, hear))
     return SandboxCheck(missed.difference(gone), has_seen)
 
 

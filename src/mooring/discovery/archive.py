@@ -76,21 +76,21 @@ class ArchiveTree:
 
     def data(self, path: str) -> bytes | None:
         """See :meth:`mooring.discovery.tree.Tree.data`."""
-        place = resolve(path, self._look)
+        place = resolve(path, self._entry_at)
         return None if place is None or place in self._children else self._files[place]
 
     def names(self, path: str) -> tuple[str, ...]:
         """See :meth:`mooring.discovery.tree.Tree.names`."""
-        place = resolve(path, self._look)
+        place = resolve(path, self._entry_at)
         return () if place is None else tuple(sorted(self._children.get(place, ())))
 
     def exists(self, path: str) -> bool:
         """See :meth:`mooring.discovery.tree.Tree.exists`."""
-        return resolve(path, self._look) is not None
+        return resolve(path, self._entry_at) is not None
 
     def is_dir(self, path: str) -> bool:
         """See :meth:`mooring.discovery.tree.Tree.is_dir`."""
-        return resolve(path, self._look) in self._children
+        return resolve(path, self._entry_at) in self._children
 
     def _enter(self, path: str) -> None:
         """Make every parent of ``path`` a folder that lists it."""
@@ -104,7 +104,7 @@ class ArchiveTree:
             siblings.add(base)
             path = parent
 
-    def _look(self, path: str) -> str | None:
+    def _entry_at(self, path: str) -> str | None:
         # Archives can be made to hold a file, a link and a folder of one name: folders win, then files.
         if path in self._children:
             return Entry.FOLDER

@@ -53,7 +53,7 @@ class FolderTree:
 
     def exists(self, path: str) -> bool:
         """See :meth:`mooring.discovery.tree.Tree.exists`."""
-        return resolve(path, self._look) is not None
+        return resolve(path, self._entry_at) is not None
 
     def is_dir(self, path: str) -> bool:
         """See :meth:`mooring.discovery.tree.Tree.is_dir`."""
@@ -73,7 +73,7 @@ class FolderTree:
                 return None
         except ValueError:  # a NUL inside the path
             return None
-        target = resolve(path, self._look)
+        target = resolve(path, self._entry_at)
         if target is None:
             return None
         try:
@@ -85,13 +85,13 @@ class FolderTree:
         """Return the path without links of the directory at ``path``."""
         folder = self._folders.get(path, _UNREAD)
         if folder is _UNREAD:
-            folder = resolve(path, self._look)
-            if folder is not None and self._look(folder) != Entry.FOLDER:
+            folder = resolve(path, self._entry_at)
+            if folder is not None and self._entry_at(folder) != Entry.FOLDER:
                 folder = None
             self._folders[path] = folder
         return folder
 
-    def _look(self, path: str) -> str | None:
+    def _entry_at(self, path: str) -> str | None:
         entry = self._entries.get(path, _UNREAD)
         if entry is _UNREAD:
             depth = path.count("/") if self._is_root_directory else -1

@@ -94,27 +94,27 @@ def machine_in(data: bytes, source: str) -> Machine:
     if found is not None:
         name = found.name or _base_name(source)
         read = machine_of(description.tree_of(found, source), name)
-        return replace(read, origin=found.origin, findings=(*_untold(found.origin), *read.findings))
-    told = parse_machine_lines(data, source, "") if is_lines(data) else parse_machine_info(data, source)
-    return _as_told(told, told.name or _base_name(source))
+        return replace(read, origin=found.origin, findings=(*_unknown_parts(found.origin), *read.findings))
+    document = parse_machine_lines(data, source, "") if is_lines(data) else parse_machine_info(data, source)
+    return _of_description(document, document.name or _base_name(source))
 
 
-def _untold(origin: MachineOrigin) -> Iterator[Finding]:
+def _unknown_parts(origin: MachineOrigin) -> Iterator[Finding]:
     assumed = f"; assumed: {', '.join(origin.assumed)}" if origin.assumed else ""
     message = f"{origin.format} does not tell {', '.join(origin.unknown)}{assumed}"
     yield Finding("warning", "machine", message, UNTOLD)
 
 
-def _as_told(told: DescribedMachine, name: str) -> Machine:
+def _of_description(document: DescribedMachine, name: str) -> Machine:
     origin = MachineOrigin("MachineInfo", ("what the hardware is beyond the kubelet's view", "PCI devices"))
-    return Machine(name=name, info=told.info, origin=origin, findings=told.findings)
+    return Machine(name=name, info=document.info, origin=origin, findings=document.findings)
 
 
 def _from_lines(path: str, name: str) -> Machine:
     from mooring.discovery.machineinfo_json import parse_machine_lines  # noqa: PLC0415 - msgspec only for JSON
 
-    told = parse_machine_lines(_read(path), path, name)
-    return _as_told(told, told.name)
+    document = parse_machine_lines(_read(path), path, name)
+    return _of_description(document, document.name)
 
 
 def _from_tree(path: str) -> Machine:

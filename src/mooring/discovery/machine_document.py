@@ -40,7 +40,7 @@ def machine_document(machine: Machine) -> MachineDocument:
             "info", "source", "a MachineInfo shows what the kubelet sees, not what the hardware is", "MOOR-490"
         )
         findings = (*findings, told)
-    hardware = machine.hardware or hardware_as_told(machine.info)
+    hardware = machine.hardware or described_hardware(machine.info)
     return hardware_document(machine.name, hardware, findings, machine.origin)
 
 
@@ -116,7 +116,7 @@ def _kind_part(kind: CPUKind) -> CPUKindPart:
     return CPUKindPart(kind.efficiency, str(kind.cpus), dict(kind.infos))
 
 
-def hardware_as_told(info: MachineInfo) -> Hardware:
+def described_hardware(info: MachineInfo) -> Hardware:
     """Return the hardware as a MachineInfo describes it: everything beyond that is unknown."""
     view = kubelet_view(info)
     cpus = tuple(_cpus(info))

@@ -55,7 +55,7 @@ class Entry:
     FOLDER: Final = "/folder"
 
 
-def resolve(path: str, look: Callable[[str], str | None]) -> str | None:
+def resolve(path: str, entry_at: Callable[[str], str | None]) -> str | None:
     """Return the path of what ``path`` names once every link on the way is followed, or None.
 
     ``look`` gets a path whose parents are no links and answers with :attr:`Entry.FILE`, :attr:`Entry.FOLDER`,
@@ -80,7 +80,7 @@ def resolve(path: str, look: Callable[[str], str | None]) -> str | None:
             current = current.rpartition("/")[0]
             continue
         candidate = f"{current}/{part}" if current else part
-        found = look(candidate)
+        found = entry_at(candidate)
         if found == Entry.FOLDER or (found == Entry.FILE and not pending):
             current = candidate
             continue

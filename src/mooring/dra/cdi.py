@@ -67,7 +67,7 @@ class CDISpecs:
         """Return the file of a claim."""
         return self.folder / f"{self.driver}-{uid}.json"
 
-    def told(self, uid: str) -> Path:
+    def files(self, uid: str) -> Path:
         """Return the folder of the files for a claim's containers; runtimes look at no folder for devices."""
         return self.folder / f"{self.driver}-{uid}"
 
@@ -77,18 +77,18 @@ class CDISpecs:
         Raises:
             InputError: it cannot be written.
         """
-        told = self.told(prepared.uid)
+        files = self.files(prepared.uid)
         try:
             for request in dict.fromkeys(one.request for one in prepared.given):
-                folder = told / name_of(request)
+                folder = files / name_of(request)
                 folder.mkdir(parents=True, exist_ok=True)
                 write_together(folder, {FILE: _of_request(prepared, request)})
                 (folder / FILE).chmod(_READABLE)
                 folder.chmod(_OPEN)
-            told.chmod(_OPEN)
+            files.chmod(_OPEN)
         except OSError as error:
             raise InputError(f"cannot be made: {error.strerror}", source=str(self.folder)) from None
-        content = specification(prepared, self.driver, told)
+        content = specification(prepared, self.driver, files)
         write_atomically(self.path(prepared.uid), msgspec.json.encode(content).decode())
 
     def read(self, uid: str) -> PreparedClaim | None:
@@ -110,10 +110,10 @@ class CDISpecs:
     def remove(self, uid: str) -> None:
         """Remove the file of a claim, if there is one, and then the files for its containers."""
         self.path(uid).unlink(missing_ok=True)
-        shutil.rmtree(self.told(uid), ignore_errors=True)
+        shutil.rmtree(self.files(uid), ignore_errors=True)
 
 
-def specification(prepared: PreparedClaim, driver: str, told: Path) -> dict[str, Any]:
+def specification(prepared: PreparedClaim, driver: str, files: Path) -> dict[str, Any]:
     """Return the content of a file: a device for each request and device of the claim, with two variables and a mount.
 
     One variable tells the agent what the container has; the other, by the name of the request, tells the program its
@@ -133,7 +133,7 @@ def specification(prepared: PreparedClaim, driver: str, told: Path) -> dict[str,
                     ],
                     "mounts": [
                         {
-                            "hostPath": str(told / name_of(one.request)),
+                            "hostPath": str(files / name_of(one.request)),
                             "containerPath": f"{INSIDE}/{name_of(one.request)}",
                             "options": ["ro", "nosuid", "nodev", "noexec", "bind"],
                         }

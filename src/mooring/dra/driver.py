@@ -80,7 +80,7 @@ class Driver:
             if prepared != before:
                 self._specs.write(prepared)
         self._log.info("claim prepared", claim=f"{claim.namespace}/{claim.name}", cpus=cpus_of(prepared.given))
-        self._tell(prepared)
+        self._write_status(prepared)
         return [
             PreparedDevice(one.request, one.device, self._specs.device(claim.uid, prepared.given_for(one)), one.share)
             for one in prepared.results
@@ -167,7 +167,7 @@ class Driver:
             self._topology = discover_topology(self._agent.node().info)
         return device_cpus(self._topology, name)
 
-    def _tell(self, prepared: PreparedClaim) -> None:
+    def _write_status(self, prepared: PreparedClaim) -> None:
         """Write into the claim's status which CPUs it has; nothing depends on it."""
         given = {(one.request, one.device): one.cpus for one in prepared.given}
         devices = [self._status(one, given[one.request, one.device]) for one in prepared.results]

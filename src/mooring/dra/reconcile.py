@@ -49,7 +49,7 @@ class Reconciler:
         self._driver, self._agent, self._objects, self._specs = driver, agent, objects, specs
         self._publisher, self._log, self._immediate = publisher, log, immediate
         self._allocated = self._swept = float("-inf")
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     def reconcile(self, now: float) -> None:
         """Do what is due.
@@ -137,10 +137,10 @@ class Reconciler:
                 self._log.warning("CPUs of a deleted claim released", claim=f"{held.namespace}/{held.name}")
 
     def _say_once(self, name: str, why: str) -> None:
-        if (name, why) not in self._told:
-            if len(self._told) > 1000:
-                self._told.clear()
-            self._told.add((name, why))
+        if (name, why) not in self._reported:
+            if len(self._reported) > 1000:
+                self._reported.clear()
+            self._reported.add((name, why))
             self._log.warning("claim not allocated", claim=name, why=why)
 
 

@@ -74,7 +74,7 @@ def run_driver(asked: DriverOptions, stop: threading.Event | None = None) -> Non
     open_config()
     with ExitStack() as opened:
         agent = ClaimsClient(asked.agent)
-        now = _first_look(agent, asked)
+        now = _first_node(agent, asked)
         # The kubelet waits for the driver, so the driver must not wait for a reader of its log.
         log, lines = open_log(asked.log_format, asked.log_level, name="mooring.dra")
         opened.callback(lines.finish, LAST_LINES)
@@ -117,7 +117,7 @@ class Health:
         return Page(f"{problem}\n".encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def _first_look(agent: ClaimsClient, asked: DriverOptions) -> AgentNode:
+def _first_node(agent: ClaimsClient, asked: DriverOptions) -> AgentNode:
     try:
         now = agent.node()
     except ClaimsError as error:

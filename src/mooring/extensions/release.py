@@ -12,7 +12,7 @@ from mooring.cpumanager.static import remove
 from mooring.extensions.cpu_resize import without_pre_assignment
 from mooring.extensions.hidden import without_hidden
 from mooring.extensions.offline import without_idle_pairs
-from mooring.extensions.scale_down import tell_dropped
+from mooring.extensions.scale_down import report_dropped
 
 
 def release(
@@ -20,7 +20,7 @@ def release(
 ) -> CPUState:
     """Return the state without one container's assignment, its pending release, replacements and hidden threads."""
     if container in state.assignments.get(pod, {}):
-        tell_dropped(state, pod, container, observer)
+        report_dropped(state, pod, container, observer)
         state = remove(policy, without_pre_assignment(state, pod, container), pod, container, observer)
         state = without_idle_pairs(state)
     return without_hidden(state, pod, container)

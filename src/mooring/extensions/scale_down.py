@@ -66,7 +66,7 @@ def taken_over(
     """
     current = state.assignments[pod.uid][container]
     delay = delay_of(policy, pod)
-    tell_dropped(state, pod.uid, container, observer)
+    report_dropped(state, pod.uid, container, observer)
     if cpus.bit_count() >= current.bit_count() or not delay.length:
         return _moved(state, pod.uid, container, cpus, observer)
     pre = PreAssignment(cpus, now.plus(delay.length), delay.is_written)
@@ -76,7 +76,7 @@ def taken_over(
     return replace(state, pre_assignments={**state.pre_assignments, pod.uid: pending})
 
 
-def tell_dropped(state: CPUState, pod: str, container: str, observer: Observer | None) -> None:
+def report_dropped(state: CPUState, pod: str, container: str, observer: Observer | None) -> None:
     """Report that a container's pending release is going to be no more; nothing where there is none."""
     pre = state.pre_assignments.get(pod, {}).get(container)
     if pre is not None and observer is not None:
@@ -131,7 +131,7 @@ def continued(
     if pre is None or not policy.scale_down.is_on or pre.apply_at.boot != now.boot:
         return None
     if need == state.assignments[pod.uid][container].bit_count():
-        tell_dropped(state, pod.uid, container, observer)
+        report_dropped(state, pod.uid, container, observer)
         return without_pre_assignment(state, pod.uid, container)
     return state if need == pre.cpus.bit_count() else None
 

@@ -95,7 +95,7 @@ def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[N
         text = "the claim would take the last CPU of the shared pool"
         return node, ClaimDecision(None, Rejection(POOL_WOULD_BE_EMPTY, text))
     if observer is not None:
-        _tell(observer, asked, state)
+        _report(observer, asked, state)
     after = replace(node, providers=replace(node.providers, cpu=state))
     return after, ClaimDecision(claim_of(state, asked.uid))
 
@@ -170,7 +170,7 @@ def _with_entry(state: CPUState, asked: Claim, share: Share, taken: CPUMask) -> 
     return replace(state, default=state.default & ~taken, assignments={**state.assignments, owner: entries})
 
 
-def _tell(observer: Observer, asked: Claim, state: CPUState) -> None:
+def _report(observer: Observer, asked: Claim, state: CPUState) -> None:
     owner = claim_key(asked.uid)
     for entry, cpus in sorted(state.assignments[owner].items()):
         observer(CPUsAssigned(owner, entry, cpus, state.held))

@@ -85,13 +85,13 @@ def _without_deeds(observer: Observer | None, done: list[object]) -> Observer | 
     if observer is None:
         return None
 
-    def hears(fact: object, /) -> None:
+    def keeping(fact: object, /) -> None:
         if isinstance(fact, _DEEDS):
             done.append(fact)
         else:
             observer(fact)
 
-    return hears
+    return keeping
 
 
 def _same(before: Pod, after: Pod) -> bool:

@@ -35,13 +35,13 @@ def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
     """
     place = next((place for place, one in enumerate(plan.answers) if one.pod.uid == pod.uid), None)
     if plan.kubelet is None or place is None:
-        return _untold(plan, pod, container)
+        return _not_asked(plan, pod, container)
     answer = plan.answers[place]
     story = story_of(answer, container)
     return replace(
         story,
         circumstances=_circumstances(plan, story.circumstances),
-        claims=_claims_told(answer, _before(plan, place)),
+        claims=_claims_involved(answer, _before(plan, place)),
     )
 
 
@@ -94,7 +94,7 @@ def _dropped(facts: tuple[object, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _untold(plan: Plan, pod: Pod, container: str) -> Story:
+def _not_asked(plan: Plan, pod: Pod, container: str) -> Story:
     """Return the story of a pod that was not evaluated."""
     if plan.refusal is not None:
         why = Reason(
@@ -136,7 +136,7 @@ def _circumstances(plan: Plan, rules: str) -> str:
     return " · ".join(part for part in (plan.archive, rules) if part)
 
 
-def _claims_told(answer: Answer, before: Kubelet) -> ClaimsInvolved:
+def _claims_involved(answer: Answer, before: Kubelet) -> ClaimsInvolved:
     """Return what is to be told of claims.
 
     Args:

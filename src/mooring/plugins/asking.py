@@ -90,19 +90,19 @@ class Asking:
         if self.choice.watch is UNWATCHED or all(plugin.is_shipped for plugin in self.choice.plugins):
             return work()
         # The observer belongs to the caller: it receives nothing from another thread, and nothing late.
-        told, heard = self.observer, list[object]()
-        self.observer, self.is_watched = heard.append, True
+        observer, facts = self.observer, list[object]()
+        self.observer, self.is_watched = facts.append, True
         done: list[T] = []
         try:
             self.choice.watch(lambda: done.append(work()), self.choice.budget)
         except OutOfTimeError:
             self.is_over = True
-            heard = [*heard, self._out_of_time()]
+            facts = [*facts, self._out_of_time()]
         else:
-            self.observer, self.is_watched = told, False
-        if told is not None:
-            for fact in heard:
-                told(fact)
+            self.observer, self.is_watched = observer, False
+        if observer is not None:
+            for fact in facts:
+                observer(fact)
         return None if self.is_over else done[0]
 
     def _out_of_time(self) -> PluginFailed:
@@ -207,14 +207,14 @@ Point = Literal["allocated", "deallocated"]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Notice:
     """One notification of plugins."""
 
     point: Point
     change: Change
 
 
-def changes_between(before: CPUState, after: CPUState) -> tuple[Told, ...]:
+def changes_between(before: CPUState, after: CPUState) -> tuple[Notice, ...]:
     """Return the containers that lost and that got CPUs from one state to the next; released CPUs come first.
 
     >>> before = CPUState("static", 0b1100, {"uid": {"app": 0b0011}})
@@ -225,22 +225,22 @@ def changes_between(before: CPUState, after: CPUState) -> tuple[Told, ...]:
     if before is after:
         return ()
     old, new = _held(before), _held(after)
-    lost = [_told("deallocated", who, cpus & ~new.get(who, 0)) for who, cpus in old.items()]
-    got = [_told("allocated", who, cpus & ~old.get(who, 0)) for who, cpus in new.items()]
-    return tuple(told for told in (*lost, *got) if told.change.cpus)
+    lost = [_notice("deallocated", who, cpus & ~new.get(who, 0)) for who, cpus in old.items()]
+    got = [_notice("allocated", who, cpus & ~old.get(who, 0)) for who, cpus in new.items()]
+    return tuple(notice for notice in (*lost, *got) if notice.change.cpus)
 
 
-def tell(choice: PluginChoice, changes: Iterable[Told], observer: Observer | None = None) -> None:
+def notify(choice: PluginChoice, changes: Iterable[Notice], observer: Observer | None = None) -> None:
     """Tell plugins; one that fails, or has no time, is named to the observer and changes nothing."""
-    for told in changes:
-        asking = Asking(choice, told.change.uid, told.change.container, observer)
-        if asking.of(told.point):
-            asking.within_budget(partial(_ask, asking, told))
+    for notice in changes:
+        asking = Asking(choice, notice.change.uid, notice.change.container, observer)
+        if asking.of(notice.point):
+            asking.within_budget(partial(_ask, asking, notice))
 
 
-def _ask(asking: Asking, told: Told) -> None:
-    for plugin in asking.of(told.point):
-        asking.ask(plugin, told.point, _nothing, change=told.change)
+def _ask(asking: Asking, notice: Notice) -> None:
+    for plugin in asking.of(notice.point):
+        asking.ask(plugin, notice.point, _nothing, change=notice.change)
 
 
 def _nothing(_answer: object) -> None:
@@ -259,5 +259,5 @@ def _each_holder(state: CPUState) -> Iterator[tuple[tuple[str, str], CPUMask]]:
             yield (uid, container), cpus
 
 
-def _told(point: Point, who: tuple[str, str], cpus: int) -> Told:
-    return Told(point, Change(*who, CPUSet(CPUMask(cpus))))
+def _notice(point: Point, who: tuple[str, str], cpus: int) -> Notice:
+    return Notice(point, Change(*who, CPUSet(CPUMask(cpus))))

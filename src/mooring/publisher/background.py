@@ -31,7 +31,7 @@ class LiveSource:
         self._kubelet: Kubelet | None = None
         self._seen: Observation | None = None
 
-    def look(self) -> Observation | None:
+    def observe(self) -> Observation | None:
         """Return what the engine has allocated; None while there is no engine."""
         kubelet = self._read()
         if kubelet is None or kubelet is self._kubelet:

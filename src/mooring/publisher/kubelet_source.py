@@ -111,7 +111,7 @@ class KubeletSource:
         self._asked = 0
         self._seen: Observation | None = None
 
-    def look(self) -> Observation | None:
+    def observe(self) -> Observation | None:
         """Return what there is now; the same object while nothing has changed.
 
         Raises:
@@ -120,7 +120,7 @@ class KubeletSource:
             UnsettledError: files and API contradict each other.
         """
         self._check_restart()
-        marks, now = self._looks(), self._clock()
+        marks, now = self._current_marks(), self._clock()
         if self._seen is not None and marks == self._marks and now - self._listed < _LISTING:
             return self._seen
         reading, pods = self._settled()
@@ -159,7 +159,7 @@ class KubeletSource:
                 return found.st_ino, found.st_ctime_ns
         return None
 
-    def _looks(self) -> Marks:
+    def _current_marks(self) -> Marks:
         """Return what changes when a file is replaced, without reading any."""
         return tuple(_mark(self._root / name) for name in _FILES)
 

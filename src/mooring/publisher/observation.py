@@ -32,7 +32,7 @@ class Observation:
 class Source(Protocol):
     """Where observations of a node come from."""
 
-    def look(self) -> Observation | None:
+    def observe(self) -> Observation | None:
         """Return the newest observation, the same object while nothing changes; None when there is none yet.
 
         Raises:
@@ -109,7 +109,7 @@ class Still:
     def __init__(self, seen: Observation) -> None:
         self._seen = seen
 
-    def look(self) -> Observation:
+    def observe(self) -> Observation:
         """Return what there is."""
         return self._seen
 

@@ -89,7 +89,7 @@ class Publisher:
         Raises:
             MooringError: one of them cannot be done.
         """
-        seen = self._source.look()
+        seen = self._source.observe()
         if seen is None:
             raise MooringError("there is nothing to publish yet")
         self._take(seen)
@@ -101,7 +101,7 @@ class Publisher:
         """Do what is due; return the seconds until there is more to do."""
         now = self._clock()
         if now >= self._resume_at:
-            self._look(now)
+            self._observe(now)
         self._wake_when_due(now)
         due = self._pace.due
         if self._seen is None or self._blind or due is None:
@@ -125,10 +125,10 @@ class Publisher:
             self._cluster.close()
             self._cluster = None
 
-    def _look(self, now: float) -> None:
+    def _observe(self, now: float) -> None:
         begun = self._cpu()
         try:
-            seen = self._source.look()
+            seen = self._source.observe()
         except MooringError as error:
             self._blind += 1
             self.counts.blind += 1

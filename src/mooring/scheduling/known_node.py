@@ -42,7 +42,7 @@ class PublishedState:
     facts: str = ""
     """Digest of the facts that the last readable state was about."""
     version: int = -1
-    heard: float = 0.0
+    received: float = 0.0
     """When it was received last."""
 
     def kept(self, before: PublishedState) -> PublishedState:
@@ -81,7 +81,7 @@ def published(state: NodeState | str, version: int, now: float) -> PublishedStat
         now: when it was received.
     """
     if isinstance(state, str):
-        return PublishedState(trouble=state, version=version, heard=now)
+        return PublishedState(trouble=state, version=version, received=now)
     document = msgspec.json.encode(state_document(replace(state, sequence=0)))
     mark = blake2b(document, digest_size=16).digest()
     return PublishedState(document, mark, "", state.facts, version, now)
@@ -186,7 +186,7 @@ class KnownNode:
 
     def forget_state(self) -> None:
         """Take it that no state is published any longer."""
-        self.state = PublishedState(facts=self.state.facts, heard=self.state.heard)
+        self.state = PublishedState(facts=self.state.facts, received=self.state.received)
         self.changed()
 
     def add(self, entry: BoundPod) -> None:

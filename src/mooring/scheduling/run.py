@@ -56,7 +56,7 @@ class Extender:
         """Start to follow the cluster."""
         for one in self.followers:
             one.start()
-        threading.Thread(target=self._look_ahead, name="mooring-outlooks", daemon=True).start()
+        threading.Thread(target=self._predict, name="mooring-outlooks", daemon=True).start()
 
     def stop(self) -> None:
         """End all threads."""
@@ -65,7 +65,7 @@ class Extender:
             one.stop()
         self.service.close()
 
-    def _look_ahead(self) -> None:
+    def _predict(self) -> None:
         """Make the outlooks of changed nodes before the scheduler requests them."""
         tidy = time.monotonic() + _TIDY_PERIOD
         while not self.stopping.wait(_LOOK_PERIOD):
@@ -103,7 +103,7 @@ def extender_with(
         return {**view.counts(), **engine, "ready": int(made.is_ready)}
 
     metrics = ExtenderMetrics(counts)
-    view.tell_refusals(metrics.refused)
+    view.report_refusals(metrics.refused)
 
     def failed(about: str, problem: str) -> None:
         metrics.outages.labels(about.partition(" ")[0]).inc()

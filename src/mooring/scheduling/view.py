@@ -47,9 +47,9 @@ class ClusterView:
         self._nodes: dict[str, KnownNode] = {}
         self._pods = ClusterPods(self._node, clock)
 
-    def tell_refusals(self, tell: Callable[[str], object]) -> None:
+    def report_refusals(self, report: Callable[[str], object]) -> None:
         """Report the reason whenever a node refuses a pod that this extender has bound to it."""
-        self._pods.refused = tell
+        self._pods.refused = report
 
     # Reports.
 
@@ -230,4 +230,4 @@ class ClusterView:
     def _is_old(self, node: KnownNode) -> bool:
         if self._longest_age is None or not node.state.packed:
             return False
-        return self._clock() - node.state.heard > self._longest_age
+        return self._clock() - node.state.received > self._longest_age

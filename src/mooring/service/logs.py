@@ -170,7 +170,7 @@ class Lines:
             size: how many lines may wait.
         """
         self._descriptor = descriptor
-        self._tell = left_out
+        self._report = left_out
         self._left_out = 0
         self._lock = threading.Lock()
         self._waiting: queue.Queue[str | None] = queue.Queue(size)
@@ -197,7 +197,7 @@ class Lines:
             with suppress(OSError):
                 self._write(text.encode(errors="backslashreplace"))
             if self._waiting.empty() and (count := self._counted()):
-                self._tell(count)
+                self._report(count)
 
     def _counted(self) -> int:
         with self._lock:

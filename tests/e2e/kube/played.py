@@ -70,7 +70,7 @@ class PlayedNode:
             kubelet, _ = self.kubelet.remove(uid)
             self._change(kubelet)
 
-    def look(self) -> Observation:
+    def observe(self) -> Observation:
         """Be a source for a publisher: return what it may know by now."""
         with self._lock:
             while len(self._later) > 1 and self._later[1][0] <= self._clock():

@@ -33,7 +33,7 @@ class KernelCGroups:
             return CPUSetWritten(wanted, before, in_effect(cpuset, folder) if wrote else before, wrote)
         except GroupError as error:
             after = self.in_effect(wanted)
-            trouble = self._gone_or_elsewhere(wanted) if error.trouble is CGroupTrouble.GONE else error.trouble
+            trouble = self._missing_or_elsewhere(wanted) if error.trouble is CGroupTrouble.GONE else error.trouble
             return CPUSetWritten(wanted, before, after, after != before, trouble, str(error))
 
     def return_cpus(self, wanted: ReturnCPUs) -> str:
@@ -93,7 +93,7 @@ class KernelCGroups:
         """Return the quotas that are there and should not be."""
         return () if self.layout.cpu is None else tuple(quotas(self.layout, self.layout.cpu, wanted))
 
-    def _gone_or_elsewhere(self, place: WriteCPUSet) -> CGroupTrouble:
+    def _missing_or_elsewhere(self, place: WriteCPUSet) -> CGroupTrouble:
         return missing(self.layout, self.layout.cpuset, place.cgroup, place.pid)
 
     def _folder(self, hierarchy: Hierarchy, place: LiftQuota) -> str:

@@ -24,8 +24,8 @@ from mooring.extensions.steering import Kept, Memory, Steering, Step, written
 
 KIND = "InterruptJournal"
 VERSION = 1
-Told = Callable[[Step, InterruptTrouble | None], object]
-"""Is told what came of each write."""
+Reporter = Callable[[Step, InterruptTrouble | None], object]
+"""Receives the outcome of each write."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -108,15 +108,15 @@ def _memory(text: str, boot: str) -> Memory:
 class InterruptWriter:
     """Writes affinities, and does not repeat what the kernel refuses."""
 
-    def __init__(self, files: IRQFiles, journal: InterruptJournal, told: Told) -> None:
+    def __init__(self, files: IRQFiles, journal: InterruptJournal, report: Reporter) -> None:
         """Begin without refusals.
 
         Args:
             files: of the kernel.
             journal: is written before them.
-            told: receives every write.
+            report: receives every write.
         """
-        self._files, self._journal, self._told = files, journal, told
+        self._files, self._journal, self._report = files, journal, report
         self._refused: dict[tuple[int, str], CPUSet | None] = {}
         """Sets that the kernel does not take; None where it takes none at all."""
         self.unwritable = False
@@ -162,7 +162,7 @@ class InterruptWriter:
         self.unwritable = trouble is InterruptTrouble.UNWRITABLE
         if trouble in (InterruptTrouble.MANAGED, InterruptTrouble.REFUSED):
             self._refused[key] = None if trouble is InterruptTrouble.MANAGED else wanted
-        self._told(step, trouble)
+        self._report(step, trouble)
         if trouble is not None:
             return one.allowed
         shown = self._files.shown(one.number) or wanted

@@ -60,7 +60,7 @@ class InterruptReconciler:
         self._files = IRQFiles(root)
         self._journal = InterruptJournal(folder, self._files.boot())
         self._memory = self._journal.read()
-        self._writer = InterruptWriter(self._files, self._journal, self._tell)
+        self._writer = InterruptWriter(self._files, self._journal, self._report)
         self._worker = WorkQueue(lambda error: log.error("internal error", exc_info=error), 2)
         self._is_working = False
         self._lock = Lock()
@@ -148,7 +148,7 @@ class InterruptReconciler:
         if self._journal.problem:
             yield Finding("warning", "interrupts", self._journal.problem, "MOOR-621")
 
-    def _tell(self, step: Step, trouble: InterruptTrouble | None) -> None:
+    def _report(self, step: Step, trouble: InterruptTrouble | None) -> None:
         """Count and log a write."""
         one, wanted = step.interrupt, step.write
         if trouble is not None:

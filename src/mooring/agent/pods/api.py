@@ -68,7 +68,7 @@ class APIPods:
             query=pods_of(node),
             first=CACHED,
             opened=self._known.fresh,
-            heard=self._learner.heard,
+            answered=self._learner.answered,
             name=node,
             wait=wait,
         )
@@ -130,7 +130,7 @@ class _Learner:
     """Pods with the resources that they are to have, by uid."""
     tried: threading.Event = field(default_factory=threading.Event)
     """Set when the pods have been listed or that has failed."""
-    _told: bool = False
+    _reported: bool = False
     _unusable: dict[str, str] = field(default_factory=dict)
 
     def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
@@ -169,18 +169,18 @@ class _Learner:
                 f"lost contact with the API server; pods of node {self.node} may be stale (attempt {times}): {error}"
             )
             self.report(Finding("warning", _SUBJECT, message))
-            self._told = True
+            self._reported = True
 
-    def heard(self) -> None:
-        """Hear that an outage, if there was one, is over."""
+    def answered(self) -> None:
+        """Report that an outage, if there was one, is over."""
         self.tried.set()
-        if self._told:
+        if self._reported:
             self.report(
                 Finding(
                     "info", _SUBJECT, f"contact with the API server is restored; pods of node {self.node} are current"
                 )
             )
-        self._told = False
+        self._reported = False
 
     def _forget(self, uid: str) -> None:
         self.known.drop(uid)

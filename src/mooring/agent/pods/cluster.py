@@ -43,20 +43,24 @@ class NoCluster:
     """For a node without API server: tells that nothing was written, the first time for each kind of thing."""
 
     report: Report = ignore
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
 
     def event(self, event: ClusterEvent) -> None:
         """Leave it out."""
-        self._tell("events", f"{event.about.name}: events are not written")
+        self._report_once("events", f"{event.about.name}: events are not written")
 
     def evict(self, about: EventSubject, message: str) -> None:
         """Leave it out."""
-        self._tell(about.uid, f"{about.namespace}/{about.name} is not evicted, it is held back instead ({message})")
+        self._report_once(
+            about.uid, f"{about.namespace}/{about.name} is not evicted, it is held back instead ({message})"
+        )
 
     def taint(self, *, present: bool) -> None:
         """Leave it out."""
         if present:
-            self._tell("taint", "the node gets no taint, so pods are scheduled to it while the agent is not running")
+            self._report_once(
+                "taint", "the node gets no taint, so pods are scheduled to it while the agent is not running"
+            )
 
     def wait_until_tried(self, patience: float) -> bool:
         """Do nothing."""
@@ -67,9 +71,9 @@ class NoCluster:
         """Do nothing."""
         del patience
 
-    def _tell(self, what: str, message: str) -> None:
-        if what not in self._told and len(self._told) < 1000:
-            self._told.add(what)
+    def _report_once(self, what: str, message: str) -> None:
+        if what not in self._reported and len(self._reported) < 1000:
+            self._reported.add(what)
             self.report(Finding("info", "API server", f"none is configured: {message}"))
 
 

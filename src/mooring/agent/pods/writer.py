@@ -203,9 +203,9 @@ class ClusterWriter:
             if there:
                 self._evicted()
             became = f"was evicted: {what.message}" if there else "has ended already and needs no eviction"
-            self._tell("info", f"{what.about.namespace}/{what.about.name} {became}")
+            self._report_finding("info", f"{what.about.namespace}/{what.about.name} {became}")
         elif set_taint(cluster, self._node, present=what.present):
-            self._tell(
+            self._report_finding(
                 "info", f"the node {'has' if what.present else 'has lost'} the taint of an agent that is not ready"
             )
 
@@ -220,16 +220,16 @@ class ClusterWriter:
             if not self._stopping and error.may_pass and (lasting or task.tries + 1 < MOST_TRIES):
                 pause = max(pause_before(task.tries + 1, self._node), error.pause)
                 self._add(replace(task, tries=task.tries + 1, due=self._clock() + pause))
-                is_told = task.tries == 0 and not isinstance(task.what, EventWrite)
+                is_reported = task.tries == 0 and not isinstance(task.what, EventWrite)
                 is_last = False
             else:
-                is_told = is_last = True
+                is_reported = is_last = True
                 self._forget(task)
         message = f"{_named(task)}: {error}"
-        if is_told and not self._was_told(task, message, is_last=is_last):
-            self._tell("warning", message)
+        if is_reported and not self._was_reported(task, message, is_last=is_last):
+            self._report_finding("warning", message)
 
-    def _was_told(self, task: _Task, message: str, *, is_last: bool) -> bool:
+    def _was_reported(self, task: _Task, message: str, *, is_last: bool) -> bool:
         """Tell whether an earlier wish for the same eviction was given up with the same words; the thread's alone.
 
         The wish comes again with every try of the kubelet.
@@ -260,7 +260,7 @@ class ClusterWriter:
             cluster.close()
         self._clusters = {}
 
-    def _tell(self, severity: str, message: str) -> None:
+    def _report_finding(self, severity: str, message: str) -> None:
         self._report(Finding(severity, "API server", message))
 
 

@@ -88,19 +88,19 @@ def _said(gone: int, back: int, offline: int) -> AgentReport:
 def _of_broken(kubelet: Kubelet, one: Broken) -> Iterator[Effect]:
     what = f"{one.container or 'the pod'} lost CPUs {list_text(one.lost)} of {list_text(one.cpus)}, which are offline"
     if one.replaced_by:
-        yield from _told(kubelet, one.pod, f"{what}; {list_text(one.replaced_by)} replace them", "CPUsReplaced")
+        yield from _reported(kubelet, one.pod, f"{what}; {list_text(one.replaced_by)} replace them", "CPUsReplaced")
     else:
         why = f": {one.why}" if one.why else ""
-        yield from _told(kubelet, one.pod, f"{what}; no CPUs replace them{why}", "CPUsOffline")
+        yield from _reported(kubelet, one.pod, f"{what}; no CPUs replace them{why}", "CPUsOffline")
 
 
 def _of_restored(kubelet: Kubelet, one: RestoredSet) -> Iterator[Effect]:
     instead = "" if one.before == one.cpus else f" instead of {list_text(one.before)}"
     text = f"{one.container or 'the pod'} has all of its CPUs again, {list_text(one.cpus)}{instead}"
-    yield from _told(kubelet, one.pod, text, "CPUsRestored")
+    yield from _reported(kubelet, one.pod, text, "CPUsRestored")
 
 
-def _told(kubelet: Kubelet, uid: str, text: str, reason: str) -> Iterator[Effect]:
+def _reported(kubelet: Kubelet, uid: str, text: str, reason: str) -> Iterator[Effect]:
     yield AgentReport(ReportKind.CPUS_CHANGED, text, uid, "", reason)
     pod = kubelet.node.active.get(uid)
     if pod is not None:

@@ -165,7 +165,9 @@ def end_sandbox(state: AgentState, sandbox: PodSandbox, observer: Observer | Non
     return outcome(state, now, None, (*changed, *placed.effects))
 
 
-def end_gone_sandboxes(state: AgentState, sandbox_ids: Iterable[str], observer: Observer | None = None) -> EventOutcome:
+def end_missing_sandboxes(
+    state: AgentState, sandbox_ids: Iterable[str], observer: Observer | None = None
+) -> EventOutcome:
     """End sandboxes of which the kernel has nothing left.
 
     One in which a container is being made stays: its group is yet to come.

@@ -197,10 +197,10 @@ def released(
     placed = place_waiting(replace(state, kubelet=kubelet), observer)
     after, changed = enforced(state, placed.state)
     lessened = due - absent - {*spared}
-    return outcome(state, after, None, (*changed, *placed.effects, *_told_again(after, lessened)))
+    return outcome(state, after, None, (*changed, *placed.effects, *_written_again(after, lessened)))
 
 
-def _told_again(state: AgentState, lessened: Collection[tuple[str, str]]) -> Iterator[WriteAssigned]:
+def _written_again(state: AgentState, lessened: Collection[tuple[str, str]]) -> Iterator[WriteAssigned]:
     """Yield what makes containers read their files again although these say what they said before.
 
     Kernels before 6.2 undo the pins of all threads when a cpuset changes. Here that is later than the files, so that

@@ -92,7 +92,7 @@ def synchronize(
     found = listed(state, sandboxes, containers, running)
     now = now or found.state.kubelet.node.moment
     effects: list[Effect] = [*found.reports]
-    step = _without_gone(found.state, observer)
+    step = _without_missing(found.state, observer)
     effects += step.effects
     step = _placed(step.state, {**pods, **state.remembered}, observer)
     effects += step.effects
@@ -122,7 +122,7 @@ def synchronize(
     )
 
 
-def _without_gone(state: AgentState, observer: Observer | None) -> Reconciled:
+def _without_missing(state: AgentState, observer: Observer | None) -> Reconciled:
     """End pods that have no sandbox any more, and drop entries of unknown pods."""
     uids = {one.uid for one in state.sandboxes.values()}
     effects: list[Effect] = []

@@ -53,12 +53,12 @@ class AssignedFiles:
             _make(mine)
         elif not mine.is_dir():
             return
-        _tell(mine, effect.assigned, again=effect.again)
+        _write_assigned(mine, effect.assigned, again=effect.again)
 
     def _sweep(self, effect: SweepAssigned) -> None:
         for mine in self._folders():
             if mine.name in effect.silent:
-                _tell(mine, Assigned())
+                _write_assigned(mine, Assigned())
             elif mine.name not in effect.told:
                 _remove(mine)
 
@@ -67,7 +67,7 @@ class AssignedFiles:
             yield from [one for one in self.folder.iterdir() if one.is_dir() and not one.is_symlink()]
 
 
-def _tell(mine: Path, assigned: Assigned, *, again: bool = False) -> None:
+def _write_assigned(mine: Path, assigned: Assigned, *, again: bool = False) -> None:
     texts = {CPUSET_FILE: str(assigned.cpus), MEMSET_FILE: list_text(assigned.mems)}
     if assigned.shared is not None or (mine / SHARED_FILE).exists():
         # Who is not mixed any more may have it open in a watch.

@@ -13,7 +13,7 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.core.hardware import Hardware, HardwareNode
 from mooring.core.machine import Finding, Machine
 from mooring.discovery.loader import UNTOLD
-from mooring.discovery.machine_document import hardware_as_told
+from mooring.discovery.machine_document import described_hardware
 from mooring.explain.phrases import size
 from mooring.render.build import build_view
 from mooring.render.wording import clean, core_kind_name
@@ -21,7 +21,7 @@ from mooring.render.wording import clean, core_kind_name
 
 def topology_text(machine: Machine, to: str = "") -> str:
     """Return the text for a terminal of the present width, or for the file ``to``."""
-    hardware = machine.hardware or hardware_as_told(machine.info)
+    hardware = machine.hardware or described_hardware(machine.info)
     view = build_view(machine)
     parts: list[RenderableType] = [
         Text(f"{view.name}: {view.title}"),

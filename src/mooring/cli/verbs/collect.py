@@ -124,7 +124,7 @@ def command(
     if not dry_run:
         write_answer(packed, to)
     warn([*collection.findings, *_unread(collection.about)])
-    _tell(collection.about, len(packed), "" if dry_run else to, form)
+    _report(collection.about, len(packed), "" if dry_run else to, form)
     return YES
 
 
@@ -138,7 +138,7 @@ def _unread(about: NodeArchiveDocument) -> Iterator[Finding]:
         )
 
 
-def _tell(about: NodeArchiveDocument, packed: int, written: str, form: str) -> None:
+def _report(about: NodeArchiveDocument, packed: int, written: str, form: str) -> None:
     # An archive on standard output leaves no room there for anything else.
     aside = written == STANDARD_OUTPUT
     answer = json_text(about) if form == "json" else text.collect_text(about, packed, written)

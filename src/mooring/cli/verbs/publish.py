@@ -141,7 +141,7 @@ def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
 
 def _of_kubelet(source: Source, form: str, to: str) -> int:
     try:
-        seen = source.look()
+        seen = source.observe()
     except MooringError as error:
         raise _bad(error, "is the kubelet there?") from None
     if seen is None:

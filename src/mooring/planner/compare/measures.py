@@ -242,10 +242,10 @@ def _needed(block: Block, nodes: Mapping[int, NUMANodeState]) -> int:
 
 def digest(trial: Trial) -> str:
     """Return a text that two trials share when everything was decided alike, down to the last CPU."""
-    return sha256("\n".join(_told(trial)).encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256("\n".join(_outcome_lines(trial)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _told(trial: Trial) -> Iterator[str]:
+def _outcome_lines(trial: Trial) -> Iterator[str]:
     for admission in trial.admissions:
         decision = admission.decision
         held = [(name, str(one.cpus), one.mems) for name, one in decision.containers.items()]

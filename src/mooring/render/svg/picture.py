@@ -103,12 +103,12 @@ def _roomy_width(box: BoxView, view: NodeView, *, roomy: bool) -> int:
 
 
 def _insets(box: BoxView, view: NodeView) -> Insets:
-    if _look(box) == "cache":
+    if _style_of(box) == "cache":
         return Insets(8, 20, 8, 8)
     return Insets(12, 30, 12, 12 + (_MEMORY_BAR if _memory_of(box, view) else 0))
 
 
-def _look(box: BoxView) -> str:
+def _style_of(box: BoxView) -> str:
     """Return the style name of a box: ``socket`` (also if it is one NUMA node), ``node``, ``cache`` for all smaller."""
     if box.holds_numa_nodes() and box.labels[0].kind is BoxKind.SOCKET:
         return "socket"
@@ -123,13 +123,13 @@ def _memory_of(box: BoxView, view: NodeView) -> NUMAView | None:
 
 def _title_width(box: BoxView, title: Title) -> float:
     facts = text_width(title.facts, TEXT_SIZE) + GAP if title.facts else 0
-    bold = 1 if _look(box) == "cache" else BOLD
-    return text_width(title.name, _TITLE_SIZES[_look(box)]) * bold + facts
+    bold = 1 if _style_of(box) == "cache" else BOLD
+    return text_width(title.name, _TITLE_SIZES[_style_of(box)]) * bold + facts
 
 
 def box_elements(box: PlacedBox, view: NodeView) -> Iterator[str]:
     """Yield a box with its title and, where it is a NUMA node whose memory is accounted for, its memory bar."""
-    look = _look(box.view)
+    look = _style_of(box.view)
     yield rect(box.x + 0.5, box.y + 0.5, box.width - 1, box.height - 1, look, round_=_CORNERS[look])
     insets = _insets(box.view, view)
     titles = box_titles(box.view, view)

@@ -54,7 +54,7 @@ class ClusterError(MooringError):
         super().__init__(" ".join(message.split())[:500])
 
     @property
-    def is_gone(self) -> bool:
+    def is_expired(self) -> bool:
         """Whether a resource version is too old to continue from."""
         return self.code == 410
 

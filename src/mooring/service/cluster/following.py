@@ -67,8 +67,8 @@ class Follower:
     """More of the query for a list, unless the server has found a version too old: then only its newest will do."""
     opened: Callable[[], object] = _nothing
     """Called when changes arrive from now on."""
-    heard: Callable[[], object] = _nothing
-    """Called when the server has said something, a mere bookmark too."""
+    answered: Callable[[], object] = _nothing
+    """Called when the server answers; a bookmark counts."""
     name: str = "mooring"
     """Of this program; nodes and replicas pause differently long."""
     wait: Callable[[float], object] | None = None
@@ -115,17 +115,17 @@ class Follower:
             self.listener.listed(iter(found))
             self._version = found.version
             self._newest = False
-            self.heard()
+            self.answered()
             self.has_listed.set()
-        heard = False
+        answered = False
         for line in watch_lines(http, self.path, self.query, self._version, self._opened):
             self._take(line)
-            self.heard()
+            self.answered()
             # Only a watch that brings something ends a row of failures: a server that finds the version of each of its
             # own lists too old is not to be asked without a pause.
-            heard, self._failures = True, 0
+            answered, self._failures = True, 0
         self._closed()
-        if not heard:
+        if not answered:
             # Nothing for minutes is rare, because of the bookmarks. A server that ends every watch at once is not to be
             # asked without a pause.
             self._pause(QUIET_PAUSE)
@@ -160,10 +160,10 @@ class Follower:
         self._closed()
         if self._stopping.is_set():
             return
-        if error.is_gone:
+        if error.is_expired:
             self._version, self._newest = "", True
         self._failures += 1
-        if error.is_gone and self._failures == 1:
+        if error.is_expired and self._failures == 1:
             return  # part of the game: the list is read again at once
         self.listener.failed(error, self._failures)
         self._pause(max(pause_before(self._failures, self.name), error.pause))
