@@ -63,7 +63,7 @@ def test_a_pod_whose_groups_are_gone_at_two_looks_gives_its_cpus_back(node: Node
     assert own.id not in [one.get("id") for each in node.status["pods"] for one in each["containers"]]
 
 
-def test_a_connection_that_breaks_is_made_again_and_everything_is_told_anew(node: Node) -> None:
+def test_a_connection_that_breaks_is_made_again_and_everything_is_reported_anew(node: Node) -> None:
     agent = node.agent()
     runtime = node.listening.next()
     runtime.synchronize()

@@ -112,7 +112,7 @@ def test_other_words_about_the_node_are_a_reason_to_read_the_configuration_anew(
     assert beside.check("") == KubeletCheck(), "nothing is taken from a kubelet whose file nobody named"
 
 
-def test_a_program_with_the_kubelet_in_it_is_told(processes: Processes) -> None:
+def test_a_program_with_the_kubelet_in_it_is_reported(processes: Processes) -> None:
     beside = processes.beside()
     processes.start(40, name="k3s-server")
     assert beside.check("") == KubeletCheck(embedding="k3s-server")

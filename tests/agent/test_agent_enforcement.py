@@ -52,7 +52,7 @@ def without_pool(options: Options | None = None) -> AgentState:
 # An active pod has a container for which no CPU is left.
 
 
-def test_a_container_of_a_placed_pod_for_which_no_cpu_is_left_is_told_once() -> None:
+def test_a_container_of_a_placed_pod_for_which_no_cpu_is_left_is_reported_once() -> None:
     state = without_pool(Options(evict=True))
     found = create(state, guaranteed("a", "7"), "debug")
     assert found.answer == Refused(EMPTY)
@@ -77,7 +77,7 @@ def test_the_same_at_its_start_and_again_after_it_had_started() -> None:
 @pytest.mark.parametrize(
     ("value", "is_told"), [("yes", True), ("1", True), ("", True), ("true", False), (" False ", False), (None, False)]
 )
-def test_a_value_of_the_opt_out_annotation_that_nobody_can_read_is_told_once_and_counts_as_no(
+def test_a_value_of_the_opt_out_annotation_that_nobody_can_read_is_reported_once_and_counts_as_no(
     value: str | None, *, is_told: bool
 ) -> None:
     state = small_state(options=Options(opt_out_annotation="mooring/opt-out"))

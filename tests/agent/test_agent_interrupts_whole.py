@@ -244,7 +244,7 @@ def test_a_pod_that_does_not_mind_is_left_in_peace(
     assert (lines.cpus(24), lines.cpus(25), lines.beginning) == ("0-7", "2", "ff")
 
 
-def test_a_word_that_is_no_wish_and_devices_that_nobody_knows_are_told(
+def test_a_word_that_is_no_wish_and_devices_that_nobody_knows_are_reported(
     node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = annotated(node, "sometimes", monkeypatch, frozenset())
@@ -276,7 +276,7 @@ def test_devices_are_those_whose_ids_are_addresses(monkeypatch: pytest.MonkeyPat
     assert held_devices("/nowhere.sock", pods) == {"uid-a": frozenset({"0000:03:00.1"})}
 
 
-def test_a_kubelet_that_does_not_answer_is_told(node: Node, lines: MadeUpInterrupts, tmp_path: Path) -> None:
+def test_a_kubelet_that_does_not_answer_is_reported(node: Node, lines: MadeUpInterrupts, tmp_path: Path) -> None:
     agent = agent_with(node, f"{ON}\nkubeletPodResourcesSocket: {tmp_path}/none.sock")
     runtime = node.listening.next()
     runtime.synchronize()

@@ -122,7 +122,7 @@ def test_changes_of_the_file_are_taken_up_or_refused_while_containers_run(tmp_pa
     ]
 
 
-def test_a_connection_of_the_runtime_that_is_none_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_connection_of_the_runtime_that_is_none_is_reported_in_one_line(tmp_path: Path) -> None:
     with agent_in(tmp_path, environment={"NRI_PLUGIN_SOCKET": "none"}) as (agent, _listening):
         agent.start()
         assert agent.process is not None

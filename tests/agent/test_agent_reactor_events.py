@@ -715,7 +715,7 @@ def test_with_policy_none_nobody_is_pinned() -> None:
     assert adjusted(made) == LinuxResources()
 
 
-def test_the_containers_of_a_sandbox_are_told_as_they_were_asked_for() -> None:
+def test_the_containers_of_a_sandbox_are_reported_as_they_were_asked_for() -> None:
     state = started(small_state(), guaranteed("a", "2"))
     [message] = messages_of(state, "sandbox-a-0")
     assert (message.name, message.resources) == ("main", LinuxResources(quota=100_000))
@@ -726,7 +726,7 @@ def test_a_burstable_pod_runs_in_the_pool() -> None:
     assert adjusted(create(small_state(), pod)).cpus == "0-7"
 
 
-def test_a_creation_that_is_told_twice_does_not_hide_a_running_container() -> None:
+def test_a_creation_that_is_reported_twice_does_not_hide_a_running_container() -> None:
     pod = shared("s")
     again = create(started(small_state(), pod), pod)
     made = create(again.state, guaranteed("a", "2"))

@@ -110,7 +110,7 @@ def test_what_the_kernel_does_not_take_back_stays_with_its_container(node: Node)
     until(is_back, "the CPUs are back in the pool")
 
 
-def test_a_growth_after_which_nothing_is_heard_is_told_a_little_later(node: Node) -> None:
+def test_a_growth_after_which_nothing_is_heard_is_reported_a_little_later(node: Node) -> None:
     agent, runtime = resizing(node, "0s")
     own = start(node, runtime, "own", 2)
     reply = runtime.update(pod("own"), own, whole("own", 4).resources)

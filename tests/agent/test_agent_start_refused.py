@@ -262,7 +262,7 @@ def test_what_was_written_and_is_not_in_effect_keeps_the_program_from_running(no
     assert unready(agent.snapshot)
 
 
-def test_less_than_was_decided_is_told_and_keeps_nobody_from_running(
+def test_less_than_was_decided_is_reported_and_keeps_nobody_from_running(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, runtime = begun(node)

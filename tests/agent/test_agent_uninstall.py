@@ -206,6 +206,6 @@ def test_the_command_says_what_it_did(node: Node, monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_a_configuration_that_cannot_be_used_is_told_before_anything_else(tmp_path: Path) -> None:
+def test_a_configuration_that_cannot_be_used_is_reported_before_anything_else(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         uninstall(AgentCommand(str(tmp_path / "none.yaml"), machine=MACHINE))

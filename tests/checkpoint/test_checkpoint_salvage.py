@@ -199,7 +199,7 @@ def test_data_with_a_wrong_escape_is_no_copy() -> None:
     assert not found(text).whole
 
 
-def test_a_null_is_told() -> None:
+def test_a_null_is_reported() -> None:
     left = memory_contents(
         found('{"policyName":"Static","machineState":{"0":null,"1":{"memoryMap":{"memory":null}}}}', MEMORY_FAMILY)
     )

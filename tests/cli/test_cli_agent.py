@@ -83,7 +83,7 @@ def test_without_the_packages_of_the_extra_one_line_names_the_missing_one_and_th
         pytest.param("kind: AgentConfiguration\nkubeconfig: /not/there\n", "/not/there", id="kubeconfig"),
     ],
 )
-def test_a_configuration_that_cannot_be_used_is_told_in_one_line(tmp_path: Path, text: str, says: str) -> None:
+def test_a_configuration_that_cannot_be_used_is_reported_in_one_line(tmp_path: Path, text: str, says: str) -> None:
     made = tmp_path / "agent.yaml"
     made.write_text(text, encoding="utf-8")
     answer = mooring("agent", "--config", made, "--machine", MACHINE, "--state-dir", tmp_path / "state")

@@ -183,7 +183,7 @@ def test_an_archive_can_go_to_standard_output_with_the_summary_aside(root: Path)
     assert "machine" in answered.err
 
 
-def test_what_is_missing_is_told_with_its_reason(root: Path, tmp_path: Path) -> None:
+def test_what_is_missing_is_reported_with_its_reason(root: Path, tmp_path: Path) -> None:
     archive = tmp_path / "node.tar.gz"
     collected(root, archive)
     found = parts(archive)

@@ -82,7 +82,7 @@ def test_wide_lines_can_be_searched() -> None:
     assert lines[-1].startswith("4 ")
 
 
-def test_left_out_combinations_are_counted_and_told() -> None:
+def test_left_out_combinations_are_counted_and_reported() -> None:
     vary = (*PODS, *NODE, "--vary", "cpu-options")
     answered = mooring("compare", *vary)
     assert "50 combinations left out, because the kubelet would not start with them" in answered.out.replace("\n", " ")
@@ -194,7 +194,7 @@ def test_a_trace_takes_another_machine_and_configuration(tmp_path: Path, loose: 
     ],
     ids=range(8),
 )
-def test_what_cannot_be_compared_is_told_in_one_line(arguments: tuple[str, ...], complaint: str) -> None:
+def test_what_cannot_be_compared_is_reported_in_one_line(arguments: tuple[str, ...], complaint: str) -> None:
     answered = mooring("compare", *arguments)
     assert (answered.code, answered.out) == (2, "")
     assert answered.complaint.startswith(complaint)

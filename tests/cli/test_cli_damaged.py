@@ -273,7 +273,7 @@ def test_files_of_a_gigabyte_are_not_read(command: tuple[str, ...], suffix: str,
     assert answered.complaint.startswith(f"mooring: {big}")
 
 
-def test_a_pod_in_two_files_is_told_with_both(tmp_path: Path) -> None:
+def test_a_pod_in_two_files_is_reported_with_both(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(PODS[1]))
     (tmp_path / "b.json").write_text(json.dumps(PODS[1]))
     complaint = mooring("plan", "-f", tmp_path, *NODE).complaint

@@ -114,13 +114,13 @@ def test_a_pod_and_a_container_are_named_with_or_without_the_namespace(name: str
         ("MOOR-998", "MOOR-998: no such code"),
     ],
 )
-def test_a_name_that_means_nothing_is_told_with_what_could_be_meant(name: str, complaint: str) -> None:
+def test_a_name_that_means_nothing_is_reported_with_what_could_be_meant(name: str, complaint: str) -> None:
     answered = mooring("explain", name, *PODS, *NODE)
     assert answered.code == 2
     assert answered.complaint.startswith(f"mooring: {complaint}")
 
 
-def test_a_name_that_means_several_pods_is_told_with_all_of_them(tmp_path: Path) -> None:
+def test_a_name_that_means_several_pods_is_reported_with_all_of_them(tmp_path: Path) -> None:
     manifest = pods_file(tmp_path, ("a", "2"), ("b", "2"))
     answered = mooring("explain", "web", "-f", manifest, *NODE)
     assert answered.code == 2

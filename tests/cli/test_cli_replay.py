@@ -56,7 +56,7 @@ def test_agreement_is_counted(lines: list[dict[str, Any]], tmp_path: Path) -> No
     )
 
 
-def test_differences_are_told_field_by_field(lines: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_differences_are_reported_field_by_field(lines: list[dict[str, Any]], tmp_path: Path) -> None:
     beside(tmp_path)
     wrong = json.loads(json.dumps(lines[0]))
     wrong["expect"]["steps"][0]["sharedPool"] = "0-1"

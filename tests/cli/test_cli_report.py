@@ -38,7 +38,7 @@ def test_a_machine_alone_is_a_report_too(tmp_path: Path) -> None:
     assert 'data-cpu="7"' in (tmp_path / "small.html").read_text("utf-8")
 
 
-def test_a_kubelet_that_does_not_start_is_told_in_the_report(tmp_path: Path) -> None:
+def test_a_kubelet_that_does_not_start_is_reported_in_the_report(tmp_path: Path) -> None:
     config = tmp_path / "kubelet.yaml"
     config.write_text(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\n", "utf-8"

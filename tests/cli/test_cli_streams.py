@@ -70,7 +70,7 @@ def test_a_pipe_that_nobody_reads_has_its_own_exit_code(command: tuple[str, ...]
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("redirected", [True, False])
-def test_a_full_disk_is_told(redirected: bool) -> None:
+def test_a_full_disk_is_reported(redirected: bool) -> None:
     with Path("/dev/full").open("wb") as full:
         if redirected:
             process = started("topology", *SMALL, stdout=full.fileno(), stderr=subprocess.PIPE)
@@ -83,7 +83,7 @@ def test_a_full_disk_is_told(redirected: bool) -> None:
     assert err.count(b"\n") == 1
 
 
-def test_closed_standard_output_is_told() -> None:
+def test_closed_standard_output_is_reported() -> None:
     script = f"exec {' '.join(COMMAND)} topology --machine small-1s8 >&-"
     done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, capture_output=True, check=False)
     assert done.returncode == 2
@@ -192,7 +192,7 @@ def test_documents_are_utf_8_whatever_the_terminal() -> None:
     assert " · " in svg
 
 
-def test_names_that_are_not_utf_8_can_be_told(tmp_path: Path) -> None:
+def test_names_that_are_not_utf_8_can_be_reported(tmp_path: Path) -> None:
     lines = (CORPORA / "machines.jsonl").read_bytes().splitlines()
     described = json.loads(lines[0])["info"]
     path = os.fsencode(tmp_path) + b"/m\xff.json"

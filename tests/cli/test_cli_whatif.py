@@ -164,7 +164,7 @@ def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
         (("--limit", "0"), "'--limit': 0 is not in the range"),
     ],
 )
-def test_bad_input_is_told_in_one_line(arguments: tuple[str, ...], complaint: str) -> None:
+def test_bad_input_is_reported_in_one_line(arguments: tuple[str, ...], complaint: str) -> None:
     answer = mooring("whatif", *arguments, *PODS, *NODE)
     assert answer.code == 2
     assert complaint in answer.complaint

@@ -267,7 +267,7 @@ def test_one_subset_is_still_visited_after_a_perfect_balance() -> None:
     assert counts_taken(topology, available, 16, fixed) == [4] * 4 + [0] * 20
 
 
-def test_a_claim_that_loops_is_told_and_fixed_it_is_the_error_of_1_36() -> None:
+def test_a_claim_that_loops_is_reported_and_fixed_it_is_the_error_of_1_36() -> None:
     topology = machine([5] * 9, 4)
     available = first_cpus(topology, [5] * 4 + [4] * 5)
     assert counts_taken(topology, available, 20, ONE_BY_ONE) == Endless("claim-loop")

@@ -106,7 +106,7 @@ def test_align_by_socket_prefers_every_set_with_as_few_sockets_as_needed() -> No
     assert sets == [(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3), (0, 1, 2, 3)]
 
 
-def test_align_by_socket_without_sockets_is_told_as_the_crash_it_is() -> None:
+def test_align_by_socket_without_sockets_is_reported_as_the_crash_it_is() -> None:
     topology = replace(fixture("1S8"), num_sockets=0)
     with pytest.raises(KubeletCrashError, match="divides by zero"):
         generate_hints(topology, CPUMask(1), NO_CPUS, 1, align_by_socket=True)

@@ -63,7 +63,7 @@ def test_too_few_cpus_for_the_pod_are_refused_in_the_kubelets_words() -> None:
     assert answer == AllocationError("not enough cpus available to satisfy request: requested=4, available=3")
 
 
-def test_a_partition_that_is_kept_is_told_and_so_are_its_hints() -> None:
+def test_a_partition_that_is_kept_is_reported_and_so_are_its_hints() -> None:
     state, _ = served(SANE, WHOLE)
     bubble = state.pods["u"]
     assert served(SANE, WHOLE, state) == (state, [ExistingCPUsKept("u", "", bubble)])

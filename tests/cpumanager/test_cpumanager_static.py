@@ -351,7 +351,7 @@ def test_the_first_set_of_a_container_is_its_baseline_until_it_is_removed() -> N
 # Observers.
 
 
-def test_an_observer_hears_each_step_and_changes_nothing() -> None:
+def test_an_observer_receives_each_step_and_changes_nothing() -> None:
     policy = static_policy("2S12", rules=TakeRules(whole_cores=True), reserved="0,6")
     facts: list[object] = []
     pod, asked = one("2")
@@ -379,7 +379,7 @@ def told(facts: list[object]) -> list[object]:
     return [fact for fact in facts if isinstance(fact, kinds)]
 
 
-def test_an_observer_hears_why_no_cpus_were_taken() -> None:
+def test_an_observer_receives_why_no_cpus_were_taken() -> None:
     facts: list[object] = []
     allocate(static_policy("2S12"), state("0-1"), Reusable(), *one("3"), NUMAMask(0b1), facts.append)
     (taken,) = [fact for fact in facts if isinstance(fact, CPUsTaken)]

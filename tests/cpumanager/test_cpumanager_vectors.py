@@ -200,7 +200,7 @@ def test_saved_combo_does_not_touch_the_published_large_placement() -> None:
     assert take(fixture("2S8N256"), mask(LARGE), 28, fixed) == take(fixture("2S8N256"), mask(LARGE), 28, ONE)
 
 
-def test_the_published_endless_loop_is_told_and_its_fix_places_whole_cores() -> None:
+def test_the_published_endless_loop_is_reported_and_its_fix_places_whole_cores() -> None:
     available = mask("0-4,10-14,20-24,30-34")
     assert take(fixture("2S4N80"), available, 14, TWO) == Endless("group-loop")
     fixed = TakeRules(distribute=True, whole_cores=True, fixed_defects=frozenset({"group-loop"}))

@@ -90,7 +90,7 @@ def test_files_that_nothing_names_stay_out() -> None:
     assert capture_isolation(tree).files == {}
 
 
-def test_a_file_that_is_there_and_cannot_be_read_is_told() -> None:
+def test_a_file_that_is_there_and_cannot_be_read_is_reported() -> None:
     class Unreadable:
         """A tree in which one file is hidden from its reader."""
 

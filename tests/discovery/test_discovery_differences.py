@@ -40,7 +40,7 @@ def messages(info: MachineInfo, hardware: Hardware) -> list[str]:
 @pytest.mark.parametrize(
     "text", ["cores=4", "cores=4 threads=2", "cores=8 l3=2 siblings=adjacent threads=2", "numa=2 cores=8 l3=4"]
 )
-def test_nothing_is_told_about_a_machine_that_the_kubelet_sees_rightly(text: str) -> None:
+def test_nothing_is_reported_about_a_machine_that_the_kubelet_sees_rightly(text: str) -> None:
     assert messages(*views(text)) == []
 
 
@@ -292,7 +292,7 @@ def bare(core: Core) -> Core:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_departure_is_told_in_plain_words(name: str) -> None:
+def test_a_departure_is_reported_in_plain_words(name: str) -> None:
     text, change, message = CASES[name]
     both = views(text)
     told = messages(*change(both))
@@ -339,7 +339,7 @@ RECORDED = {
 
 @needs_machines
 @pytest.mark.parametrize("folder", SNAPSHOTS, ids=[path.name for path in SNAPSHOTS])
-def test_every_recorded_difference_of_a_snapshot_is_told(folder: Path) -> None:
+def test_every_recorded_difference_of_a_snapshot_is_reported(folder: Path) -> None:
     expected = json.loads((folder / "expected-cadvisor.json").read_text())["differences"]
     if folder.name == "1alpha":
         pytest.skip("refused by hwloc: there is nothing to compare")

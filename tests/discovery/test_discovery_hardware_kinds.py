@@ -137,7 +137,7 @@ def test_arm_models_are_kinds_ranked_by_capacity_and_clocks_do_not_count() -> No
     assert kinds(ARM, each("regs/identification/midr_el1", *["0x410fd871"] * 4), clocks) == ()
 
 
-def test_every_field_in_which_arm_models_differ_is_told() -> None:
+def test_every_field_in_which_arm_models_differ_is_reported() -> None:
     models = each("regs/identification/midr_el1", "0x410fd871", "0x512f0a02", None, "junk")
     first, second = (dict(kind.infos) for kind in kinds(ARM, models, each("cpu_capacity", 1, 2)))
     assert first == {

@@ -172,7 +172,7 @@ def test_a_clean_machine_gives_the_expected_findings_only() -> None:
         ({f"{NODES}/node0/distance": "10 20 10\n"}, ("warning", "distances")),
     ],
 )
-def test_every_oddity_is_told(patch: dict[str, str], finding: tuple[str, str]) -> None:
+def test_every_oddity_is_reported(patch: dict[str, str], finding: tuple[str, str]) -> None:
     assert finding not in findings(FILES)
     assert finding in findings(FILES | patch)
 

@@ -219,7 +219,7 @@ def test_an_uncore_split_is_remarked() -> None:
     assert "MOOR-172" not in [remark.code for remark in told(planned(config, pods[:1], FOUR_CACHES)).remarks]
 
 
-def test_the_remainder_of_a_distribution_is_told() -> None:
+def test_the_remainder_of_a_distribution_is_reported() -> None:
     config = policy("none", distribute_cpus_across_numa="true")
     story = told(planned(config, [simple("uneven", "9")]))
     [taking] = takings(story.chapters)
@@ -254,7 +254,7 @@ def test_a_partition_is_divided_among_the_containers() -> None:
     assert [run.place for taking in takings([app]) for run in taking.runs] == ["partition"]
 
 
-def test_devices_are_told_with_their_numa_nodes() -> None:
+def test_devices_are_reported_with_their_numa_nodes() -> None:
     nics = {"example.com/nic": (Device("nic-0", (0,)), Device("nic-1", (1,)))}
     pods = [simple("one", "2", nics="1"), simple("two", "2", nics="1"), simple("three", "2", nics="1")]
     plan = planned(policy("restricted"), pods, devices=nics)

@@ -198,7 +198,7 @@ def out_of(resource: str, requested: int, used: int, capacity: int) -> str:
     return why_out_of(Rejection(f"OutOf{resource}", message)).sentence
 
 
-def test_the_node_resources_check_is_told_in_the_units_of_people() -> None:
+def test_the_node_resources_check_is_reported_in_the_units_of_people() -> None:
     admitted = "The resource managers admit it, but"
     assert out_of("cpu", 16500, 0, 8000) == (
         f"{admitted} it requests 16.5 CPUs, more than the 8 CPUs that are allocatable on the node."
@@ -240,7 +240,7 @@ def test_too_few_devices_are_counted(scope: str) -> None:
     assert told(kubelet, nic_pod("second", 2))[1].text == text
 
 
-def test_devices_that_lie_apart_are_told() -> None:
+def test_devices_that_lie_apart_are_reported() -> None:
     _, answer = told(with_devices("single-numa-node"), nic_pod("far", 2))
     assert answer.text == (
         "Container c needs 2 NICs (example.com/nic) on one NUMA node; the machine has 1 on NUMA nodes 0-1, "
@@ -248,7 +248,7 @@ def test_devices_that_lie_apart_are_told() -> None:
     )
 
 
-def test_too_few_devices_under_policy_none_are_told_with_the_kubelets_figures() -> None:
+def test_too_few_devices_under_policy_none_are_reported_with_the_kubelets_figures() -> None:
     _, answer = told(with_devices("none"), nic_pod("many", 3))
     assert answer.text.startswith(
         "It requests 3 NICs (example.com/nic), but the node has 2 (requested number of devices unavailable"

@@ -292,7 +292,7 @@ def test_an_endless_admission_changes_nothing() -> None:
 # Observers.
 
 
-def test_an_observer_hears_hints_and_rejections_and_changes_nothing() -> None:
+def test_an_observer_receives_hints_and_rejections_and_changes_nothing() -> None:
     fresh = node("single-numa-node")
     facts: list[object] = []
     assert fresh.admit(one("u", "9"), facts.append) == fresh.admit(one("u", "9"))

@@ -299,7 +299,7 @@ def test_a_restart_begins_anew_and_counts_the_pods_that_are_admitted_again() -> 
     assert found["cpu_manager_exclusive_cpu_allocation_count"] == 4
 
 
-def test_a_start_is_told_and_a_refused_one_is_not() -> None:
+def test_a_start_is_reported_and_a_refused_one_is_not() -> None:
     node = Metered(config()).node
     told: list[object] = []
     assert isinstance(Node.start(node.settings, observer=told.append), Node)

@@ -265,7 +265,7 @@ def test_an_admission_that_never_ends_is_asked_and_leaves_the_gauges_alone() -> 
     assert len(ended) == 3
 
 
-def test_an_observer_that_hears_the_start_needs_no_new_one() -> None:
+def test_an_observer_that_receives_the_start_needs_no_new_one() -> None:
     compared = 0
     for watched in watched_kubelets("real-kubelet"):
         node = watched.kubelet.node

@@ -89,7 +89,7 @@ def test_only_true_asks_and_only_true_and_false_are_answers(text: str) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_annotation_and_a_remedy(annotations: dict[str, str], words: str) -> None:
+def test_a_mistake_is_reported_with_its_annotation_and_a_remedy(annotations: dict[str, str], words: str) -> None:
     with pytest.raises(InputError) as raised:
         check_mixing(annotations, ["main", "c1"])
     assert str(raised.value) == words

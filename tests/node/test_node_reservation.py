@@ -209,7 +209,7 @@ def test_capacity_and_allocatable() -> None:
     assert found.allocatable("gpu") == 0
 
 
-def test_more_than_there_is_leaves_nothing_and_is_told() -> None:
+def test_more_than_there_is_leaves_nothing_and_is_reported() -> None:
     found = reserved(KubeletConfig(kube_reserved={"memory": "17Gi"}))
     assert found.allocatable("memory") == 0
     assert found.overcommitment() == (

@@ -55,7 +55,7 @@ def test_the_first_error_stops_in_the_kubelets_order() -> None:
     assert stages == ["decode", "validation", "reservation", "topologyManager", "cpuManager", "memoryManager"]
 
 
-def test_gate_errors_are_told_as_the_decoder_tells_them() -> None:
+def test_gate_errors_are_reported_as_the_decoder_tells_them() -> None:
     found = refusal(KubeletConfig(feature_gates={"CPUManager": True}))
     assert found == StartRefusal("decode", f"{DECODE_PREFIX}unrecognized feature gate: CPUManager")
 
@@ -195,7 +195,7 @@ def test_align_by_socket_is_refused_where_it_cannot_work() -> None:
     assert cpu_error(config(options={"align-by-socket": "true"}), sockets=3) == f"{STATIC}{text}"
 
 
-def test_an_endless_reservation_is_told() -> None:
+def test_an_endless_reservation_is_reported() -> None:
     """Four nodes of two cores and a half, where two CPUs make a core on average."""
     nodes = tuple(
         NUMANode(

@@ -220,7 +220,7 @@ def test_nobody_is_to_go_for_a_pod_that_an_empty_node_refuses() -> None:
     assert (advice.evictions, advice.remark) == ((), EMPTY_REFUSES)
 
 
-def test_a_replica_that_is_spread_is_told_and_can_be_aligned() -> None:
+def test_a_replica_that_is_spread_is_reported_and_can_be_aligned() -> None:
     config = replace(STATIC, topology_manager_policy="best-effort")
     capacity = counted(config, pod("new", 6), pod("a", 4), pod("b", 4), pod("c", 4), pod("d", 4))
     aligned = [one.aligned for one in capacity.replicas]

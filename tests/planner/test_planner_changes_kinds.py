@@ -312,7 +312,7 @@ QUESTION = replace(
         (["--ask a:hugepages-2Mi=3Mi"], "is not a whole number of 2Mi pages"),
     ],
 )
-def test_changes_that_cannot_be_made_are_told_in_one_line(given: list[str], text: str) -> None:
+def test_changes_that_cannot_be_made_are_reported_in_one_line(given: list[str], text: str) -> None:
     changes: list[PlannedChange] = []
     for words in given:
         option, value = words.split(" ")
@@ -341,7 +341,7 @@ def test_changes_that_cannot_be_made_are_told_in_one_line(given: list[str], text
         ("--fresh-state", "device", "--fresh-state: there is no state file of 'device'; write cpu or memory"),
     ],
 )
-def test_a_change_that_cannot_be_understood_is_told_in_one_line(option: str, value: str, text: str) -> None:
+def test_a_change_that_cannot_be_understood_is_reported_in_one_line(option: str, value: str, text: str) -> None:
     with pytest.raises(InputError) as caught:
         understood(QUESTION, option, value)
     assert text in str(caught.value)

@@ -117,7 +117,7 @@ def test_a_group_of_unlike_nodes_crashes_the_kubelet_and_loses_its_entry() -> No
     assert [dropped.holder for dropped in found.repairs[0].dropped] == [EntryHolder("u", "a")]
 
 
-def test_a_null_node_is_told_as_a_crash() -> None:
+def test_a_null_node_is_reported_as_a_crash() -> None:
     found = looked_at(memory='{"policyName":"Static","machineState":{"0":null},"checksum":0}')
     assert severities(found) == {"MOOR-337": "error"}
     assert found.repairs[0].text is not None

@@ -73,7 +73,7 @@ def test_a_claim_whose_pods_are_gone_is_in_order() -> None:
         ),
     ],
 )
-def test_an_entry_that_no_claim_is_given_is_told(entries: dict[str, int], words: str) -> None:
+def test_an_entry_that_no_claim_is_given_is_reported(entries: dict[str, int], words: str) -> None:
     held = 0
     for cpus in entries.values():
         held |= cpus

@@ -44,7 +44,7 @@ def threads(*cores: tuple[int, ...]) -> Topology:
     return discover_topology(MachineInfo(sum(map(len, cores)), 1, 2**30, (node,)))
 
 
-def test_nothing_is_told_about_a_quiet_node() -> None:
+def test_nothing_is_reported_about_a_quiet_node() -> None:
     assert codes(CALM) == []
 
 
@@ -149,12 +149,12 @@ def test_isolated_cpus_belong_neither_into_the_shared_pool_nor_to_the_system() -
     assert codes(with_facts(words=flags)) == []
 
 
-def test_a_word_that_is_no_list_is_told() -> None:
+def test_a_word_that_is_no_list_is_reported() -> None:
     odd = KernelWords(cpus("2-3"), (), cpus("2-3"), cpus("2-3"), ("isolcpus=two",))
     assert codes(with_facts(words=odd)) == ["MOOR-614"]
 
 
-def test_a_core_that_is_divided_is_told_with_the_other_owner() -> None:
+def test_a_core_that_is_divided_is_reported_with_the_other_owner() -> None:
     both = Assignments(
         (ExclusiveHolder("default/a/c", WEB, cpus("2")), ExclusiveHolder("default/b/c", OTHER, cpus("3"))),
         topology=threads((0, 1), (2, 3)),
@@ -193,7 +193,7 @@ def test_host_processes_reach_exclusive_cpus_unless_these_are_isolated() -> None
     assert finding.message.startswith("Processes of system.slice (1 control group) may run on CPUs 2-3")
 
 
-def test_containers_of_other_pods_and_misplaced_ones_are_told() -> None:
+def test_containers_of_other_pods_and_misplaced_ones_are_reported() -> None:
     mine = group(f"kubepods/pod{WEB}/app", "2-3")
     foreign = group(f"kubepods/pod{OTHER}/app", "1-2")
     assert codes(with_facts(groups=(mine, group(f"kubepods/pod{OTHER}/app", "0-1")))) == []

@@ -276,7 +276,7 @@ def test_resources_that_nobody_declares_are_named() -> None:
     ]
 
 
-def test_neighbours_that_are_refused_for_the_same_reason_are_told_together() -> None:
+def test_neighbours_that_are_refused_for_the_same_reason_are_reported_together() -> None:
     plan = planned(SINGLE, [pod("a"), *(pod(f"big-{number}", "40") for number in range(4)), pod("b")])
     rows = [(row.pod, row.why) for row in plan_rows(plan, wide=False)]
     assert [name for name, _ in rows] == ["ns/a", "ns/big-0", "ns/big-1 to ns/big-3 (3 pods)", "ns/b"]

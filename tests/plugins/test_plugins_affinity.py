@@ -148,7 +148,7 @@ def test_cpus_come_first_only_with_best_effort() -> None:
     assert asked == []
 
 
-def test_nodes_of_nobodys_preference_are_left_out_and_the_failure_is_told() -> None:
+def test_nodes_of_nobodys_preference_are_left_out_and_the_failure_is_reported() -> None:
     bad = plugin("bad", choose_affinity=answering(frozenset({1})))
     decision, _ = conflicting("best-effort", bad)
     plain, _ = conflicting("best-effort")

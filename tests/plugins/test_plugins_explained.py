@@ -48,7 +48,7 @@ def test_the_story_says_who_withheld_preferred_and_chose() -> None:
     assert "best scores first, by the kubelet's rules among equal ones: 0,2; 1,3 on the same cores stay idle" in lines
 
 
-def test_what_a_plugin_says_for_hints_and_for_the_choice_is_told_once() -> None:
+def test_what_a_plugin_says_for_hints_and_for_the_choice_is_reported_once() -> None:
     config = replace(STATIC, topology_manager_policy="best-effort")
     plan = make_plan(
         Question(

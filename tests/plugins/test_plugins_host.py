@@ -36,7 +36,7 @@ def test_hints_count_what_filters_leave() -> None:
     assert host.usable(free(ALL), wanted(2, "3-11"), None) == cpus("6-11").mask
 
 
-def test_holders_are_told_with_their_pods() -> None:
+def test_holders_are_reported_with_their_pods() -> None:
     seen: list[tuple[Holder, ...]] = []
     host = host_on("2S12", plugin("looks", pre_score=lambda request: seen.append(request.holders())))
     state = with_hidden(
@@ -127,7 +127,7 @@ def test_nodes_that_are_not_those_of_the_cpus_are_left_out() -> None:
 # A node's host.
 
 
-def test_kinds_and_isolated_cpus_of_the_machine_are_told() -> None:
+def test_kinds_and_isolated_cpus_of_the_machine_are_reported() -> None:
     seen: list[CPURequest] = []
     kinds = (CoreKind(10, cpus("0-3")), CoreKind(5, cpus("4-7")))
     info = replace(machine(1, 4), facts=CPUFacts(kinds, cpus("6")))

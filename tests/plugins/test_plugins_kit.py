@@ -50,7 +50,7 @@ def test_the_kubelets_own_rules_pass_where_cores_are_even() -> None:
     assert load_plugin("kubelet-rules", {}).name == "kubelet-rules"
 
 
-def test_an_answer_that_does_not_count_is_told_with_machine_and_pod() -> None:
+def test_an_answer_that_does_not_count_is_reported_with_machine_and_pod() -> None:
     class Greedy(Base):
         @hookimpl
         def select_cpus(self, request: CPURequest) -> CPUSet:
@@ -64,7 +64,7 @@ def test_an_answer_that_does_not_count_is_told_with_machine_and_pod() -> None:
     assert "step 1: pod-0 arrives: Guaranteed, " in text
 
 
-def test_what_is_raised_is_told() -> None:
+def test_what_is_raised_is_reported() -> None:
     class Fails(Base):
         @hookimpl
         def pre_score(self, request: CPURequest) -> dict[int, float]:
@@ -73,7 +73,7 @@ def test_what_is_raised_is_told() -> None:
     assert broken(Fails).rule == "every answer counts: pre_score: it raised ZeroDivisionError: division by zero"
 
 
-def test_an_order_that_loses_pods_is_told() -> None:
+def test_an_order_that_loses_pods_is_reported() -> None:
     class Loses(Base):
         @hookimpl
         def sort_pods(self, pods: tuple[PodView, ...]) -> list[str]:
@@ -82,7 +82,7 @@ def test_an_order_that_loses_pods_is_told() -> None:
     assert "sort_pods: it left pods out" in broken(Loses).rule
 
 
-def test_another_answer_to_the_same_question_is_told() -> None:
+def test_another_answer_to_the_same_question_is_reported() -> None:
     class Moody(Base):
         def __init__(self, settings: Mapping[str, object]) -> None:
             super().__init__(settings)
@@ -97,7 +97,7 @@ def test_another_answer_to_the_same_question_is_told() -> None:
     assert broken(Moody, 100).rule == "the same question has the same answer: asked again, it decided otherwise"
 
 
-def test_a_memory_of_earlier_questions_is_told() -> None:
+def test_a_memory_of_earlier_questions_is_reported() -> None:
     class Remembers(Base):
         def __init__(self, settings: Mapping[str, object]) -> None:
             super().__init__(settings)
@@ -113,7 +113,7 @@ def test_a_memory_of_earlier_questions_is_told() -> None:
     assert rule == "the same question has the same answer: a new instance decided otherwise"
 
 
-def test_a_question_that_takes_too_long_is_told() -> None:
+def test_a_question_that_takes_too_long_is_reported() -> None:
     class Slow(Base):
         @hookimpl
         def pre_score(self) -> None:

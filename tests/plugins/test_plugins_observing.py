@@ -45,7 +45,7 @@ def test_a_container_that_moved_is_told_twice_and_the_partition_of_a_pod_has_no_
     ]
 
 
-def test_nothing_is_told_of_a_state_that_stayed() -> None:
+def test_nothing_is_reported_of_a_state_that_stayed() -> None:
     one = state({"a": {"x": CPUMask(0b11)}})
     assert told(one, one) == told(one, state({"a": {"x": CPUMask(0b11)}})) == []
 

@@ -88,7 +88,7 @@ def test_room_that_grew_while_nobody_could_be_woken_is_told_later(node: Node) ->
     assert len(woken(node)) == 2
 
 
-def test_a_refusal_is_told_and_tried_again_and_holds_up_no_state(node: Node) -> None:
+def test_a_refusal_is_reported_and_tried_again_and_holds_up_no_state(node: Node) -> None:
     node.cluster.fail(WAKE, Fault(403))
     node.let_pass(2.0)
     assert node.publisher.counts.wakes == 0

@@ -152,7 +152,7 @@ def test_credentials_are_read_anew_after_a_refusal(node: Node) -> None:
     assert len(node.written()) == 2
 
 
-def test_missing_definitions_are_told(node: Node) -> None:
+def test_missing_definitions_are_reported(node: Node) -> None:
     node.cluster.fail(FACTS, Fault(404))
     node.let_pass(0.5)
     assert node.told[0].message.endswith("apply the definitions of deploy/crds")

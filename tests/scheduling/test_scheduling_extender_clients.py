@@ -161,7 +161,7 @@ def test_who_has_no_certificate_or_another_authoritys_is_refused(
         assert answered(port, trusting(signer, scheduler)) == 200
 
 
-def test_files_that_are_no_certificates_are_told_in_one_line(tmp_path: Path) -> None:
+def test_files_that_are_no_certificates_are_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "no.crt").write_text("no certificate", encoding="utf-8")
     options = ExtenderOptions(tls=TLS(str(tmp_path / "no.crt"), str(tmp_path / "no.crt")))
     with pytest.raises(InputError, match="check certificate, key and clientCA") as caught:

@@ -42,7 +42,7 @@ WRONG: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("content", WRONG, ids=[str(number) for number in range(len(WRONG))])
-def test_mistakes_are_told_in_one_line(content: dict[str, Any]) -> None:
+def test_mistakes_are_reported_in_one_line(content: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         extender_options({"kind": KIND, **content}, source="extender.yaml")
     assert str(caught.value).startswith("extender.yaml: ")
@@ -99,7 +99,7 @@ def test_without_the_packages_of_the_extra_one_line_names_the_remedy(tmp_path: P
     assert "pip install '.[kube]' in a clone of Mooring" in done.stderr
 
 
-def test_a_kubeconfig_that_cannot_be_used_is_told_before_anything_begins(tmp_path: Path) -> None:
+def test_a_kubeconfig_that_cannot_be_used_is_reported_before_anything_begins(tmp_path: Path) -> None:
     file = tmp_path / "extender.yaml"
     file.write_text(f"kind: {KIND}\n", encoding="utf-8")
     answer = mooring("extender", "--config", file, "--kubeconfig", tmp_path / "none")
@@ -107,7 +107,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_told_before_anything_begins(tmp_pat
     assert "is not a usable kubeconfig" in answer.complaint
 
 
-def test_an_address_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
+def test_an_address_that_is_taken_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         file = tmp_path / "extender.yaml"
         file.write_text(f"kind: {KIND}\nlisten: 127.0.0.1:{taken.getsockname()[1]}\n", encoding="utf-8")

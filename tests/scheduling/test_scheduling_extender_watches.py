@@ -87,7 +87,7 @@ def test_a_failed_page_leaves_everything_as_it_was_known(
     ],
     ids=["410", "410-in-the-stream", "429", "500", "garbage", "cut"],
 )
-def test_after_a_watch_that_failed_everything_is_heard_of_all_the_same(
+def test_after_a_watch_that_failed_everything_is_received_all_the_same(
     injector: FaultInjector, view: ClusterView, follower: Follower, fault: Fault
 ) -> None:
     injector.fail("watch", fault, fault)

@@ -78,7 +78,7 @@ def test_what_is_no_document_is_told_apart(text: str, told: str, tmp_path: Path)
     assert refusal(path).startswith(told)
 
 
-def test_a_certificate_that_is_none_is_told_in_the_words_of_the_library(tmp_path: Path) -> None:
+def test_a_certificate_that_is_none_is_reported_in_the_words_of_the_library(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("no certificate", encoding="utf-8")
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(document(**cluster(**{"certificate-authority": "ca.crt"}))), encoding="utf-8")

@@ -53,7 +53,7 @@ def test_rows_are_indexed_by_node_id_and_not_by_position() -> None:
 
 
 @pytest.mark.parametrize("rows", [None, {}, {0: (10,), 2: (10, 20)}, {0: (10, 11, 12)}])
-def test_a_missing_distance_is_told_as_the_crash_it_is(rows: dict[int, tuple[int, ...]] | None) -> None:
+def test_a_missing_distance_is_reported_as_the_crash_it_is(rows: dict[int, tuple[int, ...]] | None) -> None:
     with pytest.raises(KubeletCrashError, match="no distance between NUMA nodes 0, 2"):
         average_distance(NUMAInfo(NUMAMask(0b101), rows), 0b101)
 

@@ -196,7 +196,7 @@ def test_nonsense_is_refused_in_one_line(arguments: dict[str, Any], text: str) -
     assert str(error.value).startswith(text)
 
 
-def test_an_observer_hears_of_the_rule_and_the_bound() -> None:
+def test_an_observer_receives_the_rule_and_the_bound() -> None:
     def heard(policy: str, *providers: dict[str, Hints]) -> tuple[str, int]:
         facts: list[object] = []
         merge(policy, merge_entries(providers), NUMAInfo(NUMAMask(0b11)), facts.append)

@@ -30,7 +30,7 @@ def wanted(cpus: str, mems: str = "", container: str = "c3") -> WriteCPUSet:
     return cpuset_write(container, 0, f"/{POD}/{container}", cpus, mems)
 
 
-def test_a_cpuset_is_written_read_back_and_told(machine: MadeUpMachine) -> None:
+def test_a_cpuset_is_written_read_back_and_reported(machine: MadeUpMachine) -> None:
     result = machine.cgroups.write_cpuset(wanted("2-3", "1"))
     assert (result.wrote, result.is_right, result.trouble) == (True, True, None)
     assert result.before == Cpuset(CPUSet.parse("0-7"), nodes("0-1"))
@@ -104,7 +104,7 @@ def test_what_no_write_can_repair_is_told_apart(tmp_path: Path) -> None:
     ],
     ids=lambda value: value.value if isinstance(value, CGroupTrouble) else errno.errorcode[value],
 )
-def test_every_no_of_the_kernel_is_told(
+def test_every_no_of_the_kernel_is_reported(
     machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch, number: int, trouble: CGroupTrouble
 ) -> None:
     def refuse(_descriptor: int, _data: bytes) -> int:
@@ -118,7 +118,9 @@ def test_every_no_of_the_kernel_is_told(
     assert os.strerror(number) in result.problem
 
 
-def test_a_value_that_the_kernel_does_not_keep_is_told(machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_the_kernel_does_not_keep_is_reported(
+    machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mooring.agent.cgroups.cpuset.write", lambda _path, _text: None)
     assert machine.cgroups.write_cpuset(wanted("2-3")).trouble is CGroupTrouble.NOT_TAKEN
 
@@ -130,7 +132,7 @@ def test_a_write_is_never_of_no_bytes(tmp_path: Path) -> None:
     assert file.read_text() == "\n"
 
 
-def test_a_file_that_may_not_be_written_is_told(tmp_path: Path) -> None:
+def test_a_file_that_may_not_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(GroupError) as caught:
         write(str(tmp_path), "0")
     assert caught.value.trouble is CGroupTrouble.NOT_PERMITTED

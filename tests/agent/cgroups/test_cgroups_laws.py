@@ -84,7 +84,7 @@ def test_nobody_is_on_a_cpu_meanwhile_that_is_neither_his_before_nor_after(versi
 @pytest.mark.parametrize("version", [1, 2])
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
-def test_what_the_machine_does_not_have_is_told_and_the_rest_is_taken(version: int, data: st.DataObject) -> None:
+def test_what_the_machine_does_not_have_is_reported_and_the_rest_is_taken(version: int, data: st.DataObject) -> None:
     case = data.draw(cases(version, whole_pods=True))
     case.cpusets.groups = {path: cpus for path, cpus in case.cpusets.groups.items() if len(path) <= len(CONTAINER)}
     with case.cpusets.in_place():

@@ -33,7 +33,7 @@ def test_the_form_of_cpu_max_is_read_as_it_is_written(microseconds: int | None, 
 
 
 @pytest.mark.parametrize("text", ["", "max", "12", "a b", "max max"])
-def test_what_is_no_quota_is_told(text: str) -> None:
+def test_what_is_no_quota_is_reported(text: str) -> None:
     with pytest.raises(GroupError) as caught:
         parse_max(text, "/x/cpu.max")
     assert caught.value.trouble is CGroupTrouble.REFUSED
@@ -65,13 +65,15 @@ def test_the_quota_of_all_pods_is_never_lifted(machine: MadeUpMachine, path: str
     assert result.trouble is CGroupTrouble.NOT_PERMITTED
 
 
-def test_a_group_that_is_gone_is_told(machine: MadeUpMachine) -> None:
+def test_a_group_that_is_gone_is_reported(machine: MadeUpMachine) -> None:
     gone = LiftQuota(QuotaOf.CONTAINER, "b2", "c9", 0, "/kubepods/podb2/c9")
     assert machine.cgroups.lift_quota(gone).trouble is CGroupTrouble.GONE
     assert machine.cgroups.restore_quota(gone, Quota(1000, 100000)) is CGroupTrouble.GONE
     assert machine.cgroups.quotas([gone]) == ()
 
 
-def test_a_value_that_the_kernel_does_not_keep_is_told(machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_the_kernel_does_not_keep_is_reported(
+    machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mooring.agent.cgroups.quota.write", lambda _path, _text: None)
     assert machine.cgroups.lift_quota(CONTAINER).trouble is CGroupTrouble.NOT_TAKEN

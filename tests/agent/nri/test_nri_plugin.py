@@ -129,7 +129,7 @@ def test_a_runtime_that_no_longer_answers_is_given_up_and_connected_to_again(mon
     runtimes.made.get(timeout=TIMEOUT).close()
 
 
-def test_a_refused_registration_is_told_and_tried_again() -> None:
+def test_a_refused_registration_is_reported_and_tried_again() -> None:
     stop, observer = StopSignal(), Listening()
     runtimes = Runtimes(refuse_registration="invalid plugin index")
     run_plugin(runtimes.connect, Pinning(), OPTIONS, observer, stop, wait=lambda _: stop.set())

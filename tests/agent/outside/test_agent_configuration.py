@@ -150,7 +150,7 @@ def test_what_is_not_said_has_its_default() -> None:
         ("metricsAddress", "a:70000", "metricsAddress: 'a:70000' is not an address; write host:port"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(field: str, value: object, says: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_in_one_line(field: str, value: object, says: str, tmp_path: Path) -> None:
     assert says in complaint(tmp_path, json.dumps({"kind": "AgentConfiguration", field: value}))
 
 

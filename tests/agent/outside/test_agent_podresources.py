@@ -139,7 +139,7 @@ def test_the_answers_are_those_of_the_json_form(name: str, path: str, channel: g
         service.close()
 
 
-def test_a_pod_that_is_not_there_is_told_in_the_kubelets_words(path: str, channel: grpc.Channel) -> None:
+def test_a_pod_that_is_not_there_is_reported_in_the_kubelets_words(path: str, channel: grpc.Channel) -> None:
     service = PodResourcesService(path, Published(snapshot_of(busy())), Log("test"))
     try:
         with pytest.raises(grpc.RpcError) as refused:

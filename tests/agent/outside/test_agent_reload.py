@@ -92,7 +92,7 @@ def test_asking_takes_it_up_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["onRejectoin: evict", "]"])
-def test_an_invalid_change_is_told_once_and_the_old_configuration_stays(damage: str, tmp_path: Path) -> None:
+def test_an_invalid_change_is_reported_once_and_the_old_configuration_stays(damage: str, tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     before = watched.watch.current
     watched.write(damage)

@@ -289,7 +289,7 @@ def test_what_is_known_stays_while_the_server_is_away_and_nobody_waits(injector:
     assert heard.waits[1:4] == sorted(heard.waits[1:4])
 
 
-def test_a_pod_that_cannot_be_used_is_told_once_and_left_out(injector: FaultInjector) -> None:
+def test_a_pod_that_cannot_be_used_is_reported_once_and_left_out(injector: FaultInjector) -> None:
     broken = pod_object("broken", "many")
     injector.put(broken)
     with watching(injector) as (source, heard):

@@ -149,7 +149,7 @@ def test_files_with_any_ending_are_read_as_the_kubelet_does(tmp_path: Path) -> N
     assert cpus(StaticPods(tmp_path, "node-1")) == "2"
 
 
-def test_two_manifests_of_one_pod_are_told_and_give_none(tmp_path: Path) -> None:
+def test_two_manifests_of_one_pod_are_reported_and_give_none(tmp_path: Path) -> None:
     findings: list[Finding] = []
     write(tmp_path, "etcd.json", "2")
     write(tmp_path, "etcd.json.bak", "4")
@@ -169,7 +169,7 @@ BAD: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", sorted(BAD))
-def test_a_bad_file_is_told_and_does_not_hide_the_others(tmp_path: Path, name: str) -> None:
+def test_a_bad_file_is_reported_and_does_not_hide_the_others(tmp_path: Path, name: str) -> None:
     findings: list[Finding] = []
     (tmp_path / "a.yaml").write_bytes(BAD[name])
     write(tmp_path, "etcd.json")
@@ -179,7 +179,7 @@ def test_a_bad_file_is_told_and_does_not_hide_the_others(tmp_path: Path, name: s
     assert "\n" not in finding.message
 
 
-def test_a_folder_that_is_not_there_is_told_once_and_taken_up_when_it_comes(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported_once_and_taken_up_when_it_comes(tmp_path: Path) -> None:
     findings: list[Finding] = []
     folder = tmp_path / "manifests"
     pods = StaticPods(folder, "node-1", report=findings.append)

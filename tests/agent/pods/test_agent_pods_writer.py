@@ -207,7 +207,7 @@ def test_an_eviction_that_is_asked_for_again_and_again_is_complained_about_once(
 
 
 @pytest.mark.parametrize("status", [403, 422])
-def test_what_the_server_refuses_for_good_is_told_once(injector: FaultInjector, status: int) -> None:
+def test_what_the_server_refuses_for_good_is_reported_once(injector: FaultInjector, status: int) -> None:
     injector.fail(f"POST {EVICTION}", Fault(status=status))
     with writing(injector) as (writer, outside):
         writer.evict(WEB, "no room")
@@ -357,7 +357,7 @@ def test_what_the_reactor_wants_told_is_passed_on_except_the_eviction_of_a_stati
     assert [one.subject for one in findings] == ["kube-system/etcd-node-1"]
 
 
-def test_without_a_cluster_it_is_told_once_what_is_left_out() -> None:
+def test_without_a_cluster_it_is_reported_once_what_is_left_out() -> None:
     findings: list[Finding] = []
     outward = NoCluster(findings.append)
     pod = about_pod(Pod("u", "web-0", "shop"))

@@ -207,7 +207,7 @@ def test_a_pod_grows_at_once_gives_back_late_and_keeps_its_first_cpus(delayed: D
     until(lambda: conditions(delayed.api, "own") == {}, "the kubelet is done")
 
 
-def test_a_refusal_is_told_in_the_pod_s_condition_and_the_next_resize_is_none_the_worse(delayed: Delayed) -> None:
+def test_a_refusal_is_reported_in_the_pod_s_condition_and_the_next_resize_is_none_the_worse(delayed: Delayed) -> None:
     ask(delayed.api, "own", "1")
     until(lambda: IN_PROGRESS in conditions(delayed.api, "own"), "the kubelet is told no")
     until(lambda: conditions(delayed.api, "own")[IN_PROGRESS][0] == "Error", "the kubelet tells it")
