@@ -224,7 +224,7 @@ def test_every_known_defect_can_be_named(name: str) -> None:
     ("content", "message"),
     [
         ({"apiVersion": "v2"}, "m.yaml: apiVersion: 'v2' is not supported; write mooring/v1alpha1"),
-        ({"fixedDefect": []}, "m.yaml: 'fixedDefect' is not known; did you mean fixedDefects?"),
+        ({"fixedDefect": []}, "m.yaml: fixedDefect: 'fixedDefect' is not known; did you mean fixedDefects?"),
         (
             {"fixedDefects": ["odd-uncor"]},
             "m.yaml: fixedDefects[0]: 'odd-uncor' is not known; did you mean odd-uncore?",

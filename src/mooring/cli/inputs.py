@@ -22,11 +22,12 @@ with lazily():
     from mooring.checkpoint import store
     from mooring.cli import config_inputs, release_inputs, running_inputs
     from mooring.configuration import devices as node_devices
+    from mooring.configuration import kubelet_values
     from mooring.decoding import api_fields
     from mooring.decoding import documents as decoded_documents
     from mooring.discovery import loader, offline
     from mooring.kubelet import kubelet
-    from mooring.manifest import defaults, pod_files, steps
+    from mooring.manifest import defaults, large_quantities, pod_files, steps
     from mooring.manifest.workloads import objects
     from mooring.planner import plan as planning
     from mooring.planner import question
@@ -207,16 +208,20 @@ def _node_name(options: NodeOptions, archive: NodeArchive | None, bound: frozens
 
 
 def check_strict(noticed: Sequence[Finding]) -> None:
-    """Refuse what has fields that its type does not have.
+    """Refuse fields that their type does not have, and values that no kubelet takes.
 
     Raises:
         InputError: naming the first.
     """
-    unknown = [
-        one for one in noticed if one.code in (api_fields.UNKNOWN_CONFIGURATION_FIELD, api_fields.UNKNOWN_POD_FIELD)
-    ]
+    refused = (
+        api_fields.UNKNOWN_CONFIGURATION_FIELD,
+        api_fields.UNKNOWN_POD_FIELD,
+        kubelet_values.UNKNOWN_VALUE,
+        large_quantities.TOO_LARGE,
+    )
+    unknown = [one for one in noticed if one.code in refused]
     if unknown:
-        more = f" (and {len(unknown) - 1} more unknown fields)" if len(unknown) > 1 else ""
+        more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
         raise InputError(f"{unknown[0].message}{more}", remedy="without --strict it is a warning")
 
 

@@ -47,6 +47,8 @@ def kubelet_arguments_in(text: str, source: str) -> tuple[Argument, ...] | None:
     """
     if "\0" in text:
         words = [word for word in text.split("\0") if word]
+        if not any(_FLAG.match(word) for word in words):
+            return None
         return tuple(Argument(word, 1) for word in words[1:] if not words[0].startswith("-"))
     found: list[Argument] = []
     for number, line in _joined(text):

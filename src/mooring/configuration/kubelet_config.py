@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mooring.configuration.kubelet_values import value_findings
 from mooring.core.config import CheckedFields, KubeletConfig, ReservedMemory
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
@@ -85,6 +86,8 @@ def kubelet_config(
         unknown = unknown_fields([(KIND, fields, within)])
         for finding in unknown_findings(unknown, UNKNOWN_CONFIGURATION_FIELD, source, lines):
             report(finding)
+        for finding in value_findings(fields, within, places) if places else ():
+            report(finding)
         report_later(fields, source, report, release)
         return config_of_fields(fields)
     except InputError as error:
@@ -144,7 +147,7 @@ def _factor(value: Any) -> float | None:
 def _check_version(fields: Mapping[str, Any]) -> None:
     version = text_at(fields, "apiVersion", API_VERSION)
     if version != API_VERSION:
-        raise InputError(f"{version!r} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
 
 
 def report_later(fields: Mapping[str, Any], source: str, report: Report, release: Release) -> None:

@@ -55,7 +55,7 @@ def _check(content: Mapping[str, Any]) -> None:
         raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
     for field in content:
         if field not in _FIELDS:
-            raise _unknown(field, _FIELDS, "")
+            raise _unknown(field, _FIELDS, field)
 
 
 def _plugins(content: Mapping[str, Any], extensions: frozenset[str]) -> PluginChoice:
@@ -69,7 +69,7 @@ def _replace_offline(content: Mapping[str, Any]) -> str:
     hotplug = mapping_at(content, "cpuHotplug")
     for field in hotplug:
         if field != "replace":
-            raise _unknown(field, frozenset({"replace"}), "cpuHotplug")
+            raise _unknown(field, frozenset({"replace"}), f"cpuHotplug.{field}")
     rule = text_at(hotplug, "replace", SAME_NODES)
     if rule not in REPLACE:
         raise InputError(

@@ -12,6 +12,7 @@ from mooring.configuration import kubelet_config as kubelet
 from mooring.configuration import mooring_config as mooring
 from mooring.configuration.devices import Declared
 from mooring.configuration.kubelet_flags import merged_configuration
+from mooring.configuration.kubelet_values import UNKNOWN_VALUE, value_problems
 from mooring.configuration.layers import EffectiveField, FieldPlace, Layer, Tier, effective_fields, merged_layers
 from mooring.configuration.sources import ConfigurationSource, load_sources, sources_of
 from mooring.core.config import KubeletConfig, MooringConfig
@@ -217,6 +218,9 @@ def _vendor_layers(part: VendorPart, form: ConfigurationFormat, release: Release
             place = layer.place(error.field)
             raise InputError(error.problem, source=place.source, field=place.field, remedy=error.remedy) from None
         kubelet.report_later(layer.fields, part.source.document.source, part.report, release)
+        for name, problem in value_problems(layer.fields):
+            place = layer.place(name)
+            part.report(Finding("warning", place.field, f"{place.source}: {problem}", UNKNOWN_VALUE))
     return layers
 
 

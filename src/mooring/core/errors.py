@@ -34,10 +34,18 @@ class InputError(MooringError):
         super().__init__(problem)
 
     def __str__(self) -> str:
-        where = "".join(f"{part}: " for part in (self.source, self.field) if part)
-        text = f"{where}{self.problem}" + (f"; {self.remedy}" if self.remedy else "")
+        where = "".join(f"{_cut(part)}: " for part in (self.source, self.field) if part)
+        text = f"{where}{_cut(self.problem)}" + (f"; {self.remedy}" if self.remedy else "")
         return " ".join(text.split())
 
     def at(self, source: str) -> InputError:
         """Return the same error with its file named, unless it is named already."""
         return InputError(self.problem, source=self.source or source, field=self.field, remedy=self.remedy)
+
+
+_LONGEST_PART = 1000
+
+
+def _cut(text: str) -> str:
+    """Return what a line can hold of names and values of a file, which may have megabytes."""
+    return text if len(text) <= _LONGEST_PART else f"{text[: _LONGEST_PART // 2]}...{text[-_LONGEST_PART // 2 :]}"

@@ -113,7 +113,7 @@ def unknown_findings(found: Sequence[UnknownField], code: str, source: str, plac
         again = f" (here and in {len(one.paths) - 1} more places)" if len(one.paths) > 1 else ""
         hint = f"; {one.hint}" if one.hint else ""
         message = f"{lines[one.paths[0]]}: {one.type} has no field {one.name:.60}{again}{hint}"
-        yield Finding("warning", one.paths[0], message, code)
+        yield Finding("warning", f"{one.paths[0]:.300}", message, code)
     if len(found) > len(reported):
         more = len(found) - len(reported)
         yield Finding("warning", source, f"{source}: {more} more unknown fields", code)

@@ -19,6 +19,9 @@ from mooring.core.machine import Finding
 INT32_MAX = 2**31 - 1
 """Largest number that most Kubernetes fields take."""
 
+_LONGEST_NAME = 200
+"""Characters of a name that can be a misspelt one."""
+
 Choice = TypeVar("Choice", bound=Enum)
 
 
@@ -187,6 +190,8 @@ def number_text(value: float) -> str:
 
 def nearest(name: str, known: Mapping[str, object] | frozenset[str]) -> str:
     """Return the known name that looks most like ``name``, or an empty text."""
+    if len(name) > _LONGEST_NAME:
+        return ""
     close = get_close_matches(name, sorted(known), n=1)
     if close:
         return close[0]

@@ -18,7 +18,7 @@ from mooring.decoding.fields import number_text, wrong_kind
 NANOS_PER_MILLI = 10**6
 HUGE_PAGES = "hugepages-"
 """Beginning of the name of a pool of huge pages; the size of its pages follows."""
-_REMEDY = 'write one such as 2, "500m" or 4Gi'
+QUANTITY_REMEDY = 'write one such as 2, "500m" or 4Gi'
 
 
 def resource_list(parent: Mapping[str, Any], field: str) -> dict[str, Quantity]:
@@ -50,7 +50,7 @@ def not_a_quantity(value: object, error: QuantitySyntaxError, field: str) -> Inp
     cpu: '2 cores' is not a quantity; write one such as 2, "500m" or 4Gi
     """
     reason = "" if str(error) == FORMAT_WRONG else f": {error}"
-    return InputError(f"{value!r:.60} is not a quantity{reason}", field=field, remedy=_REMEDY)
+    return InputError(f"{value!r:.60} is not a quantity{reason}", field=field, remedy=QUANTITY_REMEDY)
 
 
 def quantity_text(value: object) -> str:

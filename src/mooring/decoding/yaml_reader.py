@@ -137,7 +137,9 @@ class _Reader:
             value = word_value(text)
             kind = event.tag.removeprefix(_STANDARD)
             if type(value) not in _SCALAR_TAGS.get(kind, ()):
-                raise self._error(event, f"the tag {event.tag} does not fit the value {text!r}", "leave the tag out")
+                raise self._error(
+                    event, f"the tag {event.tag} does not fit the value {text!r:.60}", "leave the tag out"
+                )
         if isinstance(value, float) and not math.isfinite(value):
             raise self._error(event, f"{text} is not a number that JSON knows", "put it in quotes if it is a text")
         return value
@@ -202,7 +204,7 @@ class _Reader:
         elif place.key is _NO_KEY:
             place.key = _MERGE if plain and value == "<<" else self._key(value, event)
             if isinstance(place.key, str) and place.key in place.value:
-                raise self._error(event, f"the key {place.key!r} appears twice", "keep one of them")
+                raise self._error(event, f"the key {place.key!r:.80} appears twice", "keep one of them")
         else:
             if place.key is _MERGE:
                 place.merged.append(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,11 +12,12 @@ from typing import Any
 
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
-from mooring.core.pod import Pod
+from mooring.core.pod import ContainerKind, Pod
 from mooring.decoding.api_fields import UNKNOWN_POD_FIELD, UnknownField, unknown_fields, unknown_findings
 from mooring.decoding.documents import load_documents, places_of
 from mooring.decoding.fields import Document, Report, ignore, inside
 from mooring.manifest.defaults import PodGates
+from mooring.manifest.large_quantities import large_quantities
 from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
 from mooring.manifest.validation import LABEL, SUBDOMAIN, check_containers_fit, check_name
 from mooring.manifest.workloads.objects import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
@@ -209,6 +211,9 @@ def _pods_of(
         raise _at_misspelt(error, document, objects) from None
     for finding in filter(None, map(_launched, objects)):
         report(finding)
+    for found in objects:
+        for finding in large_quantities(found.content, found.field, partial(places_of, document)):
+            report(finding)
     unknown = _unknown(objects)
     for finding in unknown_findings(unknown, UNKNOWN_POD_FIELD, document.source, partial(places_of, document)):
         report(finding)
@@ -272,8 +277,11 @@ def _pods(found: PodObject, source: str, gates: PodGates, report: Report) -> Ite
 def _check_identity(pod: Pod) -> None:
     check_name(pod.name, "metadata.name", SUBDOMAIN)
     check_name(pod.namespace, "metadata.namespace", LABEL)
+    positions: Counter[str] = Counter()
     for container in pod.containers:
-        check_name(container.name, f"the container {container.name!r:.80}", LABEL)
+        kind = "containers" if container.kind is ContainerKind.APP else "initContainers"
+        check_name(container.name, f"spec.{kind}[{positions[kind]}].name", LABEL)
+        positions[kind] += 1
 
 
 def _check_fit(pod: Pod) -> None:

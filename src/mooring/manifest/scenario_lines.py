@@ -45,9 +45,13 @@ def scenario_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
         return
     name = STANDARD_INPUT if path == "-" else shown(path)
     decoder: msgspec.json.Decoder[Value] = msgspec.json.Decoder()
+    is_empty = True
     for number, line in enumerate(_lines(path, name), 1):
         if not line.isspace():
+            is_empty = False
             yield Document(_decoded(decoder, line, name, number), name, 1, number, line, is_alone=True)
+    if is_empty:
+        raise InputError("nothing in it", source=name)
 
 
 def _decoded(decoder: msgspec.json.Decoder[Value], line: bytes, name: str, number: int) -> Value:

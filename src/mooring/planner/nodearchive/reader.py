@@ -11,8 +11,8 @@ from mooring.configuration.node_configuration import NodeConfiguration, configur
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
 from mooring.core.release import NEWEST, Release
-from mooring.decoding.documents import documents_in
-from mooring.decoding.fields import Document, Report, ignore
+from mooring.decoding.documents import documents_in, located
+from mooring.decoding.fields import Document, Report, ignore, inside
 from mooring.discovery.files import open_tree
 from mooring.discovery.loader import machine_of
 from mooring.discovery.tree import Tree
@@ -167,8 +167,9 @@ def open_node(source: str) -> NodeArchive:
         remedy = "make one with mooring collect; a snapshot of a machine alone is given with --machine"
         raise InputError(f"is not a node archive: {ABOUT} is missing", source=source, remedy=remedy)
     place = f"{source}: {ABOUT}"
-    documents = documents_in(data, place)
-    return NodeArchive(tree, about_of(documents[0].content, source=place))
+    [about, *_] = documents_in(data, place)
+    with located(about):
+        return NodeArchive(tree, about_of(about.content, source=about.source))
 
 
 def about_of(document: object, *, source: str) -> NodeArchiveDocument:
@@ -202,9 +203,13 @@ def _parts(entries: object, source: str) -> Iterator[ArchivePart]:
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
             raise InputError("must be a mapping", source=source, field=f"parts[{index}]", remedy=_REMEDY)
-        yield ArchivePart(
-            _text(entry, "name", source), _text(entry, "origin", source), missing=_text(entry, "missing", source)
-        )
+        try:
+            part = ArchivePart(
+                _text(entry, "name", source), _text(entry, "origin", source), missing=_text(entry, "missing", source)
+            )
+        except InputError as error:
+            raise inside(error, f"parts[{index}]") from None
+        yield part
 
 
 def _text(document: dict[str, Any], field: str, source: str) -> str:
