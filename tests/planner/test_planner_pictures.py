@@ -83,14 +83,14 @@ def texts(panel: DecisionPanel, name: str) -> list[tuple[str, str]]:
 def test_a_refusal_for_devices_names_what_each_numa_node_has_and_whose_they_are(tmp_path: Path) -> None:
     view = decided(planned(tmp_path, pod("one", 1) + pod("two", 2)), 1)
     [panel] = view.panels
-    assert texts(panel, "x.example/gpu")[:3] == [("0 of 1 free", ""), ("1 of 2 free", "1 unhealthy"), ("0 free", "")]
+    assert texts(panel, "x.example/gpu")[:3] == [("0/1 free", ""), ("1/2 free", "1 unhealthy"), ("0 free", "")]
     assert view.notes[-4:] == (
         "x.example/gpu gpu-0 · NUMA node 0 · in use by ai/one/main",
         "x.example/gpu gpu-1 · NUMA node 1 · free",
         "x.example/gpu gpu-2 · NUMA node 1 · unhealthy",
         "x.example/gpu 0000:3b:00.0 · NUMA node unknown · free",
     )
-    assert decision_svg(view).count("1 of 2 free") >= 1
+    assert decision_svg(view).count("1/2 free") >= 1
 
 
 @pytest.mark.parametrize("asked", [1, 4])

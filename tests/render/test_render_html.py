@@ -7,11 +7,11 @@ from base64 import b64encode
 from collections import Counter
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.render.html_page import Page
+from tests.render.report_pages import report_on
 from tests.render.report_steps import cpu_states
 from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
@@ -33,19 +33,9 @@ from mooring.render.report import (
     changes_between,
 )
 from mooring.render.svg.picture import svg_text
-from mooring.render.view import CPUUse, NodeView, PlacementRow
+from mooring.render.view import CPUUse, PlacementRow
 
 BIG = SampleShape(sockets=2, nodes=4, caches=4, cores=8)
-
-
-def report_on(view: NodeView, **more: Any) -> ReportView:
-    states = {
-        cpu.cpu: ReportCPU(cpu.use, () if cpu.owner is None else (cpu.owner, *cpu.other_owners)) for cpu in view.cpus()
-    }
-    start = {cpu: ReportCPU(CPUUse.SHARED) for cpu in states}
-    steps = (ReportStep(None, changes_between({}, start)), ReportStep(0, changes_between(start, states)))
-    pods = (ReportPod("ns/pod", "uid", "admitted", admitted=True, step=1),)
-    return replace(ReportView("v1.37.1", view, steps, pods), **more)
 
 
 def test_every_cpu_is_in_the_data_and_once_on_each_map() -> None:

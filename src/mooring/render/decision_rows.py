@@ -124,7 +124,7 @@ def _left_by_node(opinion: Opinion, topology: Topology | None) -> Mapping[int, i
 
 
 def _free_text(kind: str, free: int, here: Sequence[DeviceView]) -> str:
-    return f"{free} of {len(here)} free" if here else f"{_amount(kind, free)} free"
+    return f"{free}/{len(here)} free" if here else f"{_amount(kind, free)} free"
 
 
 def _unhealthy(here: Sequence[DeviceView]) -> str:
@@ -199,7 +199,7 @@ def _too_few(step: DevicesTaken, nodes: Sequence[int], devices: Sequence[DeviceV
     for node in nodes:
         here = [device for device in known if node in device.numa]
         free = sum(device.state == "free" for device in here)
-        text = f"{free} of {len(here)} free" if here else "none"
+        text = f"{free}/{len(here)} free" if here else "none"
         sentences = "; ".join(device.sentence for device in here) or f"no {step.resource}"
         cells.append(DecisionCell(Mark.BARRED, text, _unhealthy(here), f"NUMA node {node}: {sentences}"))
     free = sum(device.state == "free" for device in known)

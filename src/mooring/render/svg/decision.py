@@ -78,7 +78,7 @@ class _Grid:
         return 2 * _PAD + self.names + self.columns * (self.cell + _GAP) - _GAP
 
 
-def decision_svg(view: DecisionView, width: int = 1100) -> str:
+def decision_svg(view: DecisionView, width: int = 1200) -> str:
     """Return the picture as an SVG document of at most ``width`` pixels."""
     grid = _grid(view, max(width, _NARROWEST_PAGE) - 2 * MARGIN)
     page = max(_NARROWEST_PAGE, grid.width + 2 * MARGIN)
@@ -106,7 +106,7 @@ def _grid(view: DecisionView, room: int) -> _Grid:
     rows = [row for panel in view.panels for row in panel.rows]
     widest = max((text_width(row.name, NODE_SIZE) for row in rows), default=0)
     noted = max((text_width(row.note, SMALL_SIZE) for row in rows), default=0)
-    names = min(int(max(widest, noted) * BOLD) + 12, 280)
+    names = min(int(max(widest, noted) * BOLD) + 12, 230)
     nodes = max((len(panel.nodes) for panel in view.panels), default=1)
     fitting_columns = max(1, (room - 2 * _PAD - names + _GAP) // (_NARROWEST_CELL + _GAP))
     bands = -(-nodes // fitting_columns)
@@ -177,7 +177,7 @@ def _cell(cell: DecisionCell, x: int, y: int, width: int) -> str:
         parts.append(rect(x + 1.5, y + 1.5, width - 3, _CELL_HEIGHT - 3, "required", round_=3))
     if sign:
         parts.append(text(x + 8, y + 22, sign, f"mark on-{style}"))
-    room = int((width - 18) / (MONO * SMALL_SIZE)) - len(sign)
+    room = int((width - 15) / (MONO * SMALL_SIZE)) - len(sign)
     lines = _cell_lines(cell, max(room, 1))
     for number, words in enumerate(lines):
         baseline = y + 22 + (14 * number - 7 if len(lines) > 1 else 0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mooring.explain.phrases import plural
 from mooring.render.devices import amounts_by_owner
+from mooring.render.labels import short_names
 from mooring.render.palette import owner_style, use_style
 from mooring.render.svg.elements import TEXT_SIZE, fitting, fitting_form, group, hatched, rect, text, text_width
 from mooring.render.view import CPUUse, NodeView, OwnerView
@@ -115,8 +116,11 @@ def _rejected(view: NodeView, area: Area) -> tuple[list[str], int]:
     if not view.rejected:
         return [], 0
     found, y = [text(area.x, area.y + TEXT_SIZE, "Not admitted", "strong")], area.y + _LINE
+    names = list(dict.fromkeys(pod.name for pod in view.rejected))
+    forms = dict(zip(names, short_names(names, [str(number) for number in range(len(names))]), strict=True))
     for pod in view.rejected:
-        sentence = ": ".join(part for part in (pod.name, pod.reason, pod.why) if part)
+        name = fitting_form(forms[pod.name], area.width - 24, TEXT_SIZE)
+        sentence = ": ".join(part for part in (name, pod.reason, pod.why) if part)
         for line in wrapped(sentence, area.width - 12, TEXT_SIZE):
             found.append(text(area.x + 12, y + TEXT_SIZE, line, "plain"))
             y += 17

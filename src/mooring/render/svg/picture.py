@@ -223,7 +223,7 @@ def _heading(view: NodeView, page: int) -> tuple[list[str], int]:
     room, y = page - 2 * MARGIN, MARGIN + TITLE_SIZE - 4
     found = []
     if view.name:
-        found.append(text(MARGIN, y, fitting(view.name, room, TITLE_SIZE), "name"))
+        found.append(text(MARGIN, y, fitting(view.name, room / BOLD, TITLE_SIZE), "name"))
         y += 22
     for line, style in ((view.title, "plain"), (view.subtitle, "quiet")):
         if line:

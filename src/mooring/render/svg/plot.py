@@ -12,6 +12,7 @@ from math import ceil, radians, sin
 
 from mooring.explain.phrases import plural
 from mooring.render.svg.elements import (
+    BOLD,
     GAP,
     PATTERNS,
     SMALL_SIZE,
@@ -124,7 +125,7 @@ def plot_svg(plot: Plot) -> str:
     """Return the plot as a self-contained, deterministic SVG document."""
     frame = _frame(plot)
     y: float = MARGIN + TITLE_SIZE - 4
-    lines = [text(MARGIN, y, fitting(plot.title, WIDTH - 2 * MARGIN, TITLE_SIZE), "name")]
+    lines = [text(MARGIN, y, fitting(plot.title, (WIDTH - 2 * MARGIN) / BOLD, TITLE_SIZE), "name")]
     y += 6
     for line in plot.lines:
         for piece in wrapped(line, WIDTH - 2 * MARGIN, TEXT_SIZE):
