@@ -90,7 +90,7 @@ def _owner(owner: OwnerView, devices: str, area: Area) -> str:
     cpus = str(owner.cpus)
     held = [f"{len(owner.cpus)}: {cpus}"] if owner.cpus else []
     held += [devices] if devices else []
-    list_x, nodes_x = area.x + 38 + int(area.width * 0.42), area.x + int(area.width * 0.82)
+    list_x, nodes_x = area.x + 38 + int(area.width * 0.42), area.x + int(area.width * 0.78)
     return group(
         _swatch(area.x, area.y, 28, owner.mark, owner_style(owner), hypothetical=owner.hypothetical),
         text(area.x + 38, area.y + 13, fitting_form(owner.forms, list_x - area.x - 48, TEXT_SIZE), "plain"),
