@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 from tests.cli.command import Answered, mooring
 from tests.cli.made_up_node import CONFIG, make_root
+from tests.patience import until
 
 POD = """\
 apiVersion: v1
@@ -120,3 +122,20 @@ def test_a_kubelet_whose_file_is_gone_is_said(root: Path) -> None:
     (root / CONFIG).unlink()
     answered = mooring("plan", "-f", "pod.yaml")
     assert f"the node has no configuration of the kubelet: /{CONFIG} is not there" in answered.err
+
+
+def test_the_process_of_a_kubelet_is_read_as_the_kernel_shows_it(root: Path) -> None:
+    program = root / "kubelet"
+    program.write_text("#!/bin/sh\nread -r line\n")
+    program.chmod(0o755)
+    words = [f"--config=/{CONFIG}", "--reserved-cpus", "0-3", "--v=2"]
+    with subprocess.Popen([program, *words], stdin=subprocess.PIPE) as process:
+        # The kernel has the arguments a moment after the program's name.
+        until(lambda: Path(f"/proc/{process.pid}/cmdline").read_bytes().endswith(b"--v=2\0"), "the program runs")
+        for name in ("comm", "cmdline", "status"):
+            text = Path(f"/proc/{process.pid}/{name}").read_bytes()
+            (root / "proc/11" / name).write_bytes(text)
+        process.communicate(b"\n")
+    answered = mooring("plan", "-f", "pod.yaml")
+    assert NOTE in answered.err
+    assert reserved(answered).startswith("0-3;")

@@ -34,7 +34,8 @@ def test_the_running_kubelet_is_the_default_node(
     # A static pod takes CPUs, so that the state file says something.
     taker = {**POD, "metadata": {"name": "taker"}, "spec": SPEC}
     (kubelet.manifests / "taker.json").write_text(json.dumps(taker), encoding="utf-8")
-    until(lambda: '"app"' in kubelet.state("cpu"), "the pod has its CPU")
+    file = kubelet.root / "cpu_manager_state"
+    until(lambda: file.exists() and '"app"' in kubelet.state("cpu"), "the pod has its CPU")
     asked = tmp_path / "asked.json"
     asked.write_text(json.dumps({**POD, "spec": SPEC}), encoding="utf-8")
     question = ("plan", "-f", asked, "-o", "json")
