@@ -5,11 +5,7 @@ The cluster is asked through kubectl, if installed: three questions about one no
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import shutil
-import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from mooring.cli.inputs import STANDARD_INPUT, check_open
+from mooring.cli.kubectl import PATIENCE, Kubectl, NoAnswerError, installed_kubectl, is_node_name
 from mooring.cli.release_inputs import installed_version
 from mooring.configuration.kubelet_flags import KubeletFlags, kubelet_flags
 from mooring.configuration.sources import load_sources
@@ -109,14 +106,8 @@ def node_name(tree: Tree, given: str, flags: KubeletFlags | None) -> str:
     return named.lower()
 
 
-SECONDS = 20
-"""How long one question may take."""
 _SHORT = 5
-"""The same where the cluster is not what the command is about."""
-KUBELET_KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
-"""The kubelet's own access, which may read its node and the pods on it; installers put it there."""
-_NODE = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}", re.ASCII)
-"""Names that a node can have; nothing else gets on a command line."""
+"""Seconds for one question where the cluster is not what the command is about."""
 
 
 def ask_pods(node: str) -> ClusterAnswers:
@@ -125,17 +116,13 @@ def ask_pods(node: str) -> ClusterAnswers:
     Args:
         node: its name.
     """
-    program = shutil.which("kubectl")
-    if program is None or not _NODE.fullmatch(node):
+    kubectl = installed_kubectl()
+    if kubectl is None or not is_node_name(node):
         return ClusterAnswers(pods_problem="kubectl is not installed; give them with --active")
     try:
-        return ClusterAnswers(pods=_pods_of(program, node, _SHORT))
-    except _NoAnswerError:
+        return ClusterAnswers(pods=_pods_of(kubectl, node, _SHORT))
+    except NoAnswerError:
         return ClusterAnswers(pods_problem="kubectl did not answer; give them with --active")
-
-
-class _NoAnswerError(Exception):
-    """Kubectl could not answer; the text says why."""
 
 
 def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
@@ -147,60 +134,32 @@ def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
         node: its name.
         with_pods: collect the pods too.
     """
-    program = shutil.which("kubectl")
-    if program is None:
+    kubectl = installed_kubectl()
+    if kubectl is None:
         return ClusterAnswers(pods_problem="kubectl is not installed; give --pods")
-    if not _NODE.fullmatch(node):
+    if not is_node_name(node):
         return ClusterAnswers(pods_problem="the node's name is unknown; give --node-name")
     pods: object = None
     try:
         if with_pods:
-            pods = _pods_of(program, node, SECONDS)
-    except _NoAnswerError as error:
+            pods = _pods_of(kubectl, node, PATIENCE)
+    except NoAnswerError as error:
         # The reason can name servers: it is for the person, and not for the archive.
         told = Finding("warning", "kubectl", f"{error}; give the pods with --pods, or --no-kubectl to do without")
         return ClusterAnswers(pods_problem="kubectl did not answer", findings=(told,))
     configz: object = None
     described: object = None
     # Few identities may ask a kubelet for its configuration; its file is read instead.
-    with suppress(_NoAnswerError):
-        configz = _asked(program, "get", "--raw", f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
-    with suppress(_NoAnswerError):
-        described = _asked(program, "get", "node", node, "-o", "json")
+    with suppress(NoAnswerError):
+        configz = kubectl.json("get", "--raw", f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
+    with suppress(NoAnswerError):
+        described = kubectl.json("get", "node", node, "-o", "json")
     return ClusterAnswers(pods=pods, configz=configz, version=_version(described))
 
 
-def _pods_of(program: str, node: str, seconds: int) -> object:
+def _pods_of(kubectl: Kubectl, node: str, seconds: int) -> object:
     selector = f"--field-selector=spec.nodeName={node}"
-    return _asked(program, "get", "pods", "--all-namespaces", selector, "-o", "json", seconds=seconds)
-
-
-def _asked(program: str, *arguments: str, seconds: int = SECONDS) -> object:
-    text = _run([program, *_access(), f"--request-timeout={seconds}s", *arguments], 2 * seconds)
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise _NoAnswerError("the answer is not JSON") from None
-
-
-def _access() -> list[str]:
-    own = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
-    return [] if own or not KUBELET_KUBECONFIG.exists() else [f"--kubeconfig={KUBELET_KUBECONFIG}"]
-
-
-def _run(command: list[str], seconds: int) -> str:
-    try:
-        finished = subprocess.run(  # noqa: S603 - a fixed program with arguments of ours, without a shell
-            command, capture_output=True, check=False, timeout=seconds, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
-        raise _NoAnswerError(
-            "does not answer" if isinstance(error, subprocess.TimeoutExpired) else str(error)
-        ) from None
-    if finished.returncode:
-        lines = finished.stderr.decode(errors="replace").strip().splitlines()
-        raise _NoAnswerError(lines[-1] if lines else f"failed with code {finished.returncode}")
-    return finished.stdout.decode(errors="replace")
+    return kubectl.json("get", "pods", "--all-namespaces", selector, "-o", "json", seconds=seconds)
 
 
 def _version(node: object) -> str:

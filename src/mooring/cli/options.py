@@ -48,8 +48,10 @@ class NodeOptions:
     """Whether the oldest known release decides for an older kubelet."""
     template_paths: Sequence[str] = ()
     """``KIND=PATH`` of pod templates that are not recognized."""
+    debug_image: str = ""
+    """Image of the pod that collects a node of the cluster about which nothing is published."""
     running: NodeArchive | None = None
-    """The node of the kubelet that runs on this computer, where no option names another."""
+    """The node of the cluster that ``node`` names, or of the kubelet that runs on this computer."""
     left_out: frozenset[str] = frozenset()
     """Of ``config``, ``state`` and ``active`` those given as ``none``."""
 
@@ -74,6 +76,7 @@ class NodeOptions:
             ("--state", [self.state]),
             ("--active", self.active),
             ("--node", [self.node]),
+            ("--debug-image", [self.debug_image]),
             ("--node-name", [self.node_name]),
             (self.version_option, [self.kubelet_version]),
             ("--offline", [self.offline]),
@@ -187,11 +190,20 @@ node = click.option(
     "--node",
     "node",
     default="",
-    metavar="FILE",
+    metavar="FILE|NAME",
     shell_complete=complete_file,
-    help="A node archive of mooring collect, instead of --machine, --config, --state and --active; each of these "
-    "options replaces that part of the archive. Default: for root, the kubelet that runs on this computer; none leaves "
-    "it out.",
+    help="A node archive of mooring collect, or a node of the cluster, instead of --machine, --config, --state and "
+    "--active; each of these options replaces that part. Default: for root, the kubelet that runs on this computer; "
+    "none leaves it out.",
+)
+
+
+debug_image = click.option(
+    "--debug-image",
+    "debug_image",
+    default="",
+    metavar="IMAGE",
+    help="With --node NAME, if nothing is published about the node: collect it in a pod of this image, without asking.",
 )
 
 
@@ -260,6 +272,7 @@ _NODE: Mapping[str, Callable[..., Any]] = {
     "state": state,
     "active": active,
     "node": node,
+    "debug_image": debug_image,
     "node_name": name_of_node,
     "kubelet_version": kubelet_version,
     "nearest_release": nearest_release,

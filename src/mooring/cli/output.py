@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 YES = 0
 NO = 1
-_NOTES = frozenset({"MOOR-503", "MOOR-514", "MOOR-516", "MOOR-517", "MOOR-584"})
+_NOTES = frozenset({"MOOR-503", "MOOR-514", "MOOR-516", "MOOR-517", "MOOR-584", "MOOR-585"})
 """Codes of findings of the severity info that a person has to know."""
 
 

@@ -1,4 +1,4 @@
-"""The running kubelet of this computer as the node that a question is about, where no option names one."""
+"""A running kubelet as the node that a question is about: of the node that --node names, or of this computer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli import collect_inputs
+    from mooring.cli import cluster_node, collect_inputs
     from mooring.configuration import kubelet_flags
     from mooring.discovery import files
     from mooring.discovery.capture import process as processes
@@ -29,14 +29,16 @@ _LIVE = ("", "live")
 
 
 def with_running_kubelet(options: NodeOptions) -> NodeOptions:
-    """Return the options with the kubelet that runs on this computer, where they name no other node.
+    """Return the options with the node of the cluster that they name, or else this computer's kubelet.
 
     Raises:
-        InputError: the kubelet's configuration cannot be understood.
+        InputError: the kubelet's configuration cannot be understood, or the cluster does not tell the node.
     """
     if options.running is not None:
         return options
     asked = _without_none(options)
+    if asked.node and cluster_node.may_be_cluster_node(asked.node):
+        return replace(asked, running=cluster_node.cluster_node(asked.node, asked.debug_image))
     if options.node or options.machine not in _LIVE:
         return asked
     tree = _computer()

@@ -37,6 +37,7 @@ EPILOG = """\b
 Examples:
   mooring show --machine epyc-7763-2s-nps4
   mooring show --node node.tar.gz
+  kubectl mooring show --node worker-1
   mooring show -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
   mooring show -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml -o svg --to node.svg
   mooring show -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml -o html --to report.html
@@ -123,7 +124,9 @@ def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
 
 def _report(inputs: NodeOptions, to: str) -> int:
     if not inputs.describes_node:
-        emit_document(html.html_text(report.machine_report(read_machine(inputs.machine, inputs.node))), to)
+        emit_document(
+            html.html_text(report.machine_report(read_machine(inputs.machine, inputs.node, inputs.debug_image))), to
+        )
         return YES
     # Findings and a refusal to start are in the report.
     plan = plan_of(inputs)

@@ -59,7 +59,7 @@ Examples:
 @options.pods(
     "Pods that the old kubelet admits first; or nodes and pods of a cluster, as kubectl lists them. Repeatable."
 )
-@options.node_options(without=["node", "kubelet_version"])
+@options.node_options(without=["node", "debug_image", "kubelet_version"])
 @click.option(
     "--node",
     "archives",

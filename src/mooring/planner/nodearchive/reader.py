@@ -15,6 +15,7 @@ from mooring.decoding.documents import documents_in, located
 from mooring.decoding.fields import Document, Report, ignore, inside
 from mooring.discovery.files import open_tree
 from mooring.discovery.loader import machine_of
+from mooring.discovery.machineinfo_json import parse_machine_info
 from mooring.discovery.tree import Tree
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.documents.parts import API_VERSION
@@ -26,6 +27,7 @@ from mooring.planner.nodearchive.layout import (
     CONFIGURATION_PART,
     CONFIGURATIONS,
     CPU_STATE,
+    MACHINE_INFO,
     MEMORY_STATE,
     PODS,
     PODS_PART,
@@ -35,6 +37,7 @@ from mooring.planner.question import OF_ARCHIVE
 
 INCOMPLETE: Final = "MOOR-581"
 RUNNING: Final = "MOOR-584"
+CLUSTER: Final = "MOOR-585"
 _KIND: Final = "NodeArchive"
 _REMEDY: Final = "collect it again with mooring collect"
 
@@ -64,6 +67,8 @@ class NodeArchive:
     about: NodeArchiveDocument
     kubelet: RunningKubelet | None = None
     """Where the node is not an archive but a computer: its kubelet."""
+    origin: str = ""
+    """Where it is neither: where the node is from, for messages."""
 
     @property
     def title(self) -> str:
@@ -80,6 +85,10 @@ class NodeArchive:
         Raises:
             InputError: the archive holds none that can be understood.
         """
+        described = self.tree.data(MACHINE_INFO)
+        if described is not None:
+            info = parse_machine_info(described, f"{self.tree.name}: {MACHINE_INFO}").info
+            return Machine(self.title, info)
         if not self.tree.is_dir("sys"):
             remedy = "collect it again where sysfs is, or name another machine with --machine"
             raise InputError("holds no machine", source=self.tree.name, remedy=remedy)
@@ -120,7 +129,7 @@ class NodeArchive:
         Args:
             replaced: names of the parts that are given besides the archive.
         """
-        what = "the node" if self.kubelet else "the archive"
+        what = "the node" if self.kubelet or self.origin else "the archive"
         missing = (
             Finding("warning", self.tree.name, f"{_CONSEQUENCES[part.name].format(what)}: {part.missing}", INCOMPLETE)
             for part in self.about.parts
@@ -130,10 +139,10 @@ class NodeArchive:
 
     def _source(self, replaced: Collection[str]) -> Iterator[Finding]:
         """Yield what says where the node is from."""
-        if self.kubelet is not None:
-            taken = [
-                f"{one.name} ({one.origin})" for one in self.about.parts if one.origin and one.name not in replaced
-            ]
+        taken = [f"{one.name} ({one.origin})" for one in self.about.parts if one.origin and one.name not in replaced]
+        if self.origin:
+            yield Finding("info", self.about.node, f"{self.origin}: {', '.join(taken)}", CLUSTER)
+        elif self.kubelet is not None:
             message = (
                 f"the kubelet that runs here, process {self.kubelet.process}: {', '.join(taken) or 'only the machine'}"
             )

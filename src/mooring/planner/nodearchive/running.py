@@ -13,31 +13,37 @@ from mooring.planner.nodearchive.reader import NodeArchive, RunningKubelet
 
 
 @dataclass(frozen=True, slots=True)
-class _RunningTree:
-    """A computer with some files in the places that they have in an archive."""
+class OverlaidTree:
+    """A tree with some files in the places that they have in an archive, which count in place of its own."""
 
     computer: Tree
     files: Mapping[str, bytes]
 
     @property
     def name(self) -> str:
+        """See :class:`~mooring.discovery.tree.Tree`."""
         return self.computer.name
 
     def read(self, path: str) -> str | None:
+        """See :meth:`~mooring.discovery.tree.Tree.read`."""
         data = self.files.get(path)
         return self.computer.read(path) if data is None else data.decode(errors="replace")
 
     def data(self, path: str) -> bytes | None:
+        """See :meth:`~mooring.discovery.tree.Tree.data`."""
         data = self.files.get(path)
         return self.computer.data(path) if data is None else data
 
     def names(self, path: str) -> tuple[str, ...]:
+        """See :meth:`~mooring.discovery.tree.Tree.names`."""
         return self.computer.names(path)
 
     def exists(self, path: str) -> bool:
+        """See :meth:`~mooring.discovery.tree.Tree.exists`."""
         return path in self.files or self.computer.exists(path)
 
     def is_dir(self, path: str) -> bool:
+        """See :meth:`~mooring.discovery.tree.Tree.is_dir`."""
         return self.computer.is_dir(path)
 
 
@@ -54,4 +60,4 @@ def running_node(tree: Tree, process: KubeletProcess, request: CollectRequest) -
     """
     files, parts = kubelet_files(tree, request, {})
     about = NodeArchiveDocument(node=request.node, kubelet=request.kubelet, parts=parts)
-    return NodeArchive(_RunningTree(tree, files), about, RunningKubelet(process.number, request.kubelet_root))
+    return NodeArchive(OverlaidTree(tree, files), about, RunningKubelet(process.number, request.kubelet_root))
