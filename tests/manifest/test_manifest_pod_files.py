@@ -84,6 +84,26 @@ def test_workloads_give_their_pods(tmp_path: Path, content: dict[str, Any], coun
     assert all(entry.qos is QoS.GUARANTEED and entry.annotations == {"a": "b"} for entry in found)
 
 
+def test_pods_of_a_stateful_set_begin_at_its_ordinal(tmp_path: Path) -> None:
+    content = workload("StatefulSet", "apps/v1", replicas=2, ordinals={"start": 5})
+    assert names(tmp_path, content) == ["shop/web-5", "shop/web-6"]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("Chart.yaml", "the folder is a Helm chart; helm template "),
+        ("kustomization.yaml", "the folder is for Kustomize; kubectl kustomize "),
+    ],
+)
+def test_folders_of_other_tools_are_refused_with_the_command(tmp_path: Path, name: str, problem: str) -> None:
+    write(tmp_path, pod("x"))
+    (tmp_path / name).write_text("name: x")
+    with pytest.raises(InputError) as error:
+        load_pods([tmp_path])
+    assert str(error.value) == f"{tmp_path}: {problem}{tmp_path} prints its manifests: pipe them to mooring with -f -"
+
+
 def test_templates_in_other_places(tmp_path: Path) -> None:
     cron = {
         "apiVersion": "batch/v1",

@@ -107,6 +107,7 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
     try:
         if not file.is_dir():
             return [file]
+        _check_rendered(file)
         found = sorted(entry for entry in file.iterdir() if entry.suffix in SUFFIXES and not entry.is_dir())
     except (OSError, ValueError) as error:
         raise InputError(open_problem(error), source=shown(path)) from None
@@ -117,6 +118,27 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
             remedy=f"put {', '.join(SUFFIXES)} files there",
         )
     return found
+
+
+_RENDERED = {
+    "Chart.yaml": ("a Helm chart", "helm template"),
+    "kustomization.yaml": ("for Kustomize", "kubectl kustomize"),
+    "kustomization.yml": ("for Kustomize", "kubectl kustomize"),
+    "Kustomization": ("for Kustomize", "kubectl kustomize"),
+}
+"""File of a folder whose manifests another tool makes -> what the folder is, and the command."""
+
+
+def _check_rendered(folder: Path) -> None:
+    """Refuse a folder whose files are not what reaches the API server.
+
+    Raises:
+        InputError: naming the command that prints the manifests.
+    """
+    for name, (what, command) in _RENDERED.items():
+        if (folder / name).is_file():
+            remedy = f"{command} {shown(folder)} prints its manifests: pipe them to mooring with -f -"
+            raise InputError(f"the folder is {what}", source=shown(folder), remedy=remedy)
 
 
 def read_bytes(file: Path) -> bytes:
