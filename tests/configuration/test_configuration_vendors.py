@@ -324,7 +324,7 @@ def test_a_drop_in_without_its_kind_is_refused_as_by_the_kubelet(tmp_path: Path)
 
 def test_each_field_names_the_place_that_set_it(tmp_path: Path) -> None:
     file = written(tmp_path, f"{KUBELET}maxPods: 1\nkubeReserved:\n  cpu: '1'\n  memory: 1Gi\n", "k.yaml")
-    folder = drop_ins(tmp_path, **{"10_conf": "kubeReserved:\n  cpu: '2'\n"})
+    folder = drop_ins(tmp_path, **{"10_conf": "kubeReserved:\n  cpu: '1'\n"})
     flags = written(tmp_path, "--v=2\n--max-pods=7\n", "flags")
     found = {one.name: str(one.place).removeprefix(f"{tmp_path}/") for one in loaded(file, folder, flags).effective()}
     assert found == {"kubeReserved.cpu": "d/10.conf:4:3", "kubeReserved.memory": "k.yaml:6:3", "maxPods": "flags:2"}
