@@ -1,4 +1,4 @@
-"""A cluster for the extender's figures: any number of nodes, a given number of different states."""
+"""A cluster for the extender's figures: any number of nodes, a given number of kinds and of different states."""
 
 from __future__ import annotations
 
@@ -22,13 +22,20 @@ NUMA_NODES = 4
 TOTAL = NUMA_NODES * 32
 
 
-def cluster(nodes: int, states: int) -> Answers:
-    """Return an extender that knows the nodes; each has up to 24 pods of 4 CPUs, and all outlooks are made."""
+def cluster(nodes: int, states: int, kinds: int = 1) -> Answers:
+    """Return an extender that knows the nodes; each has up to 24 pods of 4 CPUs, and all outlooks are made.
+
+    Args:
+        nodes: how many.
+        states: how many of them differ in what their pods have; further ones are equal to one of these.
+        kinds: how many configurations the nodes have, dealt out in turn; a divisor of the states.
+    """
     info, config = machine(NUMA_NODES), whole("single-numa-node", TOTAL)
-    facts = NodeFacts(info, config, MooringConfig())
-    digest, shapes = digest_of(facts), Shapes()
+    facts = [NodeFacts(info, replace(config, max_pods=110 + kind), MooringConfig()) for kind in range(kinds)]
+    digests, shapes = [digest_of(one) for one in facts], Shapes()
     view = ClusterView(lambda: 0.0)
-    view.put_facts(digest, facts)
+    for digest, one in zip(digests, facts, strict=True):
+        view.put_facts(digest, one)
     templates = [_filled(number) for number in range(states)]
     for number in range(nodes):
         name, template = f"node-{number}", templates[number % states]
@@ -37,6 +44,7 @@ def cluster(nodes: int, states: int) -> Answers:
             running = replace(template.node.active[uid], uid=own, name=f"pod-{own[:8]}-{own[-4:]}")
             view.put_pod(Seen(shapes.shared(running), name))
         keys = tuple(PodKey("default", f"pod-{own[:8]}-{own[-4:]}", own) for own in uids.values())
+        digest = digests[number % kinds]
         view.put_state(name, number, NodeState(name, digest, _files(template, uids), pods=keys))
     for name in view.changed_nodes():
         outlook = view.outlook(name)

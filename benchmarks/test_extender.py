@@ -38,7 +38,11 @@ def filter_and_prioritize(answers: Answers, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["new-shape", "known-shape"])
-@pytest.mark.parametrize(("nodes", "states"), [(1000, 50), (5000, 50)], ids=["1000-of-50", "5000-of-50"])
+@pytest.mark.parametrize(
+    ("nodes", "states"),
+    [(100, 50), (1000, 50), (5000, 50), (10_000, 50)],
+    ids=["100-of-50", "1000-of-50", "5000-of-50", "10000-of-50"],
+)
 def test_one_pod_over_many_nodes(benchmark: BenchmarkFixture, nodes: int, states: int, is_new: bool) -> None:
     answers = cluster(nodes, states)
     known = asked(nodes, 4)

@@ -26,7 +26,7 @@ from mooring.publisher.restored import NodeKind, kind_of, restored
 from mooring.publisher.state_document import state_document, state_of
 from mooring.scheduling.deciding import Decider
 from mooring.scheduling.outlook import UNPUBLISHED, UNREADABLE, Outlooks, Situation, anonymous
-from mooring.scheduling.pods import Shapes, seen_pod
+from mooring.scheduling.pods import Seen, Shapes, seen_pod
 from mooring.scheduling.prediction import predicted, shape_of, view_key
 from mooring.scheduling.scoring import Weights, merit_of
 from mooring.scheduling.view import ClusterView
@@ -187,6 +187,39 @@ def test_states_that_are_too_old_say_nothing() -> None:
     assert not view.outlook(NODE).trouble
     now[0] = 61.0
     assert "too old" in view.outlook(NODE).trouble
+
+
+@given(st.sampled_from(["", "bound", "nominated"]), st.booleans(), st.sampled_from([0.0, 50.0, 100.0]))
+@settings(max_examples=12, deadline=None)
+def test_outlooks_on_many_nodes_are_those_on_each(standing: str, is_known: bool, later: float) -> None:
+    facts, now = facts_with("sockets=1 numa=1 cores=8 threads=1 memory=8Gi"), [0.0]
+    view = ClusterView(lambda: now[0], longest_age=60)
+    view.put_facts(digest_of(facts), facts)
+    asked, other = guaranteed("asked", 3), guaranteed("other", 2)
+    for number, name in enumerate(("one", "two", "three")):
+        now[0] = 20.0 * number
+        view.put_state(name, 1, state_of_node(facts, started(facts), node=name))
+        if is_known:
+            view.outlook(name)
+    if standing == "bound":
+        view.put_pod(Seen(asked, "two"))
+        view.outlook("two")
+    elif standing == "nominated":
+        view.put_pod(Seen(other, nominated="two"))
+    now[0] = later
+    names = ["two", "unknown", "three", "one", "two"]
+    found = list(view.outlooks(names, asked, lambda: True))
+    assert found == [view.outlook(name, asked) for name in names]
+
+
+def test_outlooks_are_not_made_when_the_time_is_over() -> None:
+    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
+    view = ClusterView(lambda: 0.0)
+    view.put_facts(digest_of(facts), facts)
+    for name in ("made", "open"):
+        view.put_state(name, 1, state_of_node(facts, started(facts), node=name))
+    known = view.outlook("made")
+    assert list(view.outlooks(["open", "made"], guaranteed("asked", 1), lambda: False)) == [None, known]
 
 
 @pytest.mark.parametrize(

@@ -79,13 +79,11 @@ class Answers:
         shape = shape_of(pod)
         known: dict[Outlook, int] = {}
         scores = []
-        for name in names:
-            outlook = self.view.outlook(name, pod)
-            score = known.get(outlook)
-            if score is None:
-                score = self._score(outlook, shape) if self.in_time() else 0
-                known[outlook] = score
-            scores.append(Priority(name, score))
+        for name, outlook in zip(names, self.view.outlooks(names, pod, self.in_time), strict=True):
+            score = known.get(outlook) if outlook is not None else 0
+            if score is None and outlook is not None:
+                score = known[outlook] = self._score(outlook, shape) if self.in_time() else 0
+            scores.append(Priority(name, score or 0))
         return scores
 
     def preempted(self, asked: PreemptArguments) -> PreemptAnswer:
@@ -108,15 +106,11 @@ class Answers:
     def _verdicts(self, pod: Pod, names: Sequence[str]) -> Iterator[NodeVerdict]:
         shape = shape_of(pod)
         known: dict[Outlook, NodeVerdict] = {}
-        for name in names:
-            outlook = self.view.outlook(name, pod) if self.in_time() else None
-            if outlook is None:
-                yield _UNDECIDED
-                continue
-            verdict = known.get(outlook)
-            if verdict is None:
+        for outlook in self.view.outlooks(names, pod, self.in_time):
+            verdict = known.get(outlook) if outlook is not None else _UNDECIDED
+            if verdict is None and outlook is not None and self.in_time():
                 verdict = known[outlook] = self.decider.verdict(outlook, shape)
-            yield verdict
+            yield verdict or _UNDECIDED
 
     def _score(self, outlook: Outlook, shape: PodShape) -> int:
         merit = self.decider.merit(outlook, shape)

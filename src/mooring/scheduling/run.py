@@ -25,7 +25,7 @@ from mooring.scheduling.view import ClusterView
 from mooring.scheduling.watches import Report, followers
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.following import Follower
-from mooring.service.daemon import stop_signals
+from mooring.service.daemon import settle, stop_signals
 from mooring.service.http import HTTPServer, listener_at
 from mooring.service.logs import start_log
 from mooring.service.options import LogLevel
@@ -33,6 +33,9 @@ from mooring.service.pages import Application, ConnectionLimits
 
 _TIDY_PERIOD = 5.0
 """Seconds between two times that what is over is forgotten."""
+_SETTLE_PERIOD = 60.0
+"""Seconds after which the garbage collector leaves out what is known by then: with 5,000 nodes and 50,000 pods a
+collection of everything holds up an answer for 150 ms (Python 3.11). What is no longer used is freed all the same."""
 _LOOK_PERIOD = 0.02
 """Seconds between two looks for nodes that have changed."""
 
@@ -67,15 +70,19 @@ class Extender:
 
     def _predict(self) -> None:
         """Make the outlooks of changed nodes before the scheduler requests them."""
-        tidy = time.monotonic() + _TIDY_PERIOD
+        tidy = settled = time.monotonic()
         while not self.stopping.wait(_LOOK_PERIOD):
             for name in self.view.changed_nodes():
                 self.view.outlook(name)
                 if self.stopping.is_set():
                     return
-            if time.monotonic() >= tidy:
-                tidy = time.monotonic() + _TIDY_PERIOD
+            now = time.monotonic()
+            if now >= tidy:
+                tidy = now + _TIDY_PERIOD
                 self.view.prune()
+            if now >= settled and self.is_ready:
+                settled = now + _SETTLE_PERIOD
+                settle()
 
 
 def extender_with(

@@ -7,8 +7,10 @@ named and no longer bound may leave at any moment.
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
 
 from mooring.core.pod import Pod
 from mooring.publisher.objects import NodeFacts, NodeState
@@ -176,6 +178,30 @@ class ClusterView:
             if node.stamp == stamp:
                 node.outlook = found
         return found
+
+    def outlooks(self, names: Iterable[str], asked: Pod, in_time: Callable[[], bool]) -> Iterator[Outlook | None]:
+        """Yield what is known about many nodes, as :meth:`outlook` does; None where no time is left to find out.
+
+        Almost all outlooks are made before they are needed. They are read under one lock.
+
+        Args:
+            names: of the nodes.
+            asked: the pod that is asked about.
+            in_time: tells whether outlooks may still be made.
+        """
+        made: list[Outlook | None] = []
+        names = list(names)
+        with self._lock:
+            bound = self._pods.bound.get(asked.uid)
+            special = bound.node if bound is not None else ""
+            oldest = -math.inf if self._longest_age is None else self._clock() - self._longest_age
+            if not self._pods.nominated:
+                for name in names:
+                    node = self._nodes.get(name)
+                    is_usable = node is not None and name != special and node.state.heard >= oldest
+                    made.append(node.outlook if node is not None and is_usable else None)
+        for name, known in zip_longest(names, made):
+            yield known or (self.outlook(name, asked) if in_time() else None)
 
     def situation(self, name: str, asked: Pod) -> Situation:
         """Return everything that is known about a node, as far as it concerns a pod."""
