@@ -27,6 +27,9 @@ class Recorder:
     bound: list[tuple[str, str]] | None = None
     pod: bytes = b""
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def read_pod(self, namespace: str, name: str) -> bytes:
         if not self.pod:
             raise ClusterError(f"status 404: pods {namespace}/{name} not found", code=404)

@@ -6,8 +6,11 @@ everything that is known at that moment, and counts from that moment on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import httpx2
@@ -21,6 +24,8 @@ from mooring.scheduling.view import ClusterView
 from mooring.scheduling.wire import BindAnswer, BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors
 
+_REUSED_FOR = 300.0
+"""Seconds for which a connection is used: certificates of the kubeconfig are read when it is opened."""
 _WAIT = 5.0
 """Seconds for which a node is waited for to which another pod is just being bound."""
 
@@ -42,16 +47,27 @@ class PodAPI(Protocol):
             ClusterError: it is not bound; where ``code`` is 0 or of the server, it may be all the same.
         """
 
+    def close(self) -> None:
+        """Close what is open."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterPodAPI:
-    """The API server."""
+    """The API server. Connections are kept for the next pod: opening one costs more than a bind."""
 
     connect: Callable[[], Cluster]
+    clock: Callable[[], float] = time.monotonic
+    _idle: deque[tuple[float, Cluster]] = field(default_factory=deque)
+    """Connections that no thread uses, with the seconds at which they were opened."""
+
+    def close(self) -> None:
+        """Close the connections that no thread uses."""
+        while self._idle:
+            self._idle.pop()[1].close()
 
     def read_pod(self, namespace: str, name: str) -> bytes:
         """Return a pod as JSON."""
-        with cluster_errors(), self.connect() as cluster:
+        with cluster_errors(), self._cluster() as cluster:
             response = cluster.http.get(f"api/v1/namespaces/{namespace}/pods/{name}")
             check_response(response)
             return response.content
@@ -65,11 +81,32 @@ class ClusterPodAPI:
             "target": {"apiVersion": "v1", "kind": "Node", "name": asked.Node},
         }
         path = f"api/v1/namespaces/{asked.PodNamespace}/pods/{asked.PodName}/binding"
-        with cluster_errors(), self.connect() as cluster:
+        with cluster_errors(), self._cluster() as cluster:
             response: httpx2.Response = cluster.http.post(
                 path, content=msgspec.json.encode(body), headers={"Content-Type": "application/json"}
             )
             check_response(response)
+
+    @contextmanager
+    def _cluster(self) -> Iterator[Cluster]:
+        """Give a connection to one thread; one on which something went wrong is not used again."""
+        opened, cluster = self._from_idle() or (self.clock(), self.connect())
+        try:
+            yield cluster
+        except BaseException:
+            cluster.close()
+            raise
+        self._idle.append((opened, cluster))
+
+    def _from_idle(self) -> tuple[float, Cluster] | None:
+        # Popping is one step for all threads, so that none gets what another one has.
+        with suppress(IndexError):
+            while True:
+                opened, cluster = self._idle.pop()
+                if self.clock() - opened < _REUSED_FOR:
+                    return opened, cluster
+                cluster.close()
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +118,10 @@ class Binder:
     shapes: Shapes
     verdict: Callable[[Pod, str], NodeVerdict]
     """The last word about a pod and a node."""
+
+    def close(self) -> None:
+        """Close the connections on which nothing is under way."""
+        self.server.close()
 
     def bind(self, asked: BindArguments, in_time: Callable[[], bool] = lambda: True) -> BindAnswer:
         """Bind a pod, or say why not: then the scheduler tries again.

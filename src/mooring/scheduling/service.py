@@ -167,6 +167,7 @@ class Service:
         """Wait for nothing that is under way."""
         self._thinking.shutdown(wait=False, cancel_futures=True)
         self._binding.shutdown(wait=False, cancel_futures=True)
+        self._binder.close()
 
     def _verb(
         self, verb: str, answer: Callable[[bytes, float], Awaitable[object]]

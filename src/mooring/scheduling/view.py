@@ -198,7 +198,7 @@ class ClusterView:
             if not self._pods.nominated:
                 for name in names:
                     node = self._nodes.get(name)
-                    is_usable = node is not None and name != special and node.state.heard >= oldest
+                    is_usable = node is not None and name != special and node.state.received >= oldest
                     made.append(node.outlook if node is not None and is_usable else None)
         for name, known in zip_longest(names, made):
             yield known or (self.outlook(name, asked) if in_time() else None)

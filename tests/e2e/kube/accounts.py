@@ -7,6 +7,7 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -369,13 +370,15 @@ def prune_facts(deployed: Deployed, account: str) -> None:
 
 def read_waiting_pod(deployed: Deployed, account: str) -> None:
     about = deployed.pod("")
-    assert ClusterPodAPI(partial(deployed.connect, account)).read_pod(about.namespace, about.name)
+    with closing(ClusterPodAPI(partial(deployed.connect, account))) as server:
+        assert server.read_pod(about.namespace, about.name)
 
 
 def bind_pod(deployed: Deployed, account: str) -> None:
     about = deployed.pod("")
     asked = BindArguments(PodName=about.name, PodNamespace=about.namespace, PodUID=about.uid, Node=OWN)
-    ClusterPodAPI(partial(deployed.connect, account)).bind(asked)
+    with closing(ClusterPodAPI(partial(deployed.connect, account))) as server:
+        server.bind(asked)
 
 
 @contextlib.contextmanager

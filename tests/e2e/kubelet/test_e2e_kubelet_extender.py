@@ -7,6 +7,7 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -155,8 +156,8 @@ def test_with_the_shipped_rights_and_files_pods_are_bound_where_they_fit(api: AP
         answers = {(verb, path): refused(account.http, verb, path) for verb, path in PAST_ITS_RIGHTS}
     assert answers == dict.fromkeys(answers, 403)
     # A pod that is to be bound and has not been heard of yet.
-    server = ClusterPodAPI(lambda: cluster_of(configuration_of(str(deployed))))
-    assert b'"fits"' in server.read_pod("default", "fits")
+    with closing(ClusterPodAPI(lambda: cluster_of(configuration_of(str(deployed))))) as server:
+        assert b'"fits"' in server.read_pod("default", "fits")
 
 
 def refused(http: httpx2.Client, verb: str, path: str) -> int:
