@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -118,6 +119,8 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     Raises:
         InputError: something cannot be read or understood.
     """
+    # A verb reads, answers and ends: looking for the little garbage that it makes would take a twentieth of its time.
+    gc.set_threshold(50_000, 20, 50)
     options = running_inputs.with_running_kubelet(options)
     _check_standard_input(options)
     archive = options.running or read_node(options.node)

@@ -18,9 +18,12 @@ from mooring.explain.chapters import Circumstances
 from mooring.explain.device_remarks import far_devices
 from mooring.explain.phrases import cpus_text, fewest_elements, fewest_nodes, nodes, nodes_of, plural
 from mooring.explain.reason import Reason
-from mooring.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
+from mooring.lazy import lazily
 from mooring.node import Decision
 from mooring.topologymanager.merge import BEST_EFFORT, NONE
+
+with lazily():
+    import mooring.extensions.facts as extension_facts
 
 
 def spoken_remarks(decision: Decision, circumstances: Circumstances, topology: Topology) -> list[Reason]:
@@ -188,10 +191,10 @@ def _empty_pool(decision: Decision) -> Reason | None:
     )
 
 
-def left_out_words(fact: OfflineCPUsLeftOut) -> str:
+def left_out_words(fact: extension_facts.OfflineCPUsLeftOut) -> str:
     """Say which CPUs were not available to a pod.
 
-    >>> left_out_words(OfflineCPUsLeftOut("uid", 0b1000, 0b110))
+    >>> left_out_words(extension_facts.OfflineCPUsLeftOut("uid", 0b1000, 0b110))
     'CPU 3 is offline; CPUs 1-2 are unavailable until others come online'
     """
     parts = [f"{cpus_text(fact.offline)} {_are(fact.offline)} offline"] if fact.offline else []
@@ -203,14 +206,14 @@ def _are(mask: int) -> str:
     return "is" if mask.bit_count() == 1 else "are"
 
 
-def loss_words(fact: CPUsBroken | CPUsReplaced) -> str:
+def loss_words(fact: extension_facts.CPUsBroken | extension_facts.CPUsReplaced) -> str:
     """Say which CPUs a set lost and which replace them, as a clause that begins a sentence.
 
-    >>> loss_words(CPUsBroken("uid", "main", 0b110, 0b10, "1 needed, 0 free"))
+    >>> loss_words(extension_facts.CPUsBroken("uid", "main", 0b110, 0b10, "1 needed, 0 free"))
     'main lost CPU 1, which is offline and has no replacement: 1 needed, 0 free'
     """
     who = fact.container or "The pod"
-    if isinstance(fact, CPUsReplaced):
+    if isinstance(fact, extension_facts.CPUsReplaced):
         lost, taken = fact.before & ~fact.after, fact.after & ~fact.before
         where = nodes(members(fact.nodes)) if fact.nodes else "any NUMA node"
         return f"{who} lost {cpus_text(lost)}, replaced by {list_text(taken)} for now; it was allocated on {where}"

@@ -24,9 +24,12 @@ from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.take import take
 from mooring.extensions.choosing import usable_cpus
 from mooring.extensions.cpu_change import CPUResize, change_of
-from mooring.extensions.facts import CPUsResized
 from mooring.extensions.offline import without_idle_pairs
+from mooring.lazy import lazily
 from mooring.topologymanager.entries import ResourceHints
+
+with lazily():
+    import mooring.extensions.facts as extension_facts
 
 NOT_RESIZED = "resizeAllocateCPUsError"
 
@@ -120,7 +123,7 @@ def resized_set(
         if not isinstance(found, TakeError):
             if observer is not None:
                 observer(
-                    CPUsResized(
+                    extension_facts.CPUsResized(
                         pod.uid, container.name, change.current, CPUMask(change.kept), CPUMask(pool), affinity, found
                     )
                 )

@@ -25,7 +25,10 @@ from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.extensions.cpu_change import change_of
 from mooring.extensions.cpu_resize import assigned, resized_set, without_pre_assignment
-from mooring.extensions.facts import CPUsMoved, ScaleDownCompleted, ScaleDownDropped, ScaleDownStarted
+from mooring.lazy import lazily
+
+with lazily():
+    import mooring.extensions.facts as extension_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def taken_over(
         return _moved(state, pod.uid, container, cpus, observer)
     pre = PreAssignment(cpus, now.plus(delay.length), delay.is_written)
     if observer is not None:
-        observer(ScaleDownStarted(pod.uid, container, current, cpus, delay.length))
+        observer(extension_facts.ScaleDownStarted(pod.uid, container, current, cpus, delay.length))
     pending = {**state.pre_assignments.get(pod.uid, {}), container: pre}
     return replace(state, pre_assignments={**state.pre_assignments, pod.uid: pending})
 
@@ -80,14 +83,14 @@ def report_dropped(state: CPUState, pod: str, container: str, observer: Observer
     """Report that a container's pending release is going to be no more; nothing where there is none."""
     pre = state.pre_assignments.get(pod, {}).get(container)
     if pre is not None and observer is not None:
-        observer(ScaleDownDropped(pod, container, state.assignments[pod][container] & ~pre.cpus))
+        observer(extension_facts.ScaleDownDropped(pod, container, state.assignments[pod][container] & ~pre.cpus))
 
 
 def _moved(state: CPUState, pod: str, container: str, cpus: CPUMask, observer: Observer | None) -> CPUState:
     before = state.assignments[pod][container]
     after = assigned(state, pod, container, cpus)
     if observer is not None and cpus != before:
-        observer(CPUsMoved(pod, container, before, cpus, after.held))
+        observer(extension_facts.CPUsMoved(pod, container, before, cpus, after.held))
     return after
 
 
@@ -108,7 +111,7 @@ def reconciled(
                 released = state.assignments[pod][container] & ~pre.cpus
                 state = _moved(state, pod, container, pre.cpus, observer)
                 if observer is not None:
-                    observer(ScaleDownCompleted(pod, container, pre.cpus, released))
+                    observer(extension_facts.ScaleDownCompleted(pod, container, pre.cpus, released))
     return state
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from mooring.core.config import CPU_HOTPLUG
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
 from mooring.cpumanager.policy import withheld
@@ -14,10 +15,13 @@ from mooring.explain.device_remarks import distances_of
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import left_out_words, loss_words
 from mooring.explain.why import why, why_crash, why_out_of
-from mooring.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.lazy import lazily
 from mooring.node import Decision
+
+with lazily():
+    import mooring.extensions.facts as extension_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,10 @@ def corrected(answers: Iterable[Answer], kubelet: Kubelet, facts: Sequence[objec
 
 
 def _corrected(answer: Answer, kubelet: Kubelet, facts: Sequence[object]) -> Answer:
-    found = [fact for fact in facts if isinstance(fact, CPUsBroken | CPUsReplaced) and fact.pod == answer.pod.uid]
+    if CPU_HOTPLUG not in kubelet.mooring.extensions:
+        return answer
+    changed = extension_facts.CPUsBroken | extension_facts.CPUsReplaced
+    found = [fact for fact in facts if isinstance(fact, changed) and fact.pod == answer.pod.uid]
     if not found:
         return answer
     held = kubelet.node.cpu.assignments.get(answer.pod.uid, {})
@@ -150,7 +157,9 @@ def _with_left_out(kubelet: Kubelet, answer: Answer) -> Answer:
     if not any(exclusive_cpus(answer.pod, one, policy.gates) for one in answer.pod.containers):
         return answer
     pool = state.default & ~policy.reserved
-    fact = OfflineCPUsLeftOut(answer.pod.uid, pool & state.offline, pool & withheld(policy, state) & ~state.offline)
+    fact = extension_facts.OfflineCPUsLeftOut(
+        answer.pod.uid, pool & state.offline, pool & withheld(policy, state) & ~state.offline
+    )
     if not fact.offline and not fact.kept:
         return answer
     return replace(answer, why=f"{answer.why} {left_out_words(fact)}.", facts=(*answer.facts, fact))

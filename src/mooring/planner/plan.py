@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import StartRefusal
@@ -24,7 +25,6 @@ from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.lazy import lazily
 from mooring.manifest.steps import Admit, Remove
 from mooring.node.hotplug_findings import hotplug_findings
-from mooring.node.metrics.metrics import Metrics, fold
 from mooring.planner.answering import Answer, answer_of, corrected
 from mooring.planner.plan_findings import (
     chance_findings,
@@ -40,7 +40,11 @@ from mooring.planner.plan_findings import (
 from mooring.planner.question import OF_ARCHIVE, Question, happening, opened_for, pods_in, queue_of
 
 with lazily():
+    import mooring.node.metrics.metrics as metering
     from mooring.planner.start import advice
+
+if TYPE_CHECKING:
+    from mooring.node.metrics.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class Plan:
         if not self.trace:
             return None
         started = self.trace[0]
-        return fold(Metrics.initial(started.settings, started.node.cpu), self.facts)
+        return metering.fold(metering.Metrics.initial(started.settings, started.node.cpu), self.facts)
 
     @property
     def files(self) -> StateTexts:
