@@ -127,9 +127,9 @@ def test_a_node_of_several_sockets_holds_them() -> None:
     assert [names(child) for child in box.children] == [[(BoxKind.SOCKET, 0)], [(BoxKind.SOCKET, 1)]]
 
 
-def test_sockets_of_one_core_each_get_no_boxes() -> None:
+def test_sockets_of_one_core_each_get_no_boxes_of_their_own() -> None:
     view = build_view(regular(SampleShape(sockets=4, cores=1)))
-    assert [names(box) for box in view.boxes] == [[(BoxKind.NUMA, node)] for node in range(4)]
+    assert [names(box) for box in view.boxes] == [[(BoxKind.NUMA, node), (BoxKind.L3, node)] for node in range(4)]
     assert view.title.startswith("4 sockets")
 
 
@@ -206,3 +206,22 @@ def test_a_machine_without_any_cpu_is_still_a_picture() -> None:
     view = build_view(Machine("empty", MachineInfo(0, 0, 0, ())))
     assert list(view.cpus()) == []
     assert view.boxes == ()
+
+
+def test_dies_are_boxes_where_a_socket_has_several_and_an_l3_is_always_one() -> None:
+    whole = hybrid()
+    assert whole.hardware is not None
+    one = tuple(replace(cpu, die=0, l3=cpu.core) for cpu in whole.hardware.cpus)
+    single = build_view(replace(whole, hardware=replace(whole.hardware, cpus=one)))
+    assert not [name for box in flat(single.boxes) for name in names(box) if name[0] is BoxKind.DIE]
+    caches = [box for box in flat(single.boxes) if (BoxKind.L3, None) in names(box)]
+    assert [len(box.cores) for box in caches] == [1] * len({cpu.core for cpu in one})
+    two = tuple(replace(cpu, die=0 if cpu.id < 12 else 12) for cpu in whole.hardware.cpus)
+    several = build_view(replace(whole, hardware=replace(whole.hardware, cpus=two)))
+    dies = [box for box in flat(several.boxes) if BoxKind.DIE in {kind for kind, _ in names(box)}]
+    assert [names(box)[0] for box in dies] == [(BoxKind.DIE, 0), (BoxKind.DIE, 1)]
+    assert [len(list(box.cpus())) for box in dies] == [12, 8]
+
+
+def flat(boxes: tuple[BoxView, ...]) -> list[BoxView]:
+    return [inner for box in boxes for inner in (box, *flat(box.children))]

@@ -67,6 +67,7 @@ def hardwares(draw: st.DrawFn) -> Hardware:
             package_first_cpu=draw(none_or_small),
             numa=tuple(draw(st.lists(SMALL, max_size=2, unique=True))),
             l3=draw(none_or_small),
+            die=draw(none_or_small),
             efficiency=draw(st.none() | st.integers(-1, 2)),
         )
         for cpu in sorted(online)

@@ -19,7 +19,7 @@ from mooring.core.machineinfo import MachineInfo, NUMANode
 
 @dataclass(frozen=True, slots=True)
 class CPULocation:
-    """Where one CPU sits. The keys of sockets and L3 groups have no other meaning."""
+    """Where one CPU sits. The keys of sockets, dies and L3 groups have no other meaning."""
 
     cpu: int
     core: int
@@ -28,6 +28,8 @@ class CPULocation:
     numa: int | None = None
     """Id of the NUMA node; None when no node lists the CPU."""
     l3: int | None = None
+    die: int | None = None
+    """Only where the hardware's own description has it."""
     rank: int | None = None
     """Speed rank of the core kind, higher is faster; None on uniform machines."""
 
@@ -130,6 +132,7 @@ def _place(cpu: HardwareCPU, nodes: Mapping[int, HardwareNode], told: CPULocatio
         socket=_socket_key(cpu),
         numa=_home(cpu, nodes, told),
         l3=cpu.l3,
+        die=cpu.die,
         rank=None if cpu.efficiency is None or cpu.efficiency < 0 else cpu.efficiency,
     )
 

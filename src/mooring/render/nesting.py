@@ -8,7 +8,8 @@ a box is cut and its parts say so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mooring.core.bits import members
@@ -55,8 +56,7 @@ def boxes_of(places: CPULocations, cpus: Mapping[int, CPUView]) -> tuple[BoxView
 def _groups_of(places: CPULocations) -> list[_BoxSet]:
     """Return the sets worth a box, in no particular order.
 
-    A kind of set that only repeats the cores (every core its own socket, as hypervisors like to say, or its own L3)
-    is left out.
+    Sockets and dies that only repeat the cores (every core its own socket, as hypervisors like to say) are left out.
     """
     stand_in = {node: 1 << (_top(places) + offset) for offset, node in enumerate(places.near)}
     bare = _masks(places, lambda place: place.socket)
@@ -69,13 +69,25 @@ def _groups_of(places: CPULocations) -> list[_BoxSet]:
     found = [_BoxSet(BoxKind.NUMA, node, mask) for node, mask in nodes.items()]
     if not _repeats_cores(sockets.values(), places):
         found += [_BoxSet(BoxKind.SOCKET, places.socket_ids.get(socket), mask) for socket, mask in sockets.items()]
-    if not _repeats_cores(caches.values(), places):
-        found += [_BoxSet(BoxKind.L3, places.l3_ids.get(l3), mask) for l3, mask in caches.items()]
+    found += [_BoxSet(BoxKind.L3, places.l3_ids.get(l3), mask) for l3, mask in caches.items()]
+    dies = _masks(places, lambda place: place.die)
+    # A socket with one die is that die.
+    if not _repeats_cores(dies.values(), places) and not {*dies.values()} <= {*bare.values()}:
+        found += [_BoxSet(BoxKind.DIE, number, mask) for number, mask in _numbered(dies, places)]
     if len(ranks) > 1:
         found += [
             _BoxSet(BoxKind.CORE_KIND, rank, mask, core_kind_name(rank, sorted(ranks))) for rank, mask in ranks.items()
         ]
     return found
+
+
+def _numbered(dies: Mapping[int, int], places: CPULocations) -> Iterator[tuple[int, int]]:
+    """Yield the dies with their numbers in their sockets, by ascending CPUs."""
+    seen: Counter[int | None] = Counter()
+    for mask in sorted(dies.values(), key=_lowest):
+        socket = places.by_cpu[_lowest(mask)].socket
+        yield seen[socket], mask
+        seen[socket] += 1
 
 
 def _memory_near(socket: int, places: CPULocations, stand_in: Mapping[int, int]) -> int:

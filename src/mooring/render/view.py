@@ -43,6 +43,8 @@ class BoxKind(Enum):
     """What a box stands for. The order decides which of two boxes with the same CPUs is named first."""
 
     SOCKET = "socket"
+    DIE = "die"
+    """One of several dies of a socket."""
     NUMA = "NUMA node"
     L3 = "L3"
     """CPUs that share a last-level cache; the kubelet's uncore cache."""

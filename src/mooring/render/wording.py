@@ -140,6 +140,7 @@ def wanted_title(box: BoxView, view: NodeView, *, roomy: bool) -> Title:
 _BOX_NAMES = {
     BoxKind.NUMA: "NUMA",
     BoxKind.SOCKET: "Socket",
+    BoxKind.DIE: "Die",
     BoxKind.OFFLINE: "Offline",
     BoxKind.DEVICES: "Devices of no known NUMA node",
 }
