@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -224,3 +225,13 @@ def test_a_prefix_is_whole_exactly_when_the_text_is_json(raw: bytes) -> None:
         fault = str(error)
     assert read.fault == fault
     assert fault or (read.value, read.whole) == (value, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "offset"), [('{"a": 1', 7), ('{"a" 1}', 5), ('{"a": 1} x', 9), ('{"a": "\n"}', 7), ("", 0)]
+)
+def test_a_fault_has_its_place(text: str, offset: int) -> None:
+    assert parse_prefix(text.encode(), 3).fault_at == offset
+    with pytest.raises(JSONSyntaxError) as caught:
+        parse(text.encode())
+    assert caught.value.at == offset

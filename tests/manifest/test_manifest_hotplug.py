@@ -31,7 +31,7 @@ def test_the_same_nodes_are_the_default() -> None:
     [
         ({"replace": "always"}, r"cpuHotplug\.replace: 'always' is not a rule; .*never, same-nodes, anywhere"),
         ({"replace": 3}, r"replace"),
-        ({"replaced": "never"}, r"cpuHotplug: 'replaced' is not known; did you mean replace"),
+        ({"replaced": "never"}, r"cpuHotplug.replaced: 'replaced' is not known; did you mean replace"),
         (["never"], r"cpuHotplug"),
     ],
 )

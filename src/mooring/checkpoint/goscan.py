@@ -23,6 +23,11 @@ MAX_DEPTH = 10000
 class JSONSyntaxError(MooringError):
     """A text that is not JSON; the message is Go's."""
 
+    def __init__(self, message: str, at: int) -> None:
+        super().__init__(message)
+        self.at = at
+        """Offset of the byte that does not fit."""
+
 
 @dataclass(slots=True)
 class JSONObject:
@@ -89,6 +94,9 @@ class Prefix:
     whole: bool
     """The value ends before the fault: the text is JSON, or JSON with something behind it."""
 
+    fault_at: int = 0
+    """Offset of the byte at which the fault is."""
+
 
 def parse_prefix(data: bytes, depth: int) -> Prefix:
     """Read as much of a JSON text as is beyond doubt.
@@ -135,9 +143,12 @@ class _Scanner:
                 value = self._begin() if value is _FOLLOWS else self._put(value)
         except JSONSyntaxError as error:
             doubted = str(error).endswith((_AFTER_MEMBER, _AFTER_ELEMENT))
-            return Prefix(self._closed(depth, doubted=doubted), str(error), whole=False)
+            return Prefix(self._closed(depth, doubted=doubted), str(error), whole=False, fault_at=error.at)
         rest = _NO_SPACE.search(self._buffer, self._at)
-        return Prefix(value, str(self._fault(rest.start(), "after top-level value")) if rest else "", whole=True)
+        if rest is None:
+            return Prefix(value, "", whole=True)
+        fault = self._fault(rest.start(), "after top-level value")
+        return Prefix(value, str(fault), whole=True, fault_at=fault.at)
 
     def _closed(self, depth: int, *, doubted: bool) -> JSONValue:
         """Close what is open, from the inside, and return the outermost container."""
@@ -218,7 +229,7 @@ class _Scanner:
         start = self._at + 1
         end = _end_of(_STRING_BODY, self._buffer, start)
         if end >= len(self._buffer):
-            raise _unexpected_end()
+            raise _unexpected_end(self._buffer)
         if self._buffer[end] != _QUOTE:
             raise self._string_fault(end)
         self._at = end + 1
@@ -264,12 +275,12 @@ class _Scanner:
         """Skip space and return the byte found."""
         found = _NO_SPACE.search(self._buffer, self._at)
         if found is None:
-            raise _unexpected_end()
+            raise _unexpected_end(self._buffer)
         self._at = found.start()
         return self._buffer[self._at]
 
     def _fault(self, at: int, context: str) -> JSONSyntaxError:
-        return JSONSyntaxError(f"invalid character {_character(self._buffer[at])} {context}")
+        return JSONSyntaxError(f"invalid character {_character(self._buffer[at])} {context}", at)
 
 
 def unquote(raw: bytes) -> str:
@@ -308,8 +319,8 @@ def _end_of(pattern: re.Pattern[bytes], buffer: bytes, start: int) -> int:
     return match.end() if match else start
 
 
-def _unexpected_end() -> JSONSyntaxError:
-    return JSONSyntaxError("unexpected end of JSON input")
+def _unexpected_end(buffer: bytes) -> JSONSyntaxError:
+    return JSONSyntaxError("unexpected end of JSON input", len(buffer) - 1)  # without the space behind the end
 
 
 def _character(byte: int) -> str:

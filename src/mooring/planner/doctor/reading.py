@@ -55,7 +55,9 @@ def _problem(file: str, text: str, complaint: str, salvage: Salvage | None) -> P
     outer = parse_prefix(bytes_of(text), DEPTH)
     left = _left(salvage)
     if outer.fault:
-        what = "The file is empty." if not text else f"The file is not JSON: {outer.fault}."
+        line, column = bytes_of(text)[: outer.fault_at].count(b"\n") + 1, _column(bytes_of(text), outer.fault_at)
+        where = f"line {line}, column {column}"
+        what = "The file is empty." if not text else f"The file is not JSON: {outer.fault} ({where})."
         return Problem(NOT_JSON, "error", file, f"{what} {left}")
     document = outer.value
     if not isinstance(document, JSONObject):
@@ -78,6 +80,10 @@ def _problem(file: str, text: str, complaint: str, salvage: Salvage | None) -> P
         return Problem(WRONG_TYPE, "error", file, f"The file has a dataChecksum and no data. {left}")
     reason = complaint.rpartition(": json: ")[2] or complaint
     return Problem(WRONG_TYPE, "error", file, f"A member of the file has the wrong type: {reason}. {left}")
+
+
+def _column(data: bytes, offset: int) -> int:
+    return offset - data.rfind(b"\n", 0, offset)
 
 
 def _left(salvage: Salvage | None) -> str:
