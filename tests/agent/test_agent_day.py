@@ -41,8 +41,8 @@ class Day:
     runtime: Runtime = field(default_factory=Runtime)
     disk: Disk = field(default_factory=Disk)
     counts: Counter[str] = field(default_factory=Counter)
-    kept: dict[str, tuple[int, Moment]] = field(default_factory=dict)
-    """CPUs that a container has released and keeps for its delay."""
+    kept: dict[str, tuple[int, int, Moment]] = field(default_factory=dict)
+    """By container: the CPUs that it keeps for its delay, how many it will have then, and when."""
     claims: dict[str, Claim] = field(default_factory=dict)
     numbers: int = 0
 
@@ -95,9 +95,11 @@ class Day:
             self.counts["resizes refused"] += 1
             return
         self.counts["resizes"] += 1
-        self.kept.pop(container, None)
-        if wanted < before.bit_count():
-            self.kept[container] = before, self.world.now.plus(DELAY)
+        if wanted >= before.bit_count():
+            self.kept.pop(container, None)
+        elif container not in self.kept or self.kept[container][1] != wanted:
+            # The same number again is no other resize: the delay goes on.
+            self.kept[container] = before, wanted, self.world.now.plus(DELAY)
             self.counts["delays"] += 1
 
     def claim(self) -> None:
@@ -126,7 +128,7 @@ class Day:
         """Return what must not be."""
         found = [*overlaps(self.runtime, self.agent.state, ALL)]
         node, now = self.agent.state.kubelet.node, self.world.now
-        for container, (cpus, until) in self.kept.items():
+        for container, (cpus, _, until) in self.kept.items():
             if now < until and cpus & ~self.cpus(container):
                 found.append(f"{container} lost {CPUSet(CPUMask(cpus & ~self.cpus(container)))} early")
         owned = [mask for per_pod in node.cpu.assignments.values() for mask in per_pod.values()]
