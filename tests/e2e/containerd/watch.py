@@ -37,7 +37,7 @@ def agent_of_played_machine(folder: Path, cpus: int = 256) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def large_machine(
-    starting: AbstractContextManager[Runtime], folder: Path, cpus: int = 256
+    starting: AbstractContextManager[Runtime], folder: Path, cpus: int = 256, **settings: Any
 ) -> Iterator[tuple[Runtime, AgentProcess]]:
     """Run an agent on the machine that the OCI runtime of a container runtime plays.
 
@@ -45,10 +45,11 @@ def large_machine(
         starting: starts the container runtime.
         folder: of the OCI runtime's log.
         cpus: of the machine, two of which are reserved.
+        settings: further ones of the agent.
     """
     with (
         starting as node,
-        agent_on(node, reserved=RESERVED, budget="4s", **agent_of_played_machine(folder, cpus)) as agent,
+        agent_on(node, reserved=RESERVED, budget="4s", **agent_of_played_machine(folder, cpus), **settings) as agent,
     ):
         node.patience = 120
         yield node, agent
