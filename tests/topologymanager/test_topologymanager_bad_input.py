@@ -33,11 +33,32 @@ def test_bad_arguments_are_refused_by_name(arguments: dict[str, Any], field: str
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("provider", [1, {"cpu": 1}, {"cpu": [1]}, {"cpu": [{"numa": [0]}]}, {"cpu": [{"numa": 3}]}])
-def test_bad_hints_are_refused_with_their_place(provider: Any) -> None:
+@pytest.mark.parametrize("policy", ["best-effort", "single-numa-node"])
+@pytest.mark.parametrize(
+    "provider",
+    [
+        1,
+        {"cpu": 1},
+        {"cpu": [1]},
+        {"cpu": [{"numa": [0]}]},
+        {"cpu": [{"numa": 3}]},
+        {"cpu": [{"numa": [0], "preferred": 1}]},
+        {"cpu": [{"numa": None, "preferred": "true"}]},
+    ],
+)
+def test_bad_hints_are_refused_with_their_place(provider: Any, policy: str) -> None:
     with pytest.raises(InputError) as caught:
-        merge_hints("best-effort", [provider], numa_nodes=[0])
+        merge_hints(policy, [provider], numa_nodes=[0])
     assert caught.value.field.startswith("providers[0]")
+
+
+@pytest.mark.parametrize("policy", ["best-effort", "single-numa-node"])
+@pytest.mark.parametrize("node", [64, -1, "a", 0.5])
+def test_a_node_that_no_mask_holds_is_refused_by_name(node: Any, policy: str) -> None:
+    hints = [{"numa": [0], "preferred": True}, {"numa": [0, node], "preferred": False}]
+    with pytest.raises(InputError) as caught:
+        merge_hints(policy, [{"cpu": hints}], numa_nodes=[0])
+    assert caught.value.field == f"NUMA node {node!r}"
 
 
 def test_an_unknown_policy_is_refused() -> None:

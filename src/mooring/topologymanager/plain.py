@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import compress
+from typing import Any, TypeAlias
 
 from mooring.core.bits import NUMAMask, mask_of
 from mooring.core.errors import InputError
@@ -72,7 +73,8 @@ def merge_hints(
                 remedy="give the rows in the order of the nodes",
             )
         rows = {node: _row(row) for node, row in zip(numa_nodes, distances, strict=True)}
-    asked = [_provider_hints(provider, position) for position, provider in enumerate(providers)]
+    grouped = _grouped_for_single if policy == SINGLE_NUMA_NODE else _grouped
+    asked = [_provider_hints(provider, position, grouped) for position, provider in enumerate(providers)]
     merged = merge(policy, merge_entries(asked), NUMAInfo(NUMAMask(nodes), rows))
     return MergeResult(merged.hint.numa, merged.hint.preferred, merged.admitted)
 
@@ -118,23 +120,27 @@ _MOST_MASKS = 1 << 13
 _MASKS = _Masks()
 
 
-def _provider_hints(provider: Mapping[str, Any] | None, position: int) -> ResourceHints | None:
+_Grouping: TypeAlias = Callable[[Sequence[Mapping[str, Any]]], Hints]
+
+
+def _provider_hints(provider: Mapping[str, Any] | None, position: int, grouped: _Grouping) -> ResourceHints | None:
     if provider is None:
         return None
     if not isinstance(provider, Mapping):
         raise InputError("a provider is null or a mapping resource -> hints", field=f"providers[{position}]")
     return {
-        resource: hints if hints is None or isinstance(hints, Hints) else _listed(hints, position, resource)
+        resource: hints if hints is None or isinstance(hints, Hints) else _listed(hints, position, resource, grouped)
         for resource, hints in provider.items()
     }
 
 
-def _listed(hints: Any, position: int, resource: str) -> Hints:
+def _listed(hints: Any, position: int, resource: str, grouped: _Grouping) -> Hints:
     try:
         listed = list(hints)
-        if Hint in set(map(type, listed)):
-            listed = [_in_fields(hint) for hint in listed]
-        return _grouped(listed)
+        try:
+            return grouped(listed)
+        except TypeError:  # a Hint has attributes in place of keys
+            return grouped([_in_fields(hint) for hint in listed])
     except (TypeError, KeyError, ValueError, AttributeError):
         raise InputError(
             "hints are null or a list of hints",
@@ -158,3 +164,19 @@ def _grouped(hints: Sequence[Mapping[str, Any]]) -> Hints:
     if len(preferred) + len(others) + sum(type(flag) is bool for flag in nil) != len(hints):
         raise TypeError
     return Hints(tuple(preferred), tuple(others), tuple(nil))
+
+
+def _grouped_for_single(hints: Sequence[Mapping[str, Any]]) -> Hints:
+    """Group hints for single-numa-node, which reads the preferred ones only.
+
+    The others become one hint with all of their nodes: they are checked together, and whether there is any counts.
+    """
+    numas, flags = [h["numa"] for h in hints], [h["preferred"] for h in hints]
+    try:
+        together = _MASKS[tuple(set().union(*numas))]
+    except (TypeError, InputError):
+        return _grouped(hints)  # there is a hint without a mask, or this names what is wrong
+    if set(map(type, flags)) != {bool}:
+        return _grouped(hints)
+    preferred = [_MASKS[tuple(numa)] for numa in compress(numas, flags)]
+    return Hints(tuple(preferred), () if all(flags) else (together,))
