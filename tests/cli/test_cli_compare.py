@@ -211,12 +211,17 @@ def test_what_cannot_be_compared_is_reported_in_one_line(arguments: tuple[str, .
         ([{"id": "a", "machine": "cores=4"}], "#b", "no scenario is called 'b'"),
         ([{"id": "a", "machine": "cores=4"}], "#a", "a: admits no pod"),
         ([{"id": "a", "machine": "cores=4"}], "", "a: admits no pod"),
-        ([], "", "holds no scenario"),
+        ([], "", "nothing in it"),
+        (
+            [{"id": "m", "numaNodes": [0, 1], "policy": "restricted", "providers": [], "result": {"admitted": True}}],
+            "",
+            "holds no scenario",
+        ),
     ],
-    ids=range(5),
+    ids=range(6),
 )
 def test_a_trace_that_cannot_be_run_is_bad_input(
-    lines: list[dict[str, str]], name: str, complaint: str, tmp_path: Path
+    lines: list[dict[str, object]], name: str, complaint: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "day.jsonl"
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
