@@ -61,12 +61,11 @@ RESERVED_FILL = "#6e7781"
 
 SIXTEEN: Sequence[tuple[str, str]] = (
     ("bright_white", "blue"),
-    ("black", "bright_yellow"),
     ("black", "green"),
     ("bright_white", "magenta"),
     ("black", "cyan"),
     ("bright_white", "red"),
-    ("black", "bright_green"),
+    ("black", "bright_yellow"),
     ("black", "bright_cyan"),
 )
 """Text and fill of owners on a terminal of 16 colours, by its names of colours; an owner's colour index counts round
