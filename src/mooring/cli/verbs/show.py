@@ -61,7 +61,7 @@ Examples:
 @options.agent_socket
 @options.to_file
 def command(form: str, width: int | None, socket: str, to: str, inputs: NodeOptions, *, live: bool, once: bool) -> int:
-    """Draw sockets, NUMA nodes, caches, cores and CPUs, coloured by owner.
+    """Draw sockets, dies, NUMA nodes, caches, cores, CPUs and devices, coloured by owner.
 
     Exit code 1 when a pod is rejected, the kubelet would not start, or the agent is not ready.
     """
