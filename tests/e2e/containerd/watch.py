@@ -155,19 +155,16 @@ class Watch:
     def _differences(self) -> list[str]:
         """Return what is not as the agent says, in words."""
         self.look()
-        said = {
-            one["id"]: one
-            for pod in self.agent.status()["pods"]
-            for one in pod["containers"]
-            if "id" in one and one["phase"] == "running"
-        }
+        said = {one["id"]: one for pod in self.agent.status()["pods"] for one in pod["containers"] if "id" in one}
+        # CRI-O reports no start to an agent that it synchronizes meanwhile; the container has its CPUs already.
+        started = {one for one, pod in said.items() if pod["phase"] == "running"}
         shared = CPUSet.parse(self.agent.status()["cpus"]["shared"])
         # A containerd that was killed in the middle of a creation may have forgotten the container, which runs on.
         listed = {one for one, state in self.node.cri.containers().items() if state == "RUNNING"}
         running = self.world.running & listed
         found = [f"{one}: runs, and the agent does not know it" for one in running - said.keys()]
         # One whose shim does not answer a containerd that was restarted is not listed, and runs on.
-        found += [f"{one}: the agent takes it for running" for one in said.keys() - self.world.running]
+        found += [f"{one}: the agent takes it for running" for one in started - self.world.running]
         for one in running & said.keys():
             decided = CPUSet.parse(said[one]["cpus"]) or shared
             runs = CPUSet(CPUMask(self.world.cpus[one]))

@@ -110,7 +110,7 @@ _PLAYED = {
     else
       [ -e {folder}/pid-"$word" ] || exit 1
     fi
-    printf '{{"ociVersion":"1.0.2","id":"%s","status":"%s","pid":%s}}\\n' "$word" "$status" "$pid"; exit""",
+    printf '{{"ociVersion":"1.0.2","id":"%s","status":"%s","pid":%s}}\\n' "$word" "$status" "${{pid:-0}}"; exit""",
     "update": "exit",
 }
 
