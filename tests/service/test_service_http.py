@@ -251,3 +251,10 @@ def test_closing_does_not_wait(tmp_path: Path, *, asked: bool) -> None:
         end.start()
         end.join(TIMEOUT)
         assert not end.is_alive()
+
+
+def test_parts_of_an_answer_do_not_wait_for_the_client() -> None:
+    with listener_at(Address("127.0.0.1", 0), "") as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
