@@ -170,7 +170,7 @@ TABLE = tool_outputs.lscpu_parsable(MACHINES["adjacent"])
     ("text", "line"),
     [
         ("Architecture:  x86_64\nCPU(s):  8\n", "given: this is output of lscpu without -J, not a machine; capture"),
-        ("processor\t: 0\nvendor_id\t: GenuineIntel\n", "given: this is /proc/cpuinfo, which does not tell NUMA"),
+        ("processor\t: 0\nvendor_id\t: GenuineIntel\n", "given: this is /proc/cpuinfo, which has no NUMA nodes"),
         ("# dmidecode 3.3\nGetting SMBIOS data\n", "given: this is output of dmidecode"),
         ("policy: default\npreferred node: current\n", "given: this is output of numactl -s"),
         ("Machine (31GB total)\n  Package L#0\n", "given: this is lstopo's text, which is for reading"),
@@ -217,5 +217,5 @@ def test_another_format_is_named_and_a_broken_one_has_its_place(text: str, line:
 
 def test_a_summary_that_does_not_tell_the_cores_is_refused() -> None:
     hybrid = tool_outputs.lscpu_summary(shipped_machine("i7-1370p"))
-    with pytest.raises(InputError, match="does not tell which CPUs are one core; capture every CPU: lscpu -J -e"):
+    with pytest.raises(InputError, match="does not say which CPUs are one core; capture every CPU: lscpu -J -e"):
         read(hybrid)

@@ -197,6 +197,7 @@ def test_the_document_has_the_recorded_names_and_null_for_what_is_absent() -> No
                 "groups": None,
             }
         ],
+        "origin": {"format": "sysfs", "unknown": [], "assumed": []},
         "online": "0",
         "offline": "",
         "allowed": "0",
