@@ -57,3 +57,12 @@ def test_doctor_names_the_pods_of_a_file_and_the_running_pod_that_is_last(
     assert "have emptied the shared pool: default_big (5 CPUs), default_last (2 CPUs)" in alone.out
     known = mooring("doctor", "--state", tmp_path / "state", *node, "--active", tmp_path / "pods.yaml", columns=1000)
     assert "error[MOOR-179]: When the running pods are admitted again, default/last takes the last CPUs" in known.out
+
+
+def test_a_pod_that_gets_reserved_cpus_where_a_core_lacks_one_is_named(tmp_path: Path) -> None:
+    (tmp_path / "kubelet.yaml").write_text(CONFIG.replace("cpuManagerPolicyOptions: {strict", "# {"), encoding="utf-8")
+    (tmp_path / "big.yaml").write_text(BIG.replace("cpu: 5", "cpu: 2"), encoding="utf-8")
+    node = "-f", tmp_path / "big.yaml", *SMALL, "--config", tmp_path / "kubelet.yaml"
+    uneven = mooring("plan", *node, "--offline", "5", columns=1000)
+    assert "warning[MOOR-313]: default/big: gets reserved CPUs (0)" in uneven.err
+    assert "MOOR-313" not in mooring("plan", *node).err

@@ -305,6 +305,7 @@ CONTAINER = "f.yaml: spec.containers[0]"
             pod(container("c", {"cpus": 1})),
             f"{CONTAINER}.resources.requests.cpus: is not a container resource; did you",
         ),
+        (pod(container("c", {}, {"hugepage-2Mi": 1})), "is not a container resource; did you mean hugepages-2Mi?"),
         (pod(container("c", {}, {"gpu": 1})), "resources.limits.gpu: is not a container resource; did you mean cpu?"),
         (pod(container("c", {}, {"xyz": 1})), "names of other resources have a domain, as in vendor.com/nic"),
         (

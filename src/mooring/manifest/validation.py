@@ -136,7 +136,7 @@ def _check_special(name: str, amount: Quantity, field: str) -> None:
             pages = name.removeprefix(HUGE_PAGES)
             raise InputError(f"{amount} is not a whole number of {pages} pages", field=f"{field}.{name}")
     elif "/" not in name:
-        close = nearest(name, _NATIVE)
+        close = HUGE_PAGES + name.removeprefix("hugepage-") if name.startswith("hugepage-") else nearest(name, _NATIVE)
         remedy = f"did you mean {close}?" if close else "names of other resources have a domain, as in vendor.com/nic"
         raise InputError("is not a container resource", field=f"{field}.{name}", remedy=remedy)
     elif amount.nano % _NANO and not _overcommits(name):

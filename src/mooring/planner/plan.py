@@ -34,6 +34,7 @@ from mooring.planner.plan_findings import (
     plugin_findings,
     pool_findings,
     release_finding,
+    reserved_findings,
     unasked_finding,
     wrap_findings,
 )
@@ -162,6 +163,7 @@ def make_plan(question: Question) -> Plan:
     run.take_all(happening(queue, question.leaving))
     noticed += [*order_findings(failures), *run.findings, *plugin_findings(run.answers)]
     noticed += pool_findings(start.kubelet, run.answers, run.kubelet)
+    noticed += reserved_findings(run.answers, run.kubelet)
     if not question.stop_at_crash:
         noticed += crash_findings(run.answers, question.machine.info)
     unasked = pods_in(queue)[len(run.answers) :]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import Pod
 from mooring.explain.phrases import plural
-from mooring.explain.reason import CRASHES, POOL_EMPTY
+from mooring.explain.reason import CRASHES, POOL_EMPTY, RESERVED_HELD
 from mooring.kubelet.kubelet import Kubelet
 from mooring.lazy import lazily
 from mooring.memorymanager.facts import StartLeftToChance
@@ -81,6 +82,30 @@ def pool_findings(begun: Kubelet, answers: Iterable[Answer], kubelet: Kubelet) -
         "place fewer pods"
     )
     return [Finding("warning", subject, message, POOL_EMPTY)]
+
+
+def reserved_findings(answers: Iterable[Answer], kubelet: Kubelet) -> list[Finding]:
+    """Name the pods that were given reserved CPUs.
+
+    Where some cores have fewer CPUs online than others, the kubelet counts a core as free although one of its CPUs is
+    reserved, and takes the whole core (policy_static.go, takeByTopology; cpu_assignment.go, isCoreFree).
+    """
+    if kubelet.settings.cpu is None:
+        return []
+    reserved = CPUSet(kubelet.settings.cpu.reserved)
+    found = []
+    for answer in answers:
+        held = CPUSet()
+        for placement in answer.decision.containers.values():
+            held |= placement.cpus & reserved
+        if held:
+            message = (
+                f"gets reserved CPUs ({held}): the kubelet divides CPUs by cores to know how many CPUs a core has, and "
+                "not all cores have as many online; it does not start again on this state; bring CPUs online, or "
+                "take offline all CPUs of a core"
+            )
+            found.append(Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RESERVED_HELD))
+    return found
 
 
 def order_findings(facts: Collection[object]) -> list[Finding]:

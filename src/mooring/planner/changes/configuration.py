@@ -141,7 +141,7 @@ def read_set(question: Question, text: str) -> list[ConfigField]:
     elif field == TOPOLOGY_OPTIONS and name:
         _check_known(name, topology_option_groups(release), "option", path)
     elif path not in CONFIG_FIELDS:
-        raise _unknown(path)
+        raise _unknown(path, release)
     return [ConfigField(path, value)]
 
 
@@ -152,9 +152,15 @@ def _check_known(name: str, names: Collection[str], what: str, field: str) -> No
         raise InputError(f"there is no {what} {name!r:.80}", field=field, remedy=remedy)
 
 
-def _unknown(name: str) -> InputError:
+def _unknown(name: str, release: str) -> InputError:
     fields = (*CONFIG_FIELDS, f"{CPU_OPTIONS}.NAME", f"{TOPOLOGY_OPTIONS}.NAME", f"{GATES}.NAME")
-    close = nearest(name, frozenset(fields))
+    maps = {
+        CPU_OPTIONS: cpu_option_groups(release),
+        TOPOLOGY_OPTIONS: topology_option_groups(release),
+        GATES: known_gates(release).gates,
+    }
+    whole = next((f"{field}.{name}" for field, names in maps.items() if name in names), "")
+    close = whole or nearest(name, frozenset(fields))
     remedy = f"did you mean {close}?" if close else f"fields are {', '.join(fields)}"
     return InputError(f"{name!r:.80} cannot be set", remedy=remedy)
 
