@@ -331,3 +331,19 @@ def test_evictions_that_release_too_few_cpus_would_be_found_not_to_help(story: S
     candidates = list(refused.node.active.values())
     # For a pod that requests no CPUs none are missing, and everything is tried.
     assert evictions(refused, candidates, wanted, fits) == evictions(refused, candidates, modest, fits)
+
+
+def test_the_one_pod_that_holds_exactly_what_is_missing_is_enough() -> None:
+    machine = Machine("full", parse_compact("cores=8 threads=1").info)
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+    held = (_exclusive("three", 3), _exclusive("four", 4))
+    kubelet = make_plan(Question(machine, config, pods=held)).kubelet
+    assert kubelet is not None
+    wanted = _exclusive("wanted", 4)
+    found = evictions(kubelet, held, wanted, lambda left: placed(left, wanted) is not None)
+    assert [[pod.uid for pod in one.pods] for one in found] == [["four"]]
+
+
+def _exclusive(uid: str, cpus: int) -> Pod:
+    amounts = {"cpu": Quantity.parse(str(cpus)), "memory": Quantity.parse("1Gi")}
+    return Pod(uid, uid, containers=(Container("c", requests=amounts, limits=amounts),), qos=QoS.GUARANTEED)
