@@ -125,6 +125,8 @@ def parse_machine_info(data: bytes, source: str, line: int = 1) -> DescribedMach
     wrapped = next((key for key in _ENVELOPES if key in members), "")
     body = bytes(members[wrapped]) if wrapped else data
     info = _machine_info(reader.decode(body, _InfoJSON, wrapped))
+    if _is_ordinary(info):
+        return DescribedMachine(label.name or "", label.note or "", info)
     odd = dict(islice(_oddities(info, f"{wrapped}." if wrapped else ""), _MOST_REPORTED))
     findings = tuple(
         Finding("warning", field, f"{place}: {odd[field]}", ODD) for field, place in reader.places(tuple(odd)).items()
@@ -368,6 +370,18 @@ def _problem(complaint: str) -> str:
         wanted, given = (match[group].removesuffix(" | null") for group in (1, 2))
         return f"must be {_WORDS.get(wanted, wanted)}, not {_WORDS.get(given, given)}"
     return complaint.replace("`", "'")
+
+
+def _is_ordinary(info: MachineInfo) -> bool:
+    """Tell whether there are no oddities, at less cost than looking for them: publishers' facts are read often."""
+    cores = [core for node in info.topology for core in node.cores]
+    cpus = [cpu for core in cores for cpu in core.thread_ids]
+    nodes = {node.node_id for node in info.topology}
+    return (
+        len(cpus) == len(set(cpus)) > 0
+        and len(nodes) == len(info.topology)
+        and min((core.core_id for core in cores), default=0) >= 0
+    )
 
 
 def _oddities(info: MachineInfo, prefix: str) -> Iterator[tuple[str, str]]:
