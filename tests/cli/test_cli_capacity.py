@@ -96,6 +96,18 @@ def test_the_document_keeps_its_members_when_the_kubelet_does_not_start(tmp_path
     assert mooring("capacity", *SHAPE, *node, "-o", "svg").code == 1
 
 
+def test_the_only_workload_needs_no_name(tmp_path: Path) -> None:
+    pod = "kind: Pod\nmetadata: {name: app-0}\n"
+    pod += "spec: {containers: [{name: c, resources: {limits: {cpu: 4, memory: 1Gi}}}]}\n"
+    (tmp_path / "pods.yaml").write_text(f"{pod}---\n{pod.replace('app-0', 'app-1')}")
+    (tmp_path / "unlike.yaml").write_text(f"{pod}---\n{pod.replace('app-0', 'app-1').replace('cpu: 4', 'cpu: 2')}")
+    assert "more pods like default/app fit" in mooring("capacity", "-f", tmp_path / "pods.yaml", *NODE).out
+    assert (
+        "name one of default/app-0, default/app-1"
+        in mooring("capacity", "-f", tmp_path / "unlike.yaml", *NODE).complaint
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -55,6 +55,7 @@ def test_pci_devices_are_chosen_by_class_vendor_and_device(selector: dict[str, s
         ({"x": [1]}, "devices.x[0]"),
         ({"x": [{"numa": [0]}]}, "devices.x[0].id"),
         ({"x": [{"id": "a", "numa": [64]}]}, "devices.x[0].numa"),
+        ({"x": [{"id": "a", "nmua": [0]}]}, "devices.x[0].nmua"),
         ({"x": [{"id": "a", "numa": [True]}]}, "devices.x[0].numa"),
         ({"x": [{"id": "a"}, {"id": "a"}]}, "devices.x"),
         ({"x": {}}, "devices.x"),

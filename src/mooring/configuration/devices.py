@@ -21,6 +21,7 @@ HIGHEST_NODE = 63
 """The kubelet's masks of NUMA nodes have 64 bits."""
 
 _SELECTORS = ("class", "vendor", "device")
+_DEVICE_FIELDS = ("id", "numa", "unhealthy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,13 @@ def _listed(items: Any, field: str) -> tuple[Device, ...]:
 def _device(item: Any, field: str) -> Device:
     if not isinstance(item, dict):
         raise wrong_kind(item, "a device", field)
+    unknown = sorted(str(name) for name in item if name not in _DEVICE_FIELDS)
+    if unknown:
+        raise InputError(
+            "is not a field of a device",
+            field=f"{field}.{unknown[0]:.60}",
+            remedy=f"fields are {', '.join(_DEVICE_FIELDS)}",
+        )
     numa = item.get("numa")
     if numa is not None and not (
         isinstance(numa, list) and all(type(node) is int and 0 <= node <= HIGHEST_NODE for node in numa)

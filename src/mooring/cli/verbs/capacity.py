@@ -66,7 +66,8 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     """Count how many more pods of a shape fit on a node now; show where, what stops the next, and which pods could go.
 
     Without POD, --shape and -f, the largest requests that the node still takes are shown. The other pods of -f are
-    admitted first. POD is a pod, or a workload such as a Deployment whose pods are given.
+    admitted first. POD is a pod, or a workload such as a Deployment whose pods are given; where -f has
+    nothing else, it needs no name.
 
     Exit code 1 when fewer than --at-least fit, or the kubelet would not start.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from mooring.core.errors import InputError
@@ -42,12 +42,15 @@ def named_subject(question: Question, name: str) -> Subject:
 
     Args:
         question: what is given.
-        name: ``[NAMESPACE/]NAME``; empty when exactly one pod is to be admitted.
+        name: ``[NAMESPACE/]NAME``; empty when exactly one pod, or the pods of one workload, are to be admitted.
 
     Raises:
         InputError: no pod has the name, or several have.
     """
     if not name:
+        if len(question.pods) > 1 and _are_replicas(question.pods):
+            first = question.pods[0]
+            return _workload(question, f"{first.namespace}/{first.name.rpartition('-')[0]}")
         if len(question.pods) != 1:
             names = enumerated([Named(pod).full for pod in question.pods])
             remedy = f"name one of {names}" if names else "give a pod with -f, or use --shape"
@@ -62,6 +65,12 @@ def named_subject(question: Question, name: str) -> Subject:
     if running:
         return Subject(running[0], question)
     return Subject(given[0], replace(question, pods=tuple(pod for pod in question.pods if pod is not given[0])))
+
+
+def _are_replicas(pods: Sequence[Pod]) -> bool:
+    """Return whether pods differ in nothing but uid and the number at the end of their names."""
+    alike = [replace(pod, name=pod.name.rpartition("-")[0], uid="") for pod in pods]
+    return all(pod.name.rpartition("-")[2].isdecimal() for pod in pods) and all(pod == alike[0] for pod in alike)
 
 
 def _workload(question: Question, name: str) -> Subject:
