@@ -144,3 +144,13 @@ def test_a_machine_whose_size_is_elsewhere_is_refused() -> None:
         "virtual-machine-typed.yaml:5:3: spec.instancetype: CPUs and memory are in the instance type cx1.large; "
         "give the instance, which has them: kubectl get vmi typed -o yaml"
     )
+
+
+def test_a_misspelt_cpu_field_of_a_virtual_machine_is_named(tmp_path: Path) -> None:
+    text = (FILES / "virtual-machine-instance.yaml").read_text(encoding="utf-8")
+    (tmp_path / "vm.yaml").write_text(text.replace("dedicatedCpuPlacement", "dedicatedCpuPlacment"), encoding="utf-8")
+    noticed: list[Finding] = []
+    pods_of(load_documents(tmp_path / "vm.yaml"), report=noticed.append)
+    [misspelt] = [one for one in noticed if one.code == "MOOR-512"]
+    assert misspelt.subject == "spec.domain.cpu.dedicatedCpuPlacment"
+    assert misspelt.message.endswith("did you mean dedicatedCpuPlacement?")

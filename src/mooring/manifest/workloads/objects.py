@@ -198,7 +198,8 @@ def _virtual_machines(content: Mapping[str, Any], field: str, kind: str) -> Iter
                 pod = launcher_pod(content, one.content)
             except InputError as error:
                 raise inside(error, one.path) if one.path and error.field != TYPE_FIELD else error from None
-            yield PodObject("Pod", pod, place, pod, place, one.pods, launched=kind)
+            cpu = mapping_at(mapping_at(mapping_at(one.content, "spec"), "domain"), "cpu")
+            yield PodObject("CPU", cpu, _join(place, "spec.domain.cpu"), pod, place, one.pods, launched=kind)
 
 
 def _group(content: Mapping[str, Any]) -> str:
