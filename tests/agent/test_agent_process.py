@@ -98,7 +98,7 @@ def test_changes_of_the_file_are_taken_up_or_refused_while_containers_run(tmp_pa
         agent.configure("onRejectoin: evict")
         until(lambda: agent.status["configuration"]["refusal"], "the mistake was seen", seconds=PATIENCE)
         refusal = agent.status["configuration"]["refusal"]
-        assert refusal == f"{agent.file}:14: onRejectoin: is not known; did you mean onRejection?"
+        assert refusal == f"{agent.file}:14:1: onRejectoin: is not known; did you mean onRejection?"
         assert agent.status["ready"], "the old configuration goes on"
         agent.configure("logLevel: debug")
         assert agent.process is not None

@@ -126,7 +126,7 @@ def test_the_kubelets_own_access_is_used_where_there_is_no_other(
 ) -> None:
     access = tmp_path / "kubelet.conf"
     access.write_text("", encoding="utf-8")
-    monkeypatch.setattr("mooring.cli.collect_inputs.KUBELET_KUBECONFIG", access)
+    monkeypatch.setattr("mooring.cli.kubectl.KUBELET_KUBECONFIG", access)
     monkeypatch.setenv("HOME", str(tmp_path))
     (cluster.parent / "bin/kubectl").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n', encoding="utf-8")
     for own in ("/own", ""):

@@ -79,7 +79,7 @@ def test_the_verb_checks_a_file(tmp_path: Path) -> None:
     file.write_text(f"kind: {KIND}\ntls:\n  certificate: a\n  keys: b\n", encoding="utf-8")
     answer = mooring("extender", "--config", file, "--check")
     assert answer.code == 2
-    assert answer.complaint.endswith(f"{file}:4: tls.keys: is not known; did you mean key?")
+    assert answer.complaint.endswith(f"{file}:4:3: tls.keys: is not known; did you mean key?")
     file.write_text("kind: Another\n", encoding="utf-8")
     answer = mooring("extender", "--config", file, "--check")
     assert answer.code == 2

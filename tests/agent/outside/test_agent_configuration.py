@@ -53,7 +53,7 @@ OWN = """
 kind: KubeletConfiguration
 cpuManagerPolicy: static
 topologyManagerPolicy: restricted
-featureGates: {A: true}
+featureGates: {CPUManagerPolicyBetaOptions: true}
 """
 
 
@@ -187,14 +187,14 @@ topologyManagerPolicy: best-effort
 topologyManagerScope: pod
 reservedSystemCPUs: "0-1"
 maxPods: 50
-featureGates: {A: false, B: true}
+featureGates: {CPUManagerPolicyBetaOptions: false, CPUManagerPolicyAlphaOptions: true}
 """
     found = load(tmp_path, OWN, kubelet=of_kubelet)
     kubelet = found.kubelet
     assert (kubelet.cpu_manager_policy, kubelet.cpu_manager_policy_options) == ("static", {})
     assert (kubelet.topology_manager_policy, kubelet.topology_manager_scope) == ("restricted", "container")
     assert (kubelet.reserved_system_cpus, kubelet.max_pods) == ("0-1", 50)
-    assert kubelet.feature_gates == {"A": True, "B": True}
+    assert kubelet.feature_gates == {"CPUManagerPolicyBetaOptions": True, "CPUManagerPolicyAlphaOptions": True}
     assert found.files == (str(tmp_path / "agent.yaml"), str(tmp_path / "kubelet.yaml"))
 
 
