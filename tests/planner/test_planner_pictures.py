@@ -25,6 +25,7 @@ from mooring.render.html.document import html_text
 from mooring.render.svg.decision import decision_svg
 from mooring.render.svg.picture import svg_text
 from mooring.render.terminal import picture as picture_of
+from mooring.render.wording import free_bytes
 
 MACHINE = "sockets=2 numa=8 cores=64 threads=2 memory=64Gi"
 
@@ -159,3 +160,20 @@ def test_devices_of_the_pci_bus_are_those_that_compute_store_and_talk() -> None:
         ("GPU", "0000:3b:00.0", (1,), "not offered to pods"),
         ("network", "0000:5e:00.0", (), "not offered to pods"),
     ]
+
+
+def test_free_memory_of_the_picture_is_what_the_memory_manager_can_still_give(tmp_path: Path) -> None:
+    """Huge pages take memory that the manager does not give as ordinary memory."""
+    (tmp_path / "kubelet.yaml").write_text(
+        "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, cpuManagerPolicy: static, "
+        "reservedSystemCPUs: '0', memoryManagerPolicy: Static, topologyManagerPolicy: restricted, evictionHard: "
+        "{memory.available: 100Mi}, reservedMemory: [{numaNode: 0, limits: {memory: 100Mi}}]}",
+        encoding="utf-8",
+    )
+    (tmp_path / "pods.yaml").write_text(pod("one", 0), encoding="utf-8")
+    machine = load_machine("sockets=1 numa=2 cores=8 threads=2 memory=16Gi hugepages-2Mi=1024")
+    config = load_config(str(tmp_path / "kubelet.yaml"))
+    plan = make_plan(Question(machine, config.kubelet, pods=tuple(load_pods([str(tmp_path / "pods.yaml")]))))
+    assert plan.kubelet is not None
+    tables = {node: state.memory["memory"].free for node, state in plan.kubelet.node.memory.nodes.items()}
+    assert {node.id: free_bytes(node) for node in plan_view(plan).numa} == tables

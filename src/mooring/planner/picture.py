@@ -121,7 +121,9 @@ def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
     """Return the memory manager's account of ordinary memory; empty under its policy ``None``."""
     tables = {node: state.memory.get("memory") for node, state in kubelet.node.memory.nodes.items()}
     return {
-        node: MemoryUse(table.system_reserved, table.reserved) for node, table in tables.items() if table is not None
+        node: MemoryUse(max(0, table.total - table.allocatable), table.reserved)
+        for node, table in tables.items()
+        if table is not None
     }
 
 

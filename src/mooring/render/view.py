@@ -136,7 +136,7 @@ class MemoryUse:
     """How the memory of one NUMA node is used, in bytes."""
 
     reserved: int
-    """Kept for the system (``reservedMemory``)."""
+    """Kept for the system (``reservedMemory``) and for huge pages."""
     assigned: int
     """Promised to containers by the memory manager."""
 

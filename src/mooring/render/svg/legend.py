@@ -13,7 +13,9 @@ from mooring.render.svg.elements import TEXT_SIZE, fitting, fitting_form, group,
 from mooring.render.view import CPUUse, NodeView, OwnerView
 from mooring.render.wording import MARKS, numbers
 
-_MEMORY_BARS = "In the memory bars, striped is reserved for the system and solid is promised to containers."
+_MEMORY_BARS = (
+    "In the memory bars, striped is reserved for the system or for huge pages, and solid is promised to containers."
+)
 
 _HYPOTHETICAL = "Hatched: pods that are not on the node, where they would be."
 

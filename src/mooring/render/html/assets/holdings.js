@@ -32,7 +32,7 @@ function drawMemory(frame) {
   if (!place) return;
   if (!report.accounted) {
     const totals = report.accounts.map((account) => [`${account.node}`, size(account.total)]);
-    place.replaceChildren(table(["NUMA node", "memory"], totals, "No manager accounts for memory: the memory manager's policy is not Static."));
+    place.replaceChildren(table(["NUMA node", "memory"], totals, "No memory manager accounts for memory here."));
     return;
   }
   const rows = report.accounts.map((account, index) => {

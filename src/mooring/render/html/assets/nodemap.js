@@ -171,14 +171,15 @@ function drawMemoryBars(frame) {
 function drawMemoryBar(box, account, assigned) {
   const [bar, kept, used] = [".bar", ".reserved", ".used"].map((name) => box.querySelector(name));
   const width = Number(bar.getAttribute("width"));
-  const start = Math.min(1, account.reserved / account.total) * width;
+  const reserved = Math.max(0, account.total - account.allocatable);
+  const start = Math.min(1, reserved / account.total) * width;
   kept.setAttribute("width", start.toFixed(1));
   used.setAttribute("x", (Number(bar.getAttribute("x")) + start).toFixed(1));
   used.setAttribute("width", Math.min(width - start, (assigned / account.total) * width).toFixed(1));
-  const free = size(Math.max(0, account.total - account.reserved - assigned));
+  const free = size(Math.max(0, account.total - reserved - assigned));
   const figures = box.querySelector("text[text-anchor=end]");
   if (figures) figures.textContent = `${free} free`;
   const title = box.querySelector("title");
-  const told = `${size(account.reserved)} reserved · ${size(assigned)} assigned to containers · ${free} free`;
+  const told = `${size(reserved)} reserved · ${size(assigned)} assigned to containers · ${free} free`;
   if (title) title.textContent = `NUMA node ${account.node} · ${size(account.total)} · ${told}`;
 }
