@@ -27,6 +27,7 @@ SINGLE = KubeletConfig(
     cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="single-numa-node"
 )
 BEST_EFFORT = (ConfigField("topologyManagerPolicy", "best-effort"),)
+RESTRICTED = (ConfigField("topologyManagerPolicy", "restricted"),)
 
 
 def on_two_nodes(*pods: Pod, config: KubeletConfig = SINGLE, gpus: tuple[int, ...] = ()) -> Question:
@@ -78,7 +79,29 @@ def test_devices_far_from_the_cpus_are_alignment_that_is_lost() -> None:
 
 def test_devices_that_no_numa_node_has_together_need_several() -> None:
     question = on_two_nodes(trainer("1", "2"), gpus=(0, 1))
-    assert with_policy(question, "train").alignment_lost == {}
+    found = proposals(question, "train")
+    policy = next(one for one in found if one.changes == BEST_EFFORT)
+    assert policy.alignment_lost == {}
+    assert given_up_words(policy) == ["guarantee of NUMA alignment", "GPUs on 2 NUMA nodes"]
+    assert price_words(policy) == ("This gives up the guarantee of NUMA alignment and places GPUs on 2 NUMA nodes.")
+    assert found[0].text == "Let container app of default/train request 1 vendor.example/gpu instead of 2."
+
+
+def test_cpus_and_devices_that_need_several_numa_nodes_are_not_aligned() -> None:
+    question = on_two_nodes(trainer("6", "2"), gpus=(0, 1))
+    policy = next(one for one in proposals(question, "train") if one.changes == RESTRICTED)
+    assert given_up_words(policy) == [
+        "guarantee of one NUMA node",
+        "CPUs on 2 NUMA nodes",
+        "GPUs on 2 NUMA nodes",
+    ]
+    (train,) = differences(make_plan(question), make_plan(applied(question, RESTRICTED)))
+    extents = train.after.places[0].extents
+    assert [(str(one), one.is_aligned) for one in extents] == [
+        ("2 NUMA nodes, 2 needed", False),
+        ("2 sockets, 2 needed", True),
+        ("2 NUMA nodes with its devices, 2 needed", False),
+    ]
 
 
 def test_a_pod_that_is_aligned_costs_no_alignment() -> None:

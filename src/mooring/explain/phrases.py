@@ -100,8 +100,23 @@ def device_words(resource: str, count: int) -> str:
     >>> device_words("nvidia.com/gpu", 2), device_words("vendor.example/fpga", 2)
     ('2 GPUs (nvidia.com/gpu)', '2 of vendor.example/fpga')
     """
+    noun = _device_noun(resource)
+    return f"{plural(count, noun)} ({resource})" if noun else f"{count} of {resource}"
+
+
+def devices_in_words(resource: str) -> str:
+    """Return the devices of a resource without a number.
+
+    >>> devices_in_words("nvidia.com/gpu"), devices_in_words("vendor.example/fpga")
+    ('GPUs', 'vendor.example/fpga')
+    """
+    noun = _device_noun(resource)
+    return f"{noun}s" if noun else resource
+
+
+def _device_noun(resource: str) -> str:
     noun = resource.rpartition("/")[2]
-    return f"{plural(count, noun.upper())} ({resource})" if noun in ("gpu", "nic") else f"{count} of {resource}"
+    return noun.upper() if noun in ("gpu", "nic") else ""
 
 
 def fewest_nodes(topology: Topology, need: int, reserved: int = 0) -> int:

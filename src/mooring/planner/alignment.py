@@ -58,6 +58,12 @@ class Extent:
         """How many more than needed."""
         return max(0, self.held - self.needed)
 
+    @property
+    def is_aligned(self) -> bool:
+        """Tell whether it lies on no more than needed; on several NUMA nodes nothing is aligned, needed or not."""
+        by_node = self.level in (AlignmentLevel.NUMA, AlignmentLevel.DEVICES)
+        return not self.beyond and not (by_node and self.held > 1)
+
     def __str__(self) -> str:
         return f"{level_words(self.level, self.held)}, {self.needed} needed"
 
@@ -206,6 +212,27 @@ def _of_cpus(topology: Topology, cpus: int, reserved: int) -> list[Extent]:
         )
         for level, masks in levels.items()
     ]
+
+
+def spread(kubelet: Kubelet, decision: Decision) -> dict[str, int]:
+    """Return what a pod has on several NUMA nodes, with their number: ``CPUs``, ``memory`` or a resource of devices.
+
+    Of a pod's containers the one on the most nodes counts.
+
+    Args:
+        kubelet: on which the pod runs.
+        decision: the kubelet's.
+    """
+    topology = kubelet.settings.topology
+    found: Counter[str] = Counter()
+    for place in (decision.pod, *decision.containers.values()):
+        if topology is not None:
+            found["CPUs"] = max(found["CPUs"], len(nodes_of(topology, place.cpus.mask)))
+        found["memory"] = max(found["memory"], len(place.mems))
+    for held in decision.devices.values():
+        for resource, devices in held.items():
+            found[resource] = max(found[resource], len(with_devices((), devices)))
+    return {what: count for what, count in found.items() if count > 1}
 
 
 def beyond_need(kubelet: Kubelet, decisions: Mapping[str, Decision]) -> dict[str, Counter[AlignmentLevel]]:

@@ -44,6 +44,8 @@ _STATES = {
     UNASKED: "not asked",
     ABSENT: "–",
 }
+_ALIGNED_WIDTH = 13
+"""Columns of ``2 NUMA nodes,``: verdicts and CPU lists need the rest."""
 _INDENT = (0, 0, 0, 2)
 
 
@@ -86,6 +88,8 @@ def _policies(before: Plan, after: Plan) -> Iterator[RenderableType]:
 
 def _side_by_side(changed: Sequence[PodDifference]) -> Table:
     table = new_table("", "before", "aligned", "after", "aligned")
+    for column in table.columns[2::2]:
+        column.max_width = _ALIGNED_WIDTH
     for one in changed:
         name = Breaking(clean(f"{one.pod.namespace}/{one.pod.name}"), "/", "title")
         table.add_row(name, _verdict(one.before), "", _verdict(one.after), "")
@@ -116,11 +120,11 @@ def _place(place: ContainerPlace | None) -> RenderableType:
 
 
 def _aligned(place: ContainerPlace | None) -> RenderableType:
-    """Return "yes", or each level at which the container lies on more than it needs."""
+    """Return "yes", or each level at which the container lies on more than it needs or on several NUMA nodes."""
     if place is None or not place.extents:
         return Text("")
-    beyond = [str(extent) for extent in place.extents if extent.beyond]
-    return Group(*(Text(text) for text in beyond)) if beyond else Text("yes")
+    apart = [str(extent) for extent in place.extents if not extent.is_aligned]
+    return Group(*(Text(text) for text in apart)) if apart else Text("yes")
 
 
 def _counts(plan: Plan) -> str:

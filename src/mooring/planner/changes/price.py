@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from mooring.explain.phrases import joined, plural, size
-from mooring.planner.alignment import level_words
+from mooring.explain.phrases import devices_in_words, joined, plural, size
+from mooring.planner.alignment import AlignmentLevel, level_words
 from mooring.planner.changes.search import Proposal
 
 
 def given_up_words(proposal: Proposal) -> list[str]:
-    """Return what is given up: guarantees, devices, CPUs, memory."""
+    """Return what is given up: guarantees with what then lies on several NUMA nodes, devices, CPUs, memory."""
     cost = proposal.cost
-    parts = [f"guarantee of {one.value}" for one in proposal.guarantees]
+    parts = [*(f"guarantee of {one.value}" for one in proposal.guarantees), *_spread_words(proposal)]
     if cost.devices:
         parts.append(plural(cost.devices, "device"))
     if cost.cpus:
@@ -18,6 +18,16 @@ def given_up_words(proposal: Proposal) -> list[str]:
     if cost.bytes:
         parts.append(size(cost.bytes))
     return parts
+
+
+def _spread_words(proposal: Proposal) -> list[str]:
+    """Return what lies on several NUMA nodes, such as ``GPUs on 2 NUMA nodes``, without what is alignment lost."""
+    lost = proposal.alignment_lost
+    return [
+        f"{what if is_own else devices_in_words(what)} on {plural(count, 'NUMA node')}"
+        for what, count in proposal.spread.items()
+        if (AlignmentLevel.NUMA if (is_own := what in ("CPUs", "memory")) else AlignmentLevel.DEVICES) not in lost
+    ]
 
 
 def alignment_words(proposal: Proposal) -> list[str]:
@@ -30,6 +40,8 @@ def price_words(proposal: Proposal) -> str:
     parts = []
     if proposal.guarantees:
         parts.append(f"gives up the guarantee of {joined([one.value for one in proposal.guarantees])}")
+    if spread := _spread_words(proposal):
+        parts.append(f"places {joined(spread)}")
     if proposal.alignment_lost:
         parts.append(f"spreads containers over {joined(alignment_words(proposal))} more than needed")
     if proposal.cost.restarts and proposal.cost.touched:

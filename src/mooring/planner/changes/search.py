@@ -21,10 +21,12 @@ from mooring.manifest.steps import Admit, Offline, Remove
 from mooring.node import Decision
 from mooring.node.resources import pod_requests
 from mooring.node.settings import Settings
-from mooring.planner.alignment import AlignmentLevel, beyond_need
+from mooring.planner.alignment import AlignmentLevel, beyond_need, spread
 from mooring.planner.changes.change import AGAIN, ChangeStage, Cost, PlannedChange, PodRef, applied, refs, sentence
 from mooring.planner.guarantee import Guarantee, given_up
 from mooring.planner.question import Entry, Question, Queue, happening, opened_for, pods_in, queue_of
+
+_ALIGNMENT = frozenset({Guarantee.ALIGNED, Guarantee.ONE_NODE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,9 @@ class Proposal:
     alignment_lost: Mapping[AlignmentLevel, int] = field(default_factory=dict)
     """NUMA nodes, sockets and L3 caches on which the pod's containers lie beyond their need, and those of other pods
     beyond what they lie on without the changes, added up; levels without any are left out."""
+    spread: Mapping[str, int] = field(default_factory=dict)
+    """What the pod has on several NUMA nodes, with their number, where a guarantee of alignment is given up: ``CPUs``,
+    ``memory`` or a resource of devices. The pod may need as many."""
 
     @property
     def options(self) -> tuple[tuple[str, str], ...]:
@@ -184,6 +189,7 @@ def proposal(
         course.decisions[uid],
         lost,
         _alignment_lost(course, before),
+        spread(course.after, course.decisions[uid]) if _ALIGNMENT.intersection(lost) else {},
     )
 
 
