@@ -148,3 +148,34 @@ def test_the_kubelet_of_this_computer_decides_where_no_other_machine_is_named(
     asked = ("plan", "-f", EXAMPLES / "pods.yaml", "-o", "json")
     assert mooring(*asked).document["kubelet"] == "v1.35.4"
     assert mooring(*asked, "--machine", MACHINE).document["kubelet"] == "v1.37.1"
+
+
+TALOS = """\
+version: v1alpha1
+machine:
+  kubelet:
+    image: ghcr.io/siderolabs/kubelet:%s
+    extraConfig: {cpuManagerPolicy: static, systemReserved: {cpu: 500m}}
+"""
+
+
+def test_the_file_of_a_vendor_names_the_release_unless_an_option_or_a_node_does(tmp_path: Path) -> None:
+    config, pod, node = tmp_path / "talos.yaml", tmp_path / "pod.json", tmp_path / "node.json"
+    pod.write_text(json.dumps(POD), encoding="utf-8")
+    found = {"kind": "Node", "metadata": {"name": "n1"}, "status": {"nodeInfo": {"kubeletVersion": "v1.34.4"}}}
+    node.write_text(json.dumps({"apiVersion": "v1", **found}), encoding="utf-8")
+    asked = ("plan", "-f", pod, "--config", config, "--machine", MACHINE, "-o", "json")
+
+    def decided(version: str, *more: str | Path) -> tuple[str, bool]:
+        config.write_text(TALOS % version, encoding="utf-8")
+        answered = mooring(*asked, *more)
+        return answered.document["kubelet"], "MOOR-580" in json.dumps(answered.document)
+
+    assert decided("v1.36.0") == ("v1.36.3", False)
+    assert decided("v1.36.0", "--active", node) == ("v1.34.4", False)
+    assert decided("v1.30.0", "--kubelet-version", "1.35") == ("v1.35.4", False)
+    assert decided("v1.99.0") == decided("mine") == ("v1.37.1", True)
+    assert decided("v1.30.0", "--nearest-release") == ("v1.31.14", True)
+    refused = mooring(*asked)
+    assert refused.code == 2
+    assert "talos.yaml:4:5: kubelet v1.30.0 is older than all known releases" in refused.err

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.configuration.node_configuration import NodeConfiguration, configuration_of
-from mooring.configuration.sources import ConfigurationSource, load_sources, sources_in
+from mooring.configuration.node_configuration import NodeConfiguration, configuration_of, named_versions
+from mooring.configuration.sources import ConfigurationSource, load_sources, sources_in, sources_of
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
 from mooring.decoding.fields import Document, Value
@@ -169,6 +169,7 @@ def test_odd_content_is_read_or_refused_in_one_line(shown: ConfigurationSource, 
     odd = Document(changed(document.content, data), "odd", 1, 1)
     refused = ""
     try:
+        list(named_versions(sources_of([odd])))
         configuration_of([odd], machine=MACHINE).effective()
     except InputError as error:
         refused = str(error)
@@ -349,3 +350,36 @@ def test_files_that_flags_name_and_that_are_not_given_are_named(tmp_path: Path) 
     flags = written(tmp_path, "kubelet --config=/k.yaml --config-dir=/k.d\n", "flags")
     own = written(tmp_path, f"{KUBELET}maxPods: 1\n", "k.yaml")
     assert [one.message.split(":")[0] for one in loaded(flags, own).findings] == ["the kubelet also reads /k.d"]
+
+
+CLUSTER = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: "
+MACHINE_CONFIG = "version: v1alpha1\nmachine:\n  kubelet:\n    image: "
+TALOS_KUBELET = "apiVersion: v1alpha1\nkind: KubeletConfig\nimage: "
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"{CLUSTER}v1.36.2\n", "v1.36.2 given:3:1"),
+        (f"{CLUSTER}stable-1.35\n", "1.35 given:3:1"),
+        (f"{CLUSTER}ci/latest-1.36\n", "1.36 given:3:1"),
+        (f"{CLUSTER}stable-1\n", ""),
+        (f"{CLUSTER}latest\n", ""),
+        (f"{CLUSTER}''\n", ""),
+        (f"{MACHINE_CONFIG}ghcr.io/siderolabs/kubelet:v1.36.0\n", "v1.36.0 given:4:5"),
+        (f"{MACHINE_CONFIG}mirror:5000/kubelet:v1.34.4@sha256:ab\n", "v1.34.4 given:4:5"),
+        (f"{MACHINE_CONFIG}mirror:5000/kubelet@sha256:ab\n", ""),
+        (f"{TALOS_KUBELET}ghcr.io/siderolabs/kubelet:v1.35.0\n", "v1.35.0 given:3:1"),
+        (f"{KUBELET}maxPods: 1\n", ""),
+    ],
+)
+def test_a_vendors_file_names_the_kubelets_version_with_its_line(tmp_path: Path, text: str, expected: str) -> None:
+    found = named_versions(load_sources(written(tmp_path, text)))
+    assert [f"{one.version} {one.place.source.removeprefix(f'{tmp_path}/')}" for one in found] == [expected] * bool(
+        expected
+    )
+
+
+def test_a_version_that_is_no_string_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"given:3:1: kubernetesVersion: must be a string, not a number"):
+        list(named_versions(load_sources(written(tmp_path, f"{CLUSTER}1.36\n"))))

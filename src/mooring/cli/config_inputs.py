@@ -18,6 +18,7 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.configuration.node_configuration import NodeConfiguration
+    from mooring.configuration.sources import ConfigurationSource
     from mooring.core.machine import Machine
     from mooring.planner.nodearchive.reader import NodeArchive
 
@@ -36,12 +37,31 @@ def read_config(
         release: of the kubelet.
         machine: by whose size some vendors reserve.
     """
-    if archive and not paths:
+    return configuration_from(load_sources(paths), archive, release, machine)
+
+
+def load_sources(paths: Sequence[str]) -> list[ConfigurationSource]:
+    """Read what ``--config`` names, before it is known which release decides.
+
+    Raises:
+        InputError: something cannot be read.
+    """
+    return [source for path in paths for source in sources.load_sources(path)]
+
+
+def configuration_from(
+    given: Sequence[ConfigurationSource],
+    archive: NodeArchive | None = None,
+    release: Release = NEWEST,
+    machine: Machine | None = None,
+) -> NodeConfiguration:
+    """Return the configuration that documents come to; the other arguments as of :func:`read_config`."""
+    if archive and not given:
         collected = archive.configuration(release)
         if collected is not None:
             return collected
-    if paths:
-        return _configuration(paths, release, machine)
+    if given:
+        return _configuration(given, release, machine)
     configuration = node_configuration.configuration_of((), release)
     finding = Finding(
         "warning",
@@ -54,10 +74,9 @@ def read_config(
 
 
 def _configuration(
-    paths: Sequence[str], release: Release, machine: Machine | None
+    given: Sequence[ConfigurationSource], release: Release, machine: Machine | None
 ) -> node_configuration.NodeConfiguration:
-    """Read files; those of a node that the agent manages say what the agent would do there, as its own release."""
-    given = [source for path in paths for source in sources.load_sources(path)]
+    """Return what files say; those of a node that the agent manages: what the agent does there, as its own release."""
     documents = [source.document for source in given]
     if not any(
         isinstance(one.content, dict) and one.content.get("kind") == service_options.AGENT_CONFIGURATION
@@ -67,7 +86,8 @@ def _configuration(
     declared = [
         one for one in documents if isinstance(one.content, dict) and one.content.get("kind") == node_devices.KIND
     ]
-    found = agent_configuration.agent_configuration((one for one in documents if one not in declared), ", ".join(paths))
+    own = [one for one in documents if one not in declared]
+    found = agent_configuration.agent_configuration(own, ", ".join(dict.fromkeys(one.source for one in own)))
     return node_configuration.NodeConfiguration(
         found.kubelet,
         found.mooring,

@@ -128,9 +128,10 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     state = archive.state() if archive and takes_state else _read_state(options.state)
     machine = _machine(options.machine, archive)
     listed = [one for source in options.active for one in decoded_documents.load_documents(source)]
-    release = release_inputs.read_release(options, archive, listed, decides)
+    given = config_inputs.load_sources(options.config)
+    release = release_inputs.read_release(options, archive, listed, decides, given)
     configured = None if "config" in options.left_out else archive
-    configuration = config_inputs.read_config(options.config, configured, release.release, machine)
+    configuration = config_inputs.configuration_from(given, configured, release.release, machine)
     if options.kubelet_version or decides:
         configuration = replace(configuration, mooring=replace(configuration.mooring, release=release.release))
     manifests = [one for source in options.manifests for one in decoded_documents.load_documents(source)]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mooring.cli.options import NodeOptions
+    from mooring.configuration.sources import ConfigurationSource
     from mooring.core.machine import Finding
     from mooring.planner.plan import Plan
     from mooring.publisher.objects import NodeFacts
@@ -118,11 +119,12 @@ def connector(kubeconfig: str) -> Callable[[], Cluster]:
     return lambda: apiserver.cluster_of(apiserver.configuration_of(kubeconfig or None))
 
 
-def _versions(asked: Asked) -> Iterator[KubeletVersion]:
-    """Yield versions of the kubelet: of the option, of its Node object, of the program that is installed."""
+def _versions(asked: Asked, given: Sequence[ConfigurationSource]) -> Iterator[KubeletVersion]:
+    """Yield versions of the kubelet: of the option, of its Node object, of files, of the program that is installed."""
     yield release_inputs.requested_version(asked.inputs.kubelet_version)
     if not asked.dry_run:
         yield KubeletVersion(_registered_version(asked), f"node {asked.name}")
+    yield from release_inputs.configured_versions(given)
     yield KubeletVersion(release_inputs.installed_version(), "the kubelet of this computer")
 
 
@@ -140,8 +142,8 @@ def _registered_version(asked: Asked) -> str:
 
 def _facts(asked: Asked, config: Sequence[str]) -> tuple[objects.NodeFacts, Sequence[Finding]]:
     """Return the facts of the kubelet of this computer, and what was noticed about its release and configuration."""
-    release = chosen_release(_versions(asked), nearest=asked.inputs.nearest_release)
-    given = (one for path in config for one in sources.load_sources(path))
+    given = [one for path in config for one in sources.load_sources(path)]
+    release = chosen_release(_versions(asked, given), nearest=asked.inputs.nearest_release)
     found = loader.load_machine(asked.inputs.machine)
     if found.info_error:
         raise InputError(f"cannot be described: {found.info_error}", source=found.name)

@@ -1,4 +1,4 @@
-"""Where the kubelet's release comes from: the option, the archive, Node objects, or the kubelet of this computer."""
+"""Where the kubelet's release comes from: the option, archive, Node objects, vendors' files, or this computer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ with lazily():
     import shutil
     import subprocess
 
+    from mooring.configuration import node_configuration
+
 if TYPE_CHECKING:
     from mooring.cli.options import NodeOptions
+    from mooring.configuration.sources import ConfigurationSource
     from mooring.core.release import Release
     from mooring.decoding.fields import Document
     from mooring.planner.nodearchive.reader import NodeArchive
@@ -29,7 +32,11 @@ _MOST_NODES = 5
 
 
 def read_release(
-    options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document], decides: Release | None = None
+    options: NodeOptions,
+    archive: NodeArchive | None,
+    active: Sequence[Document],
+    decides: Release | None = None,
+    given: Sequence[ConfigurationSource] = (),
 ) -> ChosenRelease:
     """Return the release that decides: of the first source that names one, else the newest.
 
@@ -38,6 +45,7 @@ def read_release(
         archive: of the node, where one is given.
         active: documents of ``--active``; Nodes among them report their kubelet's version.
         decides: the release, where it is chosen already.
+        given: what ``--config`` names.
 
     Raises:
         InputError: the version is not valid or older than all known releases, nodes of several are given, or the node
@@ -46,16 +54,20 @@ def read_release(
     _check_node_name(options, active)
     if decides is not None:
         return ChosenRelease(decides)
-    return chosen_release(_versions(options, archive, active), nearest=options.nearest_release)
+    return chosen_release(_versions(options, archive, active, given), nearest=options.nearest_release)
 
 
 def _versions(
-    options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document]
+    options: NodeOptions,
+    archive: NodeArchive | None,
+    active: Sequence[Document],
+    given: Sequence[ConfigurationSource],
 ) -> Iterator[KubeletVersion]:
     yield requested_version(options.kubelet_version, options.version_option)
     if archive is not None:
         yield KubeletVersion(archive.about.kubelet, options.node)
     yield from _of_nodes(options, archive, active)
+    yield from configured_versions(given)
     if (archive is None or options.running is not None) and options.machine in ("", LIVE):
         yield KubeletVersion(installed_version(), "the kubelet of this computer")
 
@@ -103,6 +115,15 @@ def listed_nodes(names: Collection[str]) -> str:
     """
     more = f" and {len(names) - _MOST_NODES} more" if len(names) > _MOST_NODES else ""
     return f"{', '.join(sorted(names)[:_MOST_NODES])}{more}"
+
+
+def configured_versions(given: Sequence[ConfigurationSource]) -> Iterator[KubeletVersion]:
+    """Yield the versions that vendors' files name.
+
+    Raises:
+        InputError: a version is no string.
+    """
+    return (KubeletVersion(one.version, str(one.place)) for one in node_configuration.named_versions(given))
 
 
 def requested_version(text: str, option: str = _OPTION) -> KubeletVersion:

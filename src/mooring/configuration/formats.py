@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mooring.configuration import kubelet_config as kubelet
 from mooring.configuration.layers import Layer, Tier
-from mooring.configuration.part import VendorPart, strings_of
+from mooring.configuration.part import NamedVersion, VendorPart, strings_of
 from mooring.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGUMENTS
 from mooring.configuration.vendors import aks, eks, gke, kubeadm, openshift, rancher, talos
 
@@ -31,6 +31,8 @@ class ConfigurationFormat:
     """Formats of one name exclude one another; empty for the format's own name."""
     replaces: Callable[[Mapping[str, Any]], bool] = lambda _: False
     """Tells whether a document takes the place of the flags in earlier ones of the format."""
+    version: Callable[[VendorPart], NamedVersion | None] = lambda _: None
+    """Returns the kubelet's version that a document names, if it names one."""
 
 
 def _of_kind(*kinds: str, group: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -78,6 +80,13 @@ FORMATS: Final = (
         "KubeadmNodeConfiguration",
         one_of="InitConfiguration or JoinConfiguration",
     ),
+    ConfigurationFormat(
+        "kubeadm",
+        _of_kind(kubeadm.CLUSTER_KIND, group=kubeadm.GROUP),
+        kubeadm.nothing,
+        several=True,
+        version=kubeadm.named_version,
+    ),
     ConfigurationFormat("kubeadm", _of_kind(*kubeadm.OTHER_KINDS, group=kubeadm.GROUP), kubeadm.nothing, several=True),
     ConfigurationFormat(
         "kube-proxy",
@@ -108,6 +117,7 @@ FORMATS: Final = (
         _plain(lambda content: content.get("version") == talos.VERSION and "machine" in content),
         talos.machine_config,
         "TalosConfig",
+        version=talos.machine_version,
     ),
     ConfigurationFormat(
         "Talos",
@@ -115,6 +125,7 @@ FORMATS: Final = (
         talos.kubelet_document,
         "TalosKubeletConfig",
         one_of="KubeletConfig of Talos",
+        version=talos.document_version,
     ),
     ConfigurationFormat(
         "Talos",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from mooring.core.machine import Finding
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.release import NEWEST, Release
 from mooring.decoding.documents import located
-from mooring.decoding.fields import Document, kind_of, text_at
+from mooring.decoding.fields import Document, ignore, kind_of, text_at
 from mooring.lazy import lazily
 
 with lazily():
@@ -29,7 +29,7 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.configuration.formats import ConfigurationFormat
-    from mooring.configuration.part import VendorPart
+    from mooring.configuration.part import NamedVersion, VendorPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,23 @@ def configuration_of(
     )
 
 
+def named_versions(given: Iterable[ConfigurationSource]) -> Iterator[NamedVersion]:
+    """Yield the versions of the kubelet that vendors' documents name, in their order.
+
+    Raises:
+        InputError: a version is no string.
+    """
+    for source in given:
+        content = source.document.content
+        if source.drop_in or not isinstance(content, dict) or (form := _vendor_format(content)) is None:
+            continue
+        document = part.VendorPart(form.name, content, source, ignore)
+        with document.located():
+            named = form.version(document)
+        if named is not None:
+            yield named
+
+
 @dataclass(slots=True)
 class _Gathered:
     """What the documents of a node said so far."""
@@ -169,13 +186,16 @@ def _recognised_source(source: ConfigurationSource) -> tuple[str, dict[str, Any]
     content = source.document.content
     if source.drop_in and isinstance(content, dict):
         return formats.DROP_IN.name, content, formats.DROP_IN
-    # Most documents are none of a vendor's: then nothing of vendors is loaded.
-    if isinstance(content, dict) and content.get("kind") not in (kubelet.KIND, mooring.KIND, declared.KIND):
-        form = formats.format_of(content)
-        if form is not None:
-            return form.one_of or form.name, content, form
+    if isinstance(content, dict) and (form := _vendor_format(content)) is not None:
+        return form.one_of or form.name, content, form
     kind, known = recognised(source.document)
     return kind, known, None
+
+
+def _vendor_format(content: dict[str, Any]) -> ConfigurationFormat | None:
+    # Most documents are none of a vendor's: then nothing of vendors is loaded.
+    known = content.get("kind") in (kubelet.KIND, mooring.KIND, declared.KIND)
+    return None if known else formats.format_of(content)
 
 
 def _own_layer(

@@ -33,6 +33,14 @@ class VendorField:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedVersion:
+    """The version of a kubelet that a vendor's file names."""
+
+    version: str
+    place: FieldPlace
+
+
+@dataclass(frozen=True, slots=True)
 class VendorPart:
     """A document of a vendor."""
 

@@ -1,7 +1,7 @@
 """Which kubelet release an answer is for, and a warning where Mooring does not decide as that release.
 
-The version comes from the first source that has one: the option, a node archive, a Node object of the API, the kubelet
-that is installed. Without any the newest release decides.
+The version comes from the first source that has one: the option, a node archive, a Node object of the API, a vendor's
+file, the kubelet that is installed. Without any the newest release decides.
 """
 
 from __future__ import annotations

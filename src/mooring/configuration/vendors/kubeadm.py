@@ -2,24 +2,28 @@
 
 Source: https://kubernetes.io/docs/reference/config-api/kubeadm-config.v1beta4/ (NodeRegistrationOptions;
 kubeletExtraArgs is a list of names and values there, and a mapping in v1beta3). Flags of the file win over the
-KubeletConfiguration.
+KubeletConfiguration. Labels of versions: kubeadm v1.37.1, cmd/kubeadm/app/util/version.go.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 from mooring.configuration.layers import Layer
-from mooring.configuration.part import VendorPart, pairs_of
+from mooring.configuration.part import NamedVersion, VendorPart, pairs_of
 from mooring.core.errors import InputError
 from mooring.decoding.fields import as_mapping, inside, name_at, text_at
 
 GROUP: Final = "kubeadm.k8s.io/"
 NODE_KINDS: Final = ("InitConfiguration", "JoinConfiguration")
-OTHER_KINDS: Final = ("ClusterConfiguration", "ResetConfiguration", "UpgradeConfiguration")
+CLUSTER_KIND: Final = "ClusterConfiguration"
+OTHER_KINDS: Final = ("ResetConfiguration", "UpgradeConfiguration")
 _ARGUMENTS: Final = "nodeRegistration.kubeletExtraArgs"
 _VERSIONS: Final = ("v1beta3", "v1beta4")
+_RELEASE: Final = "kubernetesVersion"
+_LABEL: Final = re.compile(r"(?:latest|stable)(?:-1(\.\d+)?)?")
 
 
 def kubeadm_node(part: VendorPart) -> Iterator[Layer]:
@@ -54,3 +58,15 @@ def _listed(entries: list[Any]) -> list[tuple[str, str]]:
 def nothing(_part: VendorPart) -> Iterator[Layer]:
     """Yield nothing: the document is not about the kubelet's configuration."""
     return iter(())
+
+
+def named_version(part: VendorPart) -> NamedVersion | None:
+    """Return the version of a ClusterConfiguration; None where it names none, or a label without a minor release.
+
+    Raises:
+        InputError: the version is no string.
+    """
+    text = text_at(part.content, _RELEASE).rpartition("/")[2]
+    if label := _LABEL.fullmatch(text):
+        text = f"1{label[1]}" if label[1] else ""
+    return NamedVersion(text, part.place(_RELEASE)) if text else None

@@ -8,16 +8,17 @@ pkg/machinery/config/types/k8s (KubeletConfigV1Alpha1)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from mooring.configuration.layers import Layer, Tier
-from mooring.configuration.part import VendorPart, pairs_of
+from mooring.configuration.part import NamedVersion, VendorPart, pairs_of
 from mooring.decoding.fields import mapping_at, text_at
 
 VERSION: Final = "v1alpha1"
 _CONFIG: Final = "machine.kubelet.extraConfig"
 _ARGUMENTS: Final = "machine.kubelet.extraArgs"
+_IMAGE: Final = "machine.kubelet.image"
 _PROTECTED_FIELDS: Final = (
     "apiVersion",
     "authentication",
@@ -73,3 +74,23 @@ def kubelet_document(part: VendorPart) -> Iterator[Layer]:
     arguments = pairs_of(part.content.get("extraArgs"), "extraArgs")
     if arguments:
         yield part.flags(arguments)
+
+
+def machine_version(part: VendorPart) -> NamedVersion | None:
+    """Return the version of the kubelet's image, its tag; None without an image or a tag.
+
+    Raises:
+        InputError: the image is no string.
+    """
+    return _tag(part, part.mapping("machine.kubelet"), _IMAGE)
+
+
+def document_version(part: VendorPart) -> NamedVersion | None:
+    """Return the same of a document KubeletConfig; errors as there."""
+    return _tag(part, part.content, "image")
+
+
+def _tag(part: VendorPart, fields: Mapping[str, Any], path: str) -> NamedVersion | None:
+    image = text_at(fields, "image").partition("@")[0]
+    tag = image.rpartition("/")[2].partition(":")[2]
+    return NamedVersion(tag, part.place(path)) if tag else None
