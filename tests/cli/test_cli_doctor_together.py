@@ -39,7 +39,10 @@ class Node:
         return ("--machine", "epyc-7763-2s-nps4", "--config", self.config)
 
     def doctor(self, *more: str | Path) -> Answered:
-        return mooring("doctor", "--state", self.root, *self._node(), "-o", "json", *more)
+        return self.doctor_in_words("-o", "json", *more)
+
+    def doctor_in_words(self, *more: str | Path) -> Answered:
+        return mooring("doctor", "--state", self.root, *self._node(), *more)
 
     def truncate(self, file: str, after: str) -> None:
         text = (self.root / file).read_text(encoding="utf-8")
@@ -85,6 +88,14 @@ def test_the_containers_that_a_truncated_file_has_lost_are_named(node: Node) -> 
 def test_a_truncated_memory_file_is_completed_from_the_cpu_file(node: Node) -> None:
     node.truncate("memory_manager_state", '"machineState"')
     assert concerned(node.doctor(), "MOOR-346") == [f"uid-{n}" for n in range(7)]
+
+
+@pytest.mark.parametrize("file", ["cpu_manager_state", "memory_manager_state"])
+def test_a_lost_entry_is_named_with_the_file_that_lacks_it(node: Node, file: str) -> None:
+    node.truncate(file, '"uid-1":{')
+    rows = [line.split(maxsplit=1) for line in node.doctor_in_words().out.splitlines()]
+    (outcome,) = [row[1] for row in rows if row and row[0] == "uid-3/app"]
+    assert outcome.endswith(f"has no readable entry in {file}"), outcome
 
 
 def test_the_device_record_names_containers_that_both_files_have_lost(node: Node) -> None:

@@ -142,7 +142,7 @@ def test_what_is_not_told_is_a_finding_and_a_field_of_the_document() -> None:
     machine = read(tool_outputs.numactl(MACHINES["adjacent"]))
     found = next(finding for finding in machine.findings if finding.code == UNTOLD)
     assert found.severity == "warning"
-    assert found.message.startswith("numactl -H does not tell cores, sockets, caches")
+    assert found.message.startswith("numactl -H does not report cores, sockets, caches")
     origin = machine_document(machine).origin
     assert (origin.format, origin.unknown[0], origin.assumed[-1]) == (
         "numactl -H",

@@ -69,9 +69,18 @@ SMALL = replace(parse_compact("sockets=2 cores=4 threads=2 memory=64Gi"), findin
             replace(STATIC, memory_manager_policy="Static", reserved_memory=(ReservedMemory(0, {"memory": "1500m"}),)),
             "Reserve 100Mi of memory on NUMA node 0 in reservedMemory",
         ),
+        (
+            replace(
+                STATIC,
+                memory_manager_policy="Static",
+                system_reserved={"memory": "5884105195"},
+                reserved_memory=(ReservedMemory(0, {"memory": "1Gi"}),),
+            ),
+            "Reserve 5988962795 bytes (5.6 GiB) of memory on NUMA node 0 in reservedMemory",
+        ),
         (replace(STATIC, cpu_manager_policy="dynamic"), ""),
     ],
-    ids=["two faults", "misspelt option", "sum", "no known value is near"],
+    ids=["two faults", "misspelt option", "sum", "sum without a unit", "no known value is near"],
 )
 def test_advice_names_every_change_that_it_takes(config: KubeletConfig, advice: str) -> None:
     question = Question(SMALL, config)

@@ -26,7 +26,7 @@ MAX_DESCRIPTION_BYTES: Final = 64 * 2**20
 
 STANDARD_INPUT: Final = "-"
 UNTOLD: Final = "MOOR-463"
-"""Code of the finding that lists what the format of a file does not tell."""
+"""Code of the finding that lists what the format of a file does not report."""
 
 _FORMS: Final = "name a folder or file with a machine, FILE.jsonl#NAME, a shipped machine, or write sockets=2 cores=16"
 
@@ -101,7 +101,7 @@ def machine_in(data: bytes, source: str) -> Machine:
 
 def _unknown_parts(origin: MachineOrigin) -> Iterator[Finding]:
     assumed = f"; assumed: {', '.join(origin.assumed)}" if origin.assumed else ""
-    message = f"{origin.format} does not tell {', '.join(origin.unknown)}{assumed}"
+    message = f"{origin.format} does not report {', '.join(origin.unknown)}{assumed}"
     yield Finding("warning", "machine", message, UNTOLD)
 
 

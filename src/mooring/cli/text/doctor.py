@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -13,7 +13,7 @@ from mooring.cli.terminal import text_for
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
 from mooring.core.release import NEWEST
-from mooring.explain.phrases import cpus_text, plural
+from mooring.explain.phrases import cpus_text, joined, plural
 from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.planner.doctor.diagnosis import NOT_CHECKED, Diagnosis, FileDiagnosis, FileRepair
 from mooring.planner.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
@@ -118,10 +118,10 @@ def _name(holder: EntryHolder, pods: Mapping[str, Pod]) -> str:
 
 def _rows(diagnosis: Diagnosis, pods: Mapping[str, Pod]) -> list[tuple[str, str, str]]:
     """Return name, problems and outcome of every container that a problem concerns."""
-    codes: dict[EntryHolder, list[str]] = {}
+    found: dict[EntryHolder, dict[str, Problem]] = {}
     for problem in diagnosis.all_problems:
         for holder in problem.holders:
-            codes.setdefault(holder, []).append(problem.code)
+            found.setdefault(holder, {}).setdefault(problem.code, problem)
     lost: dict[EntryHolder, list[str]] = {}
     for repair in diagnosis.repairs:
         for dropped in repair.dropped:
@@ -129,19 +129,21 @@ def _rows(diagnosis: Diagnosis, pods: Mapping[str, Pod]) -> list[tuple[str, str,
     return [
         (
             _name(holder, pods),
-            ", ".join(dict.fromkeys(codes.get(holder, ()))) or "–",
+            ", ".join(found.get(holder, ())) or "–",
             "; ".join(
                 [
                     *lost.get(holder, ()),
-                    *_afterwards(diagnosis, holder, codes.get(holder, ()), lost=holder in lost),
+                    *_afterwards(diagnosis, holder, found.get(holder, {}), lost=holder in lost),
                 ]
             ),
         )
-        for holder in sorted({**codes, **lost})
+        for holder in sorted({**found, **lost})
     ]
 
 
-def _afterwards(diagnosis: Diagnosis, holder: EntryHolder, codes: Collection[str], *, lost: bool) -> Iterator[str]:
+def _afterwards(
+    diagnosis: Diagnosis, holder: EntryHolder, codes: Mapping[str, Problem], *, lost: bool
+) -> Iterator[str]:
     after = diagnosis.afterwards.get(holder)
     if after is not None and after.refused:
         yield f"its pod is refused at the start: {after.refused}"
@@ -152,8 +154,8 @@ def _afterwards(diagnosis: Diagnosis, holder: EntryHolder, codes: Collection[str
         yield "runs in the shared pool after the start"
     elif STALE in codes:
         yield "is dropped by the kubelet"
-    elif FILE_MISSING in codes or LOST_ENTRIES in codes:
-        yield "its entry cannot be read"
+    elif lacking := [codes[code].file for code in (FILE_MISSING, LOST_ENTRIES) if code in codes]:
+        yield f"has no readable entry in {joined(lacking)}"
     elif POD_ENTRIES_IGNORED in codes and not holder.container:
         yield "its containers keep theirs; the entry of the pod is lost"
     elif not lost and diagnosis.repairs:

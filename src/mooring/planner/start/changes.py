@@ -15,6 +15,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.decision import StartRefusal
 from mooring.core.machineinfo import MachineInfo
 from mooring.decoding.fields import nearest
+from mooring.explain.phrases import size
 from mooring.explain.remedies import refusal_code
 from mooring.planner.question import Question
 from mooring.releases.gates import known_gates
@@ -201,8 +202,13 @@ def _reserved_sum(question: Question, text: str) -> Iterator[StartChange]:
     entries = _without_memory(question.config, lambda _, name: name == resource)
     if not nothing:
         entries = [*entries, (node, {resource: amount})]
-    words = f"reserve {amount} of {resource} on NUMA node {node} in reservedMemory"
+    words = f"reserve {_amount_words(amount)} of {resource} on NUMA node {node} in reservedMemory"
     yield _memory(question, f"remove {resource} from reservedMemory" if nothing else words, entries)
+
+
+def _amount_words(amount: str) -> str:
+    """Return an amount of memory as reservedMemory takes it; one without a unit also in its largest unit."""
+    return f"{amount} bytes ({size(int(amount))})" if amount.isdecimal() else amount
 
 
 def _unknown_node(question: Question, text: str) -> Iterator[StartChange]:
