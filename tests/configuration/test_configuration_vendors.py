@@ -383,3 +383,25 @@ def test_a_vendors_file_names_the_kubelets_version_with_its_line(tmp_path: Path,
 def test_a_version_that_is_no_string_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"given:3:1: kubernetesVersion: must be a string, not a number"):
         list(named_versions(load_sources(written(tmp_path, f"{CLUSTER}1.36\n"))))
+
+
+NODE_CONFIG = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec: {kubelet: {config: %s}}\n"
+MEMORY = "kubeReserved: {memory: 1Gi}\n"
+
+
+def test_what_a_vendor_does_not_tell_is_reported_once_and_not_where_something_sets_it(tmp_path: Path) -> None:
+    other = "{maxPods: 9}"
+
+    def told(text: str, *more: Path) -> list[str]:
+        found = loaded(written(tmp_path, text), *more).findings
+        return [one.message.removeprefix(f"{tmp_path}/") for one in found if one.code == "MOOR-514"]
+
+    assert [one[:10] for one in told(NODE_CONFIG % other + "---\n" + NODE_CONFIG % other)] == ["given: EKS"]
+    for texts in ((other, f"{{{MEMORY.strip()}}}"), (f"{{{MEMORY.strip()}}}", other)):
+        assert told("---\n".join(NODE_CONFIG % text for text in texts)) == []
+    # A flag replaces the vendor's whole reservation; a drop-in adds to it.
+    flags = written(tmp_path, "--kube-reserved=cpu=1\n", "flags")
+    assert told(NODE_CONFIG % other, flags) == []
+    cpu, memory = drop_ins(tmp_path / "a", x_conf="kubeReserved: {cpu: '1'}\n"), drop_ins(tmp_path / "b", x_conf=MEMORY)
+    for text in (NODE_CONFIG % other, '{"cpuCfsQuota": true}'):
+        assert (len(told(text, cpu)), told(text, memory)) == (1, [])

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from mooring.configuration.kubelet_config import READ
 from mooring.configuration.kubelet_flags import merged_configuration
+from mooring.core.machine import Finding
 from mooring.core.release import NEWEST, Release
 from mooring.node.reservation import DEFAULT_EVICTION_HARD
 from mooring.releases.config_fields import later_fields
@@ -76,6 +77,22 @@ class Layer:
     """Whether no file says so, but the vendor's documentation."""
     reads: Mapping[Tier, str] = field(default_factory=dict)
     """Files and folders that flags name: the kubelet reads these too."""
+    unknown: Mapping[str, Finding] = field(default_factory=dict)
+    """Fields that the vendor sets to values that are not known here; each is reported unless another layer sets it."""
+
+    def sets(self, path: str) -> bool:
+        """Tell whether the layer decides a field or a key of one: a flag replaces all keys.
+
+        >>> fields = {"kubeReserved": {"cpu": "1"}}
+        >>> layers = [Layer(tier, fields, lambda _: FieldPlace("", "")) for tier in (Tier.FILE, Tier.FLAGS)]
+        >>> [layer.sets("kubeReserved.memory") for layer in layers]
+        [False, True]
+        """
+        name, _, key = path.partition(".")
+        value = self.fields.get(name)
+        if not key or self.tier is Tier.FLAGS:
+            return name in self.fields
+        return isinstance(value, Mapping) and key in value
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ def configuration_of(
         with located(own.document):
             devices = declared.declared_devices(own.content, source=own.source)
     gathered.report_unread()
+    gathered.report_unknown()
     has_file = gathered.has_file or not layers or any(Tier.FILE in layer.reads for layer in layers)
     merged = merged_layers(layers, has_file=has_file, release=release)
     shows_defaults = kubelet.KIND in found and kubelet.CONFIGZ in found[kubelet.KIND].content
@@ -170,6 +171,16 @@ class _Gathered:
                 raise _second("configuration of the kubelet", document, self.file.source)
             self.file = document
         self.layers += layers
+
+    def report_unknown(self) -> None:
+        """Report the fields that vendors set to values that are not known, each once."""
+        unknown: dict[str, Finding] = {}
+        for layer in self.layers:
+            for path, finding in layer.unknown.items():
+                unknown.setdefault(path, finding)
+        for path, finding in unknown.items():
+            if not any(layer.sets(path) for layer in self.layers):
+                self.findings.append(finding)
 
     def report_unread(self) -> None:
         """Report the files that flags name and that were not given."""

@@ -114,15 +114,18 @@ class VendorPart:
         reads = {tier: path for tier, path in named.items() if path}
         return Layer(Tier.FLAGS, flags.fields, place_of, self.vendor, reads=reads)
 
-    def documented(self, tier: Tier, fields: Mapping[str, Any], said: str = "") -> Layer:
-        """Return what the vendor sets by itself, as it documents; ``said`` names how."""
-        named = f"{self.vendor}, {said}" if said else f"{self.vendor}'s default"
-        return Layer(tier, fields, lambda _: FieldPlace(named, ""), self.vendor, built_in=True)
+    def documented(self, tier: Tier, fields: Mapping[str, Any], unknown: Mapping[str, Finding] | None = None) -> Layer:
+        """Return what the vendor sets by itself, as it documents; ``unknown`` as in a layer."""
+        place = FieldPlace(f"{self.vendor}'s default", "")
+        return Layer(tier, fields, lambda _: place, self.vendor, built_in=True, unknown=unknown or {})
 
     def note(self, path: str, message: str) -> None:
         """Report what the file does not tell."""
-        place = self.place(path)
-        self.report(Finding("info", path or self.vendor, f"{place.source}: {message}", VENDOR_DECIDES))
+        self.report(self.finding(path, message))
+
+    def finding(self, path: str, message: str) -> Finding:
+        """Return what the file does not tell, to be reported."""
+        return Finding("info", path or self.vendor, f"{self.place(path).source}: {message}", VENDOR_DECIDES)
 
     def report_unknown(self, kind: str, content: object, path: str = "") -> None:
         """Report the fields of content that its type does not have.

@@ -48,10 +48,9 @@ def custom_kubelet_config(part: VendorPart) -> Iterator[Layer]:
     own: dict[str, Any] = {"evictionHard": dict(_THRESHOLDS)}
     if part.machine is not None:
         own["kubeReserved"] = {"cpu": f"{aks_milli(part.machine.num_cores)}m"}
-    if not mebibytes:
-        message = "AKS reserves memory by the number of pods (20 MB each, and 50 MB), which is not known here"
-        part.note("", f"{message}: add kubeReserved.memory as a drop-in to count it")
-    yield part.documented(Tier.VENDOR_FILE, own)
+    message = "AKS reserves memory by the number of pods (20 MB each, and 50 MB), which is not known here"
+    finding = part.finding("", f"{message}: add kubeReserved.memory as a drop-in to count it")
+    yield part.documented(Tier.VENDOR_FILE, own, {"kubeReserved.memory": finding})
     yield part.translated(Tier.FILE, "", _TABLE)
     thresholds = part.mapping("hardEvictionThreshold")
     amounts = {"cpu": f"{milli}m" if milli else "", "memory": f"{mebibytes}Mi" if mebibytes else ""}

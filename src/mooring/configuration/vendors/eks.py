@@ -8,8 +8,8 @@ templates/al2/runtime/bootstrap.sh and kubelet-config.json
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from mooring.configuration.kubelet_arguments import split_arguments
 from mooring.configuration.layers import Layer, Tier
@@ -31,8 +31,7 @@ _RESERVED_CPUS: Final = "--reserved-cpus"
 def node_config(part: VendorPart) -> Iterator[Layer]:
     """Yield nodeadm's own file, the user's drop-in and the user's flags."""
     part.check_version(VERSION)
-    given = part.mapping(_CONFIG)
-    yield _own_file(part, given, with_cgroups=True)
+    yield _own_file(part, with_cgroups=True)
     yield part.layer(Tier.DROP_IN, _CONFIG)
     kubelet = part.mapping("spec.kubelet")
     try:
@@ -54,20 +53,17 @@ def bootstrap_script(part: VendorPart) -> Iterator[Layer]:
     layer = part.flags(arguments)
     # bootstrap.sh leaves the cgroups of the reservation out where it finds this text.
     with_cgroups = not any(word.startswith(_RESERVED_CPUS) for word, _ in arguments)
-    yield _own_file(part, layer.fields, with_cgroups=with_cgroups)
+    yield _own_file(part, with_cgroups=with_cgroups)
     yield layer
 
 
-def _own_file(part: VendorPart, given: Mapping[str, Any], *, with_cgroups: bool) -> Layer:
+def _own_file(part: VendorPart, *, with_cgroups: bool) -> Layer:
     reserved = {"ephemeral-storage": "1Gi"}
     if part.machine is not None:
         reserved["cpu"] = f"{milli_by_ranges(part.machine.num_cores)}m"
     fields = {"evictionHard": dict(_THRESHOLDS), "kubeReserved": reserved, **(_CGROUPS if with_cgroups else {})}
-    own = given.get("kubeReserved")
-    if not (isinstance(own, Mapping) and "memory" in own):
-        message = (
-            "EKS reserves memory by the instance type (11 MiB a pod that it can have, and 255 MiB), which is not known "
-            "here: set kubeReserved.memory to count it"
-        )
-        part.note("", message)
-    return part.documented(Tier.VENDOR_FILE, fields)
+    message = (
+        "EKS reserves memory by the instance type (11 MiB a pod that it can have, and 255 MiB), which is not known "
+        "here: set kubeReserved.memory to count it"
+    )
+    return part.documented(Tier.VENDOR_FILE, fields, {"kubeReserved.memory": part.finding("", message)})

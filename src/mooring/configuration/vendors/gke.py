@@ -47,9 +47,10 @@ def node_system_config(part: VendorPart) -> Iterator[Layer]:
         return
     path = f"{_SECTION}.memoryManager.policy"
     part.check_value(path, policy.lower(), tuple(_MEMORY))
-    yield Layer(Tier.FILE, {"memoryManagerPolicy": _MEMORY[policy.lower()]}, lambda field: _at(part, path, field))
-    if policy.lower() == "static":
-        part.note(path, "GKE sets reservedMemory itself and does not document how: add it as a drop-in")
+    message = "GKE sets reservedMemory itself and does not document how: add it as a drop-in"
+    unknown = {"reservedMemory": part.finding(path, message)} if policy.lower() == "static" else {}
+    fields = {"memoryManagerPolicy": _MEMORY[policy.lower()]}
+    yield Layer(Tier.FILE, fields, lambda field: _at(part, path, field), unknown=unknown)
 
 
 def _at(part: VendorPart, path: str, _field: str) -> FieldPlace:
