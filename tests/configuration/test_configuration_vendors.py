@@ -405,3 +405,11 @@ def test_what_a_vendor_does_not_tell_is_reported_once_and_not_where_something_se
     cpu, memory = drop_ins(tmp_path / "a", x_conf="kubeReserved: {cpu: '1'}\n"), drop_ins(tmp_path / "b", x_conf=MEMORY)
     for text in (NODE_CONFIG % other, '{"cpuCfsQuota": true}'):
         assert (len(told(text, cpu)), told(text, memory)) == (1, [])
+
+
+def test_a_profile_beside_a_kubelet_config_is_refused_with_what_openshift_does() -> None:
+    files = [FOLDER / "performance-v1.yaml", FOLDER / "openshift-kubeletconfig.yaml"]
+    for order in (files, files[::-1], files[1:] * 2):
+        with pytest.raises(InputError, match="a second KubeletConfig or PerformanceProfile") as raised:
+            loaded(*order)
+        assert "created last decides alone" in raised.value.remedy

@@ -29,6 +29,8 @@ class ConfigurationFormat:
     """Whether the kubelet then runs with ``--config``."""
     one_of: str = ""
     """Formats of one name exclude one another; empty for the format's own name."""
+    remedy: str = ""
+    """Where a second document is refused; empty for the usual one."""
     replaces: Callable[[Mapping[str, Any]], bool] = lambda _: False
     """Tells whether a document takes the place of the flags in earlier ones of the format."""
     version: Callable[[VendorPart], NamedVersion | None] = lambda _: None
@@ -64,6 +66,10 @@ DROP_IN: Final = ConfigurationFormat(
     "file of --config-dir", lambda _: True, _drop_in, kubelet.KIND, several=True, has_file=False
 )
 _OPENSHIFT: Final = "KubeletConfig or PerformanceProfile"
+_CREATED_LAST: Final = (
+    "OpenShift does not merge those of one pool, the one created last decides alone: keep that one, or write the "
+    "fields of the KubeletConfig into the profile's annotation kubeletconfig.experimental"
+)
 FORMATS: Final = (
     ConfigurationFormat(
         "flags of the kubelet",
@@ -101,6 +107,7 @@ FORMATS: Final = (
         openshift.kubelet_config_object,
         "OpenShiftKubeletConfig",
         one_of=_OPENSHIFT,
+        remedy=_CREATED_LAST,
     ),
     ConfigurationFormat(
         "OpenShift",
@@ -108,6 +115,7 @@ FORMATS: Final = (
         openshift.performance_profile,
         "PerformanceProfile",
         one_of=_OPENSHIFT,
+        remedy=_CREATED_LAST,
     ),
     ConfigurationFormat(
         "EKS", _of_kind("NodeConfig", group="node.eks.aws/"), eks.node_config, "EKSNodeConfig", several=True

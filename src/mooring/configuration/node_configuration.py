@@ -153,7 +153,7 @@ class _Gathered:
         name, content, form = _recognised_source(source)
         document = source.document
         if name in self.found and not (form and form.several):
-            raise _second(name, document, self.found[name].source)
+            raise _second(name, document, self.found[name].source, form.remedy if form else "")
         self.found.setdefault(name, ConfigurationDocument(content, document))
         if form is not None:
             given = part.VendorPart(form.name, content, source, self.findings.append, self.machine)
@@ -255,8 +255,9 @@ def _vendor_layers(part: VendorPart, form: ConfigurationFormat, release: Release
     return layers
 
 
-def _second(kind: str, document: Document, first: str) -> InputError:
-    return InputError(f"a second {kind}; the first is in {first}", source=document.source, remedy="keep one of them")
+def _second(kind: str, document: Document, first: str, remedy: str = "") -> InputError:
+    problem = f"a second {kind}; the first is in {first}"
+    return InputError(problem, source=document.source, remedy=remedy or "keep one of them")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Sources: https://github.com/openshift/machine-config-operator, pkg/controller/ku
 templates/worker/01-worker-kubelet; https://github.com/openshift/cluster-node-tuning-operator,
 pkg/performanceprofile/controller/performanceprofile/components/kubeletconfig/kubeletconfig.go and
 pkg/apis/performanceprofile/v2. Both end in one file of the kubelet, and the reservation of the system in a flag.
+A pool's KubeletConfigs are not merged, that of a profile included: https://github.com/openshift/openshift-docs/pull/118856.
 """
 
 from __future__ import annotations
