@@ -24,6 +24,15 @@ def test_strict_refuses_what_is_a_warning_without_it(tmp_path: Path, verb: list[
     assert f"{manifest}:6:5: Container has no field resource" in strict.complaint
 
 
+def test_a_refusal_and_an_unknown_field_are_lines_of_their_own(tmp_path: Path) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(POD + "    resources: {limits: {hugepage-2Mi: 2Mi}}\n", encoding="utf-8")
+    answer = mooring("plan", "-f", manifest, *NODE)
+    assert answer.code == 2
+    assert answer.complaint.endswith("is not a container resource; did you mean hugepages-2Mi?")
+    assert f"warning[MOOR-512]: spec.containers[0].resource: {manifest}:6:5: Container has no field" in answer.err
+
+
 def test_strict_covers_the_configuration(tmp_path: Path) -> None:
     config = tmp_path / "kubelet.yaml"
     config.write_text(

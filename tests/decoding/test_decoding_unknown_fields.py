@@ -94,6 +94,17 @@ def test_a_missing_field_that_is_misspelt_is_named(tmp_path: Path) -> None:
         warnings(tmp_path, "kind: Pod\nmetadata: {name: x}\nspec:\n  container: []\n")
 
 
+def test_an_unknown_field_leaves_another_refusal_its_remedy_and_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text(DEPLOYMENT.replace("limit: {cpu: 2}", "limits: {hugepage-2Mi: 1}"), encoding="utf-8")
+    found: list[Finding] = []
+    with pytest.raises(InputError, match=r"hugepage-2Mi: is not a container resource; did you mean hugepages-2Mi\?"):
+        load_pods([path], report=found.append)
+    assert [(one.subject, one.message) for one in found] == [
+        ("spec.replica", f"{path}:4:3: DeploymentSpec has no field replica; did you mean replicas?")
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

@@ -306,8 +306,9 @@ CONTAINER = "f.yaml: spec.containers[0]"
             f"{CONTAINER}.resources.requests.cpus: is not a container resource; did you",
         ),
         (pod(container("c", {}, {"hugepage-2Mi": 1})), "is not a container resource; did you mean hugepages-2Mi?"),
-        (pod(container("c", {}, {"gpu": 1})), "resources.limits.gpu: is not a container resource; did you mean cpu?"),
-        (pod(container("c", {}, {"xyz": 1})), "names of other resources have a domain, as in vendor.com/nic"),
+        (pod(container("c", {}, {"gpu": 1})), "resources need a domain, such as nvidia.com/gpu"),
+        (pod(container("c", {}, {"Memori": 1})), "is not a container resource; did you mean memory?"),
+        (pod(container("c", {}, {"xyz": 1})), "resources need a domain, such as nvidia.com/gpu"),
         (
             pod(container("c", {"vendor.com/nic": 1})),
             "resources.requests.vendor.com/nic: needs a limit; set limits to the",

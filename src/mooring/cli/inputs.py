@@ -21,7 +21,7 @@ with lazily():
     import socket
 
     from mooring.checkpoint import store
-    from mooring.cli import config_inputs, release_inputs, running_inputs
+    from mooring.cli import config_inputs, output, release_inputs, running_inputs
     from mooring.configuration import devices as node_devices
     from mooring.configuration import kubelet_values
     from mooring.decoding import api_fields
@@ -90,11 +90,17 @@ class NodeInputs:
         Raises:
             InputError: a pod is not valid, there is none in the manifests, or one of them is active already.
         """
-        active = _active(self.options, self.archive, self.listed, gates, report)
         noticed: list[Finding] = []
-        paths = objects.template_paths(self.options.template_paths)
-        pods = pod_files.pods_of(self.manifests, gates=gates, report=noticed.append, paths=paths)
-        for finding in noticed:
+        of_node: list[Finding] = []
+        try:
+            active = _active(self.options, self.archive, self.listed, gates, of_node.append)
+            paths = objects.template_paths(self.options.template_paths)
+            pods = pod_files.pods_of(self.manifests, gates=gates, report=noticed.append, paths=paths)
+        except InputError:
+            # There is no answer for them to stand in.
+            output.warn((*of_node, *noticed))
+            raise
+        for finding in (*of_node, *noticed):
             report(finding)
         if self.options.manifests and not pods:
             others = "; ".join(one.message for one in noticed if one.code == pod_files.WITHOUT_PODS)

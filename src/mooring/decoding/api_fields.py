@@ -35,13 +35,25 @@ class UnknownField:
     """From the top of the document: ``spec.containers[0].resource``."""
 
     @property
+    def close(self) -> str:
+        """The nearest field of the type; empty where none is near."""
+        return nearest(self.name, fields_of(self.type))
+
+    @property
     def hint(self) -> str:
         """The nearest field of the type, or all of them where they are few; else empty."""
         known = fields_of(self.type)
-        close = nearest(self.name, known)
-        if close:
-            return f"did you mean {close}?"
+        if self.close:
+            return f"did you mean {self.close}?"
         return f"known are {', '.join(sorted(known))}" if len(known) <= _MOST_LISTED else ""
+
+    def can_mean(self, path: str) -> bool:
+        """Tell whether the field at a path is the one that was meant.
+
+        >>> UnknownField("PodSpec", "container", ("spec.container",)).can_mean("spec.containers")
+        True
+        """
+        return bool(self.close) and path in {one.removesuffix(self.name) + self.close for one in self.paths}
 
 
 @cache

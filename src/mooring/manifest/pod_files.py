@@ -170,7 +170,7 @@ def _described_pods(
     places: dict[str, str] = {}
     others: list[OtherObject] = []
     for document in documents:
-        objects, left_out = _objects_of(document, node, paths)
+        objects, left_out = _objects_of(document, node, paths, report)
         others += (one for one in left_out if one.kind not in read_elsewhere)
         for pod, content, place in _pods_of(document, objects, gates, report):
             if pod.uid in pods:
@@ -184,7 +184,9 @@ def _described_pods(
     return list(pods.values())
 
 
-def _objects_of(document: Document, node: str, paths: TemplatePaths) -> tuple[list[PodObject], list[OtherObject]]:
+def _objects_of(
+    document: Document, node: str, paths: TemplatePaths, report: Report
+) -> tuple[list[PodObject], list[OtherObject]]:
     """Return what describes pods of the node, and the other objects of a document."""
     pods: list[PodObject] = []
     others: list[OtherObject] = []
@@ -195,7 +197,7 @@ def _objects_of(document: Document, node: str, paths: TemplatePaths) -> tuple[li
             elif not node or _node_of(found.content) in ("", node):
                 pods.append(found)
     except InputError as error:
-        raise _at_misspelt(error, document, pods) from None
+        raise _at_misspelt(error, document, pods, report) from None
     return pods, others
 
 
@@ -208,15 +210,13 @@ def _pods_of(
             for pod in _pods(found, document.source, gates, report):
                 yield pod, found.content, place
     except InputError as error:
-        raise _at_misspelt(error, document, objects) from None
+        raise _at_misspelt(error, document, objects, report) from None
     for finding in filter(None, map(_launched, objects)):
         report(finding)
     for found in objects:
         for finding in large_quantities(found.content, found.field, partial(places_of, document)):
             report(finding)
-    unknown = _unknown(objects)
-    for finding in unknown_findings(unknown, UNKNOWN_POD_FIELD, document.source, partial(places_of, document)):
-        report(finding)
+    _report_unknown(_unknown(objects), document, report)
 
 
 def _launched(found: PodObject) -> Finding | None:
@@ -230,10 +230,15 @@ def _launched(found: PodObject) -> Finding | None:
     return Finding("info", f"{found.launched} {name}", message, LAUNCHER)
 
 
-def _at_misspelt(error: InputError, document: Document, objects: Sequence[PodObject]) -> InputError:
-    """Return the error with its place; what is missing may stand there under a misspelt name."""
+def _at_misspelt(error: InputError, document: Document, objects: Sequence[PodObject], report: Report) -> InputError:
+    """Return the error with its place; what is missing may stand there under a misspelt name.
+
+    Other unknown fields are reported: the error keeps its own remedy.
+    """
     unknown = _unknown(objects)
-    remedy = _misspelt(unknown[0]) if unknown else error.remedy
+    meant = [one for one in unknown if one.can_mean(error.field)]
+    _report_unknown([one for one in unknown if one not in meant], document, report)
+    remedy = _misspelt(meant[0]) if meant else error.remedy
     place = places_of(document, [error.field])[error.field]
     source = place if error.source in ("", document.source) else error.source
     return InputError(error.problem, source=source, field=error.field, remedy=remedy)
@@ -241,6 +246,11 @@ def _at_misspelt(error: InputError, document: Document, objects: Sequence[PodObj
 
 def _unknown(objects: Iterable[PodObject]) -> tuple[UnknownField, ...]:
     return unknown_fields((found.kind, found.described, found.place) for found in objects)
+
+
+def _report_unknown(unknown: Sequence[UnknownField], document: Document, report: Report) -> None:
+    for finding in unknown_findings(unknown, UNKNOWN_POD_FIELD, document.source, partial(places_of, document)):
+        report(finding)
 
 
 def _misspelt(field: UnknownField) -> str:

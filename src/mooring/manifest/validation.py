@@ -17,6 +17,10 @@ from mooring.decoding.quantities import HUGE_PAGES
 from mooring.manifest.defaults import is_supported, total_limits, total_requests
 
 _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
+_KNOWN = (
+    "known are cpu, memory, ephemeral-storage and hugepages-SIZE; extended resources need a domain, such as "
+    "nvidia.com/gpu"
+)
 _NANO = 10**9
 LABEL, SUBDOMAIN = 63, 253
 """Characters that names may have: RFC 1123, as apimachinery v0.37.1 checks them."""
@@ -136,11 +140,19 @@ def _check_special(name: str, amount: Quantity, field: str) -> None:
             pages = name.removeprefix(HUGE_PAGES)
             raise InputError(f"{amount} is not a whole number of {pages} pages", field=f"{field}.{name}")
     elif "/" not in name:
-        close = HUGE_PAGES + name.removeprefix("hugepage-") if name.startswith("hugepage-") else nearest(name, _NATIVE)
-        remedy = f"did you mean {close}?" if close else "names of other resources have a domain, as in vendor.com/nic"
+        close = _close(name)
+        remedy = f"did you mean {close}?" if close else _KNOWN
         raise InputError("is not a container resource", field=f"{field}.{name}", remedy=remedy)
     elif amount.nano % _NANO and not _overcommits(name):
         raise InputError(f"must be a whole number, but is {amount}", field=f"{field}.{name}")
+
+
+def _close(name: str) -> str:
+    """Return the resource without a domain that a misspelt name means; ``gpu`` and ``npu`` are not cpu misspelt."""
+    if name.startswith("hugepage-"):
+        return HUGE_PAGES + name.removeprefix("hugepage-")
+    close = nearest(name, _NATIVE)
+    return close if name[:1].lower() == close[:1] else ""
 
 
 @lru_cache(maxsize=64)
