@@ -174,6 +174,10 @@ def test_a_kubelet_of_an_unknown_release_is_a_warning(config: str, tmp_path: Pat
     asked = described(config, "--dry-run", "--state", str(tmp_path), "--pod-resources", socket_file)
     answered = mooring(*asked, "--kubelet-version", "1.99")
     assert answered.err.startswith("warning[MOOR-580]: kubelet 1.99: is newer than ")
+    talos = tmp_path / "talos.yaml"
+    talos.write_text("version: v1alpha1\nmachine: {kubelet: {image: 'kubelet:v1.98.0'}}\n", encoding="utf-8")
+    named = mooring(*described(str(talos), "--dry-run", "--state", str(tmp_path), "--pod-resources", socket_file))
+    assert "warning[MOOR-580]: kubelet v1.98.0: is newer than " in named.err
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run", "--state", ".", "--pod-resources", "s.sock")])

@@ -120,12 +120,13 @@ def connector(kubeconfig: str) -> Callable[[], Cluster]:
 
 
 def _versions(asked: Asked, given: Sequence[ConfigurationSource]) -> Iterator[KubeletVersion]:
-    """Yield versions of the kubelet: of the option, of its Node object, of files, of the program that is installed."""
+    """Yield versions of the kubelet: of the option, of its Node object, of the program that is installed, of files."""
     yield release_inputs.requested_version(asked.inputs.kubelet_version)
     if not asked.dry_run:
         yield KubeletVersion(_registered_version(asked), f"node {asked.name}")
-    yield from release_inputs.configured_versions(given)
+    # The kubelet of this computer is the one that is published: a file may be older than it.
     yield KubeletVersion(release_inputs.installed_version(), "the kubelet of this computer")
+    yield from release_inputs.configured_versions(given)
 
 
 def _registered_version(asked: Asked) -> str:
