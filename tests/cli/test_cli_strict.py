@@ -33,6 +33,15 @@ def test_a_refusal_and_an_unknown_field_are_lines_of_their_own(tmp_path: Path) -
     assert f"warning[MOOR-512]: spec.containers[0].resource: {manifest}:6:5: Container has no field" in answer.err
 
 
+def test_a_refused_configuration_names_its_unknown_fields_too(tmp_path: Path) -> None:
+    config = tmp_path / "kubelet.yaml"
+    config.write_text("kind: KubeletConfiguration\ncpuManagerPolcy: static\nreservedMemory: 3\n", encoding="utf-8")
+    answer = mooring("plan", *PODS, *NODE[:2], "--config", config)
+    assert answer.code == 2
+    assert answer.complaint.endswith("reservedMemory: must be a list, not a number")
+    assert "did you mean cpuManagerPolicy?" in answer.err
+
+
 def test_strict_covers_the_configuration(tmp_path: Path) -> None:
     config = tmp_path / "kubelet.yaml"
     config.write_text(

@@ -12,6 +12,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.agent import configuration as agent_configuration
+    from mooring.cli import output
     from mooring.configuration import devices as node_devices
     from mooring.configuration import node_configuration, sources
     from mooring.service import options as service_options
@@ -82,7 +83,9 @@ def _configuration(
         isinstance(one.content, dict) and one.content.get("kind") == service_options.AGENT_CONFIGURATION
         for one in documents
     ):
-        return node_configuration.configuration_of(given, release, machine.info if machine else None)
+        return node_configuration.configuration_of(
+            given, release, machine.info if machine else None, refused=lambda finding: output.warn([finding])
+        )
     declared = [
         one for one in documents if isinstance(one.content, dict) and one.content.get("kind") == node_devices.KIND
     ]

@@ -21,7 +21,7 @@ from mooring.core.machine import Finding
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.release import NEWEST, Release
 from mooring.decoding.documents import located
-from mooring.decoding.fields import Document, ignore, kind_of, text_at
+from mooring.decoding.fields import Document, Report, ignore, kind_of, text_at
 from mooring.lazy import lazily
 
 with lazily():
@@ -71,7 +71,11 @@ def load_config(*paths: str | os.PathLike[str]) -> NodeConfiguration:
 
 
 def configuration_of(
-    given: Iterable[ConfigurationSource | Document], release: Release = NEWEST, machine: MachineInfo | None = None
+    given: Iterable[ConfigurationSource | Document],
+    release: Release = NEWEST,
+    machine: MachineInfo | None = None,
+    *,
+    refused: Report = ignore,
 ) -> NodeConfiguration:
     """Return what documents say about one node; see :func:`load_config`.
 
@@ -79,14 +83,20 @@ def configuration_of(
         given: documents of one node.
         release: of the kubelet.
         machine: by whose size some vendors reserve; None when it is not known.
+        refused: receives what was odd up to an error; without one it is in the result.
 
     Raises:
         InputError: one of them is something else, or a configuration appears twice.
     """
     gathered = _Gathered(release, machine)
-    for one in given:
-        for source in [one] if isinstance(one, ConfigurationSource) else sources_of([one]):
-            gathered.add(source)
+    try:
+        for one in given:
+            for source in [one] if isinstance(one, ConfigurationSource) else sources_of([one]):
+                gathered.add(source)
+    except InputError:
+        for finding in gathered.findings:
+            refused(finding)
+        raise
     found, layers = gathered.found, gathered.layers
     mooring_part = MooringConfig(release=release)
     if own := found.get(mooring.KIND):
