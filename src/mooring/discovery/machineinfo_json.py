@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from itertools import islice
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -23,6 +22,7 @@ from mooring.core.machine import Finding
 from mooring.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, NUMANode
 from mooring.decoding.documents import json_error, places_of
 from mooring.decoding.fields import Document
+from mooring.discovery.machineinfo_oddities import oddities
 
 ODD: Final = "MOOR-464"
 """Code of findings about fields that no cAdvisor writes so."""
@@ -30,7 +30,6 @@ TIMESTAMP: Final = "2026-01-01T00:00:00Z"
 """Written in place of the time of reading, so that the same machine gives the same text."""
 
 _REMEDY: Final = "pass a MachineInfo document as cAdvisor writes it"
-_MOST_REPORTED: Final = 20
 _ENVELOPES: Final = ("info", "machineInfo")
 _T = TypeVar("_T")
 
@@ -125,9 +124,7 @@ def parse_machine_info(data: bytes, source: str, line: int = 1) -> DescribedMach
     wrapped = next((key for key in _ENVELOPES if key in members), "")
     body = bytes(members[wrapped]) if wrapped else data
     info = _machine_info(reader.decode(body, _InfoJSON, wrapped))
-    if _is_ordinary(info):
-        return DescribedMachine(label.name or "", label.note or "", info)
-    odd = dict(islice(_oddities(info, f"{wrapped}." if wrapped else ""), _MOST_REPORTED))
+    odd = oddities(info, f"{wrapped}." if wrapped else "")
     findings = tuple(
         Finding("warning", field, f"{place}: {odd[field]}", ODD) for field, place in reader.places(tuple(odd)).items()
     )
@@ -370,40 +367,3 @@ def _problem(complaint: str) -> str:
         wanted, given = (match[group].removesuffix(" | null") for group in (1, 2))
         return f"must be {_WORDS.get(wanted, wanted)}, not {_WORDS.get(given, given)}"
     return complaint.replace("`", "'")
-
-
-def _is_ordinary(info: MachineInfo) -> bool:
-    """Tell whether there are no oddities, at less cost than looking for them: publishers' facts are read often."""
-    cores = [core for node in info.topology for core in node.cores]
-    cpus = [cpu for core in cores for cpu in core.thread_ids]
-    nodes = {node.node_id for node in info.topology}
-    return (
-        len(cpus) == len(set(cpus)) > 0
-        and len(nodes) == len(info.topology)
-        and min((core.core_id for core in cores), default=0) >= 0
-    )
-
-
-def _oddities(info: MachineInfo, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield fields that no cAdvisor writes so, with what the kubelet makes of each."""
-    nodes: set[int] = set()
-    cpus: set[int] = set()
-    for index, node in enumerate(info.topology):
-        field = f"{prefix}topology[{index}]"
-        if node.node_id in nodes:
-            problem = f"NUMA node {node.node_id} is there twice: the kubelet adds its CPUs up and takes the last memory"
-            yield f"{field}.node_id", problem
-        nodes.add(node.node_id)
-        for position, core in enumerate(node.cores):
-            inner = f"{field}.cores[{position}]"
-            if core.core_id < 0:
-                yield f"{inner}.core_id", f"{core.core_id} is negative: the kubelet numbers cores by their first CPU"
-            again = sorted(cpus & set(core.thread_ids))
-            if again:
-                yield f"{inner}.thread_ids", f"CPU {again[0]} is in another core, too: the kubelet keeps the last"
-            cpus.update(core.thread_ids)
-    if not cpus:
-        problem = "there are no CPUs: " + (
-            "the kubelet starts and its managers find none" if info.num_cores else "the kubelet does not start"
-        )
-        yield f"{prefix}topology", problem
