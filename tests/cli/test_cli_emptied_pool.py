@@ -66,3 +66,22 @@ def test_a_pod_that_gets_reserved_cpus_where_a_core_lacks_one_is_named(tmp_path:
     uneven = mooring("plan", *node, "--offline", "5", columns=1000)
     assert "warning[MOOR-313]: default/big: gets reserved CPUs (0)" in uneven.err
     assert "MOOR-313" not in mooring("plan", *node).err
+
+
+def test_pods_that_hold_one_cpu_on_uneven_cores_are_named(tmp_path: Path) -> None:
+    """The kubelet takes a core of two CPUs for a free one when one of them is free."""
+    pods = [
+        f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: c, resources: "
+        f"{{limits: {{cpu: {cpus}, memory: 64Mi}}}}}}]}}}}"
+        for name, cpus in (("one", 1), ("eight", 8), ("two", 2))
+    ]
+    (tmp_path / "pods.yaml").write_text("\n---\n".join(pods), encoding="utf-8")
+    (tmp_path / "kubelet.yaml").write_text(
+        "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, cpuManagerPolicy: static, "
+        "cpuManagerPolicyOptions: {full-pcpus-only: 'true'}, reservedSystemCPUs: '0-1'}",
+        encoding="utf-8",
+    )
+    node = ("--machine", "i7-1370p", "--config", tmp_path / "kubelet.yaml")
+    answered = mooring("plan", "-f", tmp_path / "pods.yaml", *node, columns=1000)
+    assert answered.code == 0
+    assert "warning[MOOR-312]: default/two: gets CPUs 2, which default/eight has too" in answered.err

@@ -35,6 +35,7 @@ from mooring.planner.plan_findings import (
     pool_findings,
     release_finding,
     reserved_findings,
+    twice_findings,
     unasked_finding,
     wrap_findings,
 )
@@ -164,6 +165,7 @@ def make_plan(question: Question) -> Plan:
     noticed += [*order_findings(failures), *run.findings, *plugin_findings(run.answers)]
     noticed += pool_findings(start.kubelet, run.answers, run.kubelet)
     noticed += reserved_findings(run.answers, run.kubelet)
+    noticed += twice_findings(run.kubelet)
     if not question.stop_at_crash:
         noticed += crash_findings(run.answers, question.machine.info)
     unasked = pods_in(queue)[len(run.answers) :]

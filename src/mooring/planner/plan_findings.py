@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import reduce
+from operator import or_
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import Pod
 from mooring.explain.phrases import plural
-from mooring.explain.reason import CRASHES, POOL_EMPTY, RESERVED_HELD
+from mooring.explain.reason import CRASHES, HELD_TWICE, POOL_EMPTY, RESERVED_HELD
 from mooring.kubelet.kubelet import Kubelet
 from mooring.lazy import lazily
 from mooring.memorymanager.facts import StartLeftToChance
@@ -105,6 +108,29 @@ def reserved_findings(answers: Iterable[Answer], kubelet: Kubelet) -> list[Findi
                 "take offline all CPUs of a core"
             )
             found.append(Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RESERVED_HELD))
+    return found
+
+
+def twice_findings(kubelet: Kubelet) -> list[Finding]:
+    """Name the pods that hold a CPU of a pod before them.
+
+    Where some cores have fewer CPUs online than others, the kubelet counts a core as free although one of its CPUs is
+    taken, and takes the whole core (policy_static.go, takeByTopology; cpu_assignment.go, isCoreFree).
+    """
+    node = kubelet.node
+    owners: list[tuple[str, int]] = []
+    found = []
+    for uid, containers in node.cpu.assignments.items():
+        pod = node.active.get(uid)
+        if pod is None:
+            continue
+        own, name = reduce(or_, containers.values(), 0), f"{pod.namespace}/{pod.name}"
+        for other, held in owners:
+            if own & held:
+                cpus = CPUSet(CPUMask(own & held))
+                message = f"gets CPUs {cpus}, which {other} has too: the kubelet gives them twice (see the code's page)"
+                found.append(Finding("warning", name, message, HELD_TWICE))
+        owners.append((name, own))
     return found
 
 

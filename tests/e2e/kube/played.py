@@ -87,7 +87,13 @@ class PlayedNode:
             return len(self._later) == 1 or self._later[-1][0] <= self._clock()
 
     def contradiction(self) -> str:
-        """Return what is wrong with who has which CPUs: two pods with one, or a pod with a CPU of the shared pool."""
+        """Return what is wrong with who has which CPUs: two pods with one, or a pod with a CPU of the shared pool.
+
+        Where cores have different numbers of CPUs the kubelet does that itself (MOOR-312), and nothing is wrong.
+        """
+        topology = self.kubelet.settings.topology
+        if topology is None or len({cpus.bit_count() for cpus in topology.cores.values()}) > 1:
+            return ""
         given = 0
         for uid, containers in self.kubelet.node.cpu.assignments.items():
             own = reduce(or_, containers.values(), 0)

@@ -14,7 +14,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
 from mooring.explain.phrases import cpus_text, joined, plural
-from mooring.explain.reason import RESERVED_HELD
+from mooring.explain.reason import HELD_TWICE, RESERVED_HELD
 from mooring.extensions.owners import OwnerKind, parts_of, state_owner
 from mooring.node.start import CPU_FILE
 from mooring.planner.doctor.problem import EntryHolder, Problem, Severity
@@ -71,7 +71,6 @@ def _all(entries: Mapping[str, int]) -> int:
 
 EMPTY_POOL = "MOOR-310"
 OVERLAPS_POOL = "MOOR-311"
-HELD_TWICE = "MOOR-312"
 STRICT_ON = "MOOR-314"
 STRICT_OFF = "MOOR-315"
 CPUS_GONE = "MOOR-316"
