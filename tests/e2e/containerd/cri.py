@@ -123,8 +123,9 @@ class Client:
         """
         self._stops_first = stops_first
         self._timeout = timeout
-        # One that was refused while containerd was away must not sit that out when it is back.
-        backoff = [(f"grpc.{which}_reconnect_backoff_ms", 100) for which in ("initial", "min", "max")]
+        # One that was refused while containerd was away must not sit that out when it is back. The option "min" is the
+        # time in which a connection must be made, and an emulated machine may need long for that.
+        backoff = [(f"grpc.{which}_reconnect_backoff_ms", 100) for which in ("initial", "max")]
         options = [("grpc.default_authority", "localhost"), *backoff]
         self._channel = grpc.insecure_channel(f"unix:{socket}", options=options)
 
