@@ -12,13 +12,14 @@ from mooring.core.machine import Finding
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import Pod
 from mooring.explain.phrases import plural
-from mooring.explain.reason import CRASHES, HELD_TWICE, POOL_EMPTY, RESERVED_HELD
+from mooring.explain.reason import CRASHES, POOL_EMPTY
 from mooring.kubelet.kubelet import Kubelet
 from mooring.lazy import lazily
 from mooring.memorymanager.facts import StartLeftToChance
 from mooring.memorymanager.machine import MEMORY, hugepages_type, wrapped_nodes
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
+from mooring.planner.doctor.problem import HELD_TWICE, RESERVED_HELD
 
 with lazily():
     import mooring.plugins.host as plugin_host

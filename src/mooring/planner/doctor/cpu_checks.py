@@ -14,10 +14,9 @@ from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
 from mooring.explain.phrases import cpus_text, joined, plural
-from mooring.explain.reason import HELD_TWICE, RESERVED_HELD
 from mooring.extensions.owners import OwnerKind, parts_of, state_owner
 from mooring.node.start import CPU_FILE
-from mooring.planner.doctor.problem import EntryHolder, Problem, Severity
+from mooring.planner.doctor.problem import HELD_TWICE, RESERVED_HELD, EntryHolder, Problem, Severity
 
 BAD_CLAIM = "MOOR-323"
 
