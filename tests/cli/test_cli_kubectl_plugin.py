@@ -13,7 +13,7 @@ import pytest
 from tests.cli.command import mooring
 from tests.cli.made_up_node import SECRET, kubelet_pods, make_root, write_pods
 
-from mooring.cli.collect_inputs import ask_cluster
+from mooring.cli.kubectl import ask_cluster
 
 SCRIPTS = Path(sys.executable).parent
 KUBECTL = shutil.which("kubectl")

@@ -18,8 +18,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from mooring.cli.collect_inputs import ask_cluster
-from mooring.cli.kubectl import PATIENCE, Kubectl, NoAnswerError, installed_kubectl, is_node_name
+from mooring.cli.kubectl import PATIENCE, Kubectl, NoAnswerError, ask_cluster, installed_kubectl, is_node_name
 from mooring.core.errors import InputError
 from mooring.discovery.archive import ArchiveTree
 from mooring.discovery.machineinfo_json import machine_info_document

@@ -1,4 +1,4 @@
-"""Asking a cluster through kubectl, which has the person's access to it; without kubectl no cluster is asked."""
+"""Asking a cluster about a node through kubectl, which has the person's access to it; without it nothing is asked."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ import os
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
+
+from mooring.core.machine import Finding
+from mooring.planner.nodearchive.collect import ClusterAnswers
 
 PATIENCE: Final = 20
 """Seconds that one question may take."""
 KUBELET_KUBECONFIG: Final = Path("/etc/kubernetes/kubelet.conf")
 """The kubelet's own access, which may read its node and the pods on it; installers put it there."""
+_SHORT = 5
+"""Seconds for one question where the cluster is not what the command is about."""
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
 
@@ -89,3 +96,62 @@ def is_node_name(text: str) -> bool:
 def _access() -> list[str]:
     own = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
     return [] if own or not KUBELET_KUBECONFIG.exists() else [f"--kubeconfig={KUBELET_KUBECONFIG}"]
+
+
+def ask_pods(node: str) -> ClusterAnswers:
+    """Return the pods of a node; a cluster that does not answer soon is left alone.
+
+    Args:
+        node: its name.
+    """
+    kubectl = installed_kubectl()
+    if kubectl is None or not is_node_name(node):
+        return ClusterAnswers(pods_problem="kubectl is not installed; give them with --active")
+    try:
+        return ClusterAnswers(pods=_pods_of(kubectl, node, _SHORT))
+    except NoAnswerError:
+        return ClusterAnswers(pods_problem="kubectl did not answer; give them with --active")
+
+
+def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
+    """Return what the cluster has about a node: its pods, its kubelet's configuration and version.
+
+    Whatever cannot be had is left out; the reason why there are no pods is kept.
+
+    Args:
+        node: its name.
+        with_pods: collect the pods too.
+    """
+    kubectl = installed_kubectl()
+    if kubectl is None:
+        return ClusterAnswers(pods_problem="kubectl is not installed; give --pods")
+    if not is_node_name(node):
+        return ClusterAnswers(pods_problem="the node's name is unknown; give --node-name")
+    pods: object = None
+    try:
+        if with_pods:
+            pods = _pods_of(kubectl, node, PATIENCE)
+    except NoAnswerError as error:
+        # The reason can name servers: it is for the person, and not for the archive.
+        told = Finding("warning", "kubectl", f"{error}; give the pods with --pods, or --no-kubectl to do without")
+        return ClusterAnswers(pods_problem="kubectl did not answer", findings=(told,))
+    configz: object = None
+    described: object = None
+    # Few identities may ask a kubelet for its configuration; its file is read instead.
+    with suppress(NoAnswerError):
+        configz = kubectl.json("get", "--raw", f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
+    with suppress(NoAnswerError):
+        described = kubectl.json("get", "node", node, "-o", "json")
+    return ClusterAnswers(pods=pods, configz=configz, version=_version(described))
+
+
+def _pods_of(kubectl: Kubectl, node: str, seconds: int) -> object:
+    selector = f"--field-selector=spec.nodeName={node}"
+    return kubectl.json("get", "pods", "--all-namespaces", selector, "-o", "json", seconds=seconds)
+
+
+def _version(node: object) -> str:
+    found = node
+    for name in ("status", "nodeInfo", "kubeletVersion"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli import cluster_node, collect_inputs
+    from mooring.cli import cluster_node, kubectl
     from mooring.configuration import kubelet_flags
     from mooring.discovery import files
     from mooring.discovery.capture import process as processes
@@ -46,9 +46,9 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
     if tree is None or found is None:
         return asked
     flags = kubelet_flags.kubelet_flags(found.arguments)
-    name = collect_inputs.node_name(tree, options.node_name, flags)
+    name = node_name(tree, options.node_name, flags)
     takes_pods = not options.active and isinstance(tree, files.LiveTree)
-    cluster = collect_inputs.ask_pods(name) if takes_pods else collect.ClusterAnswers()
+    cluster = kubectl.ask_pods(name) if takes_pods else collect.ClusterAnswers()
     request = collect.CollectRequest(
         node=name, kubelet_root=flags.root_dir or collect.KUBELET_ROOT, flags=flags, cluster=cluster
     )
@@ -80,3 +80,11 @@ def _computer() -> Tree | None:
     if root:
         return files.FolderTree(root, is_root_directory=True)
     return files.LiveTree() if os.geteuid() == 0 else None
+
+
+def node_name(tree: Tree, given: str, flags: kubelet_flags.KubeletFlags | None) -> str:
+    """Return the node's name as the kubelet registers it, unless another one is given."""
+    named = given or (flags.node if flags else "") or (tree.read("etc/hostname") or "").strip()
+    if not named and isinstance(tree, files.LiveTree):
+        named = os.uname().nodename
+    return named.lower()

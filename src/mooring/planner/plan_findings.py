@@ -19,7 +19,7 @@ from mooring.memorymanager.facts import StartLeftToChance
 from mooring.memorymanager.machine import MEMORY, hugepages_type, wrapped_nodes
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
-from mooring.planner.doctor.problem import HELD_TWICE, RESERVED_HELD
+from mooring.planner.question import HELD_TWICE, RESERVED_HELD
 
 with lazily():
     import mooring.plugins.host as plugin_host

@@ -23,6 +23,11 @@ from mooring.manifest.steps import Admit, Offline, Remove
 OF_ARCHIVE = "MOOR-583"
 """Code of the finding that names the node archive that a question is about."""
 
+HELD_TWICE = "MOOR-312"
+"""Code of plans and of the doctor: two pods hold one CPU."""
+RESERVED_HELD = "MOOR-313"
+"""Code of plans and of the doctor: a pod holds a reserved CPU."""
+
 Entry: TypeAlias = Readmit | Offline | Admit
 """One entry of the queue: a pod, or CPUs that go offline."""
 Queue: TypeAlias = tuple[Entry, ...]

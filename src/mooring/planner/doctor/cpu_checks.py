@@ -16,7 +16,8 @@ from mooring.cpumanager.state import CPUState
 from mooring.explain.phrases import cpus_text, joined, plural
 from mooring.extensions.owners import OwnerKind, parts_of, state_owner
 from mooring.node.start import CPU_FILE
-from mooring.planner.doctor.problem import HELD_TWICE, RESERVED_HELD, EntryHolder, Problem, Severity
+from mooring.planner.doctor.problem import EntryHolder, Problem, Severity
+from mooring.planner.question import HELD_TWICE, RESERVED_HELD
 
 BAD_CLAIM = "MOOR-323"
 

@@ -9,11 +9,6 @@ from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import MemoryState
 
-HELD_TWICE = "MOOR-312"
-"""Code: two pods hold one CPU. A plan says it too."""
-RESERVED_HELD = "MOOR-313"
-"""Code: a pod holds a reserved CPU. A plan says it too."""
-
 Severity: TypeAlias = Literal["error", "warning", "note"]
 """``error``: the kubelet does not start, or promises what is not so. ``warning``: it starts with a problem.
 ``note``: nothing needs to be done."""
