@@ -38,11 +38,11 @@ def read_summary(fields: Sequence[Any], source: str) -> Description:
     Raises:
         InputError: counts are missing or do not fit together, as on machines with two kinds of cores.
     """
-    told = dict(_flat(fields))
-    online = _cpus(told, "On-line CPU(s) list", source)
-    nodes = {int(match[1]): _cpus(told, name, source) for name in told if (match := _NODE.fullmatch(name))}
-    threads, cores = _count(told, "Thread(s) per core", source), _count(told, "Core(s) per socket", source)
-    sockets = _count(told, "Socket(s)", source)
+    reported = dict(_flat(fields))
+    online = _cpus(reported, "On-line CPU(s) list", source)
+    nodes = {int(match[1]): _cpus(reported, name, source) for name in reported if (match := _NODE.fullmatch(name))}
+    threads, cores = _count(reported, "Thread(s) per core", source), _count(reported, "Core(s) per socket", source)
+    sockets = _count(reported, "Socket(s)", source)
     lists = {node: [cpu for cpu in cpus if cpu in online] for node, cpus in nodes.items()} or {0: list(online)}
     filled = sum(bool(cpus) for cpus in lists.values()) or 1
     is_even = all(len(cpus) % threads == 0 for cpus in lists.values()) and (
@@ -54,10 +54,10 @@ def read_summary(fields: Sequence[Any], source: str) -> Description:
             "NUMA nodes: it does not say which CPUs are one core"
         )
         raise InputError(problem, source=source, remedy=f"capture every CPU: {CAPTURE}")
-    architecture = told.get("Architecture", "")
+    architecture = reported.get("Architecture", "")
     places = places_of(lists, sockets=sockets, threads=threads, architecture=architecture, is_numa=bool(nodes))
-    caches = tuple(cache for name, text in told.items() for cache in _caches(name, text, places))
-    everyone = _cpus(told, "Off-line CPU(s) list", source) if "Off-line CPU(s) list" in told else CPUSet()
+    caches = tuple(cache for name, text in reported.items() for cache in _caches(name, text, places))
+    offline = _cpus(reported, "Off-line CPU(s) list", source) if "Off-line CPU(s) list" in reported else CPUSet()
     return Description(
         origin=_origin(threads, len(nodes)),
         cpus=places,
@@ -65,10 +65,10 @@ def read_summary(fields: Sequence[Any], source: str) -> Description:
             DescribedNode(node, MEMORY_OF_A_CPU * len(lists[node]), distances=row_of({}, node, nodes))
             for node in sorted(nodes)
         ),
-        offline=everyone.mask,
+        offline=offline.mask,
         caches=caches,
         architecture=architecture,
-        vendor=told.get("Vendor ID", ""),
+        vendor=reported.get("Vendor ID", ""),
         memory=0 if nodes else MEMORY_OF_A_CPU * len(places),
     )
 
@@ -104,9 +104,9 @@ def _flat(fields: Sequence[Any]) -> Iterator[tuple[str, str]]:
             pending.extend(reversed(children) if isinstance(children, list) else ())
 
 
-def _cpus(told: Mapping[str, str], name: str, source: str) -> CPUSet:
+def _cpus(reported: Mapping[str, str], name: str, source: str) -> CPUSet:
     try:
-        return CPUSet.parse(told[name])
+        return CPUSet.parse(reported[name])
     except KeyError:
         remedy = f"capture every CPU, in English: LC_ALL=C {CAPTURE}"
         raise InputError("is missing", source=source, field=name, remedy=remedy) from None
@@ -114,8 +114,8 @@ def _cpus(told: Mapping[str, str], name: str, source: str) -> CPUSet:
         raise InputError(str(error), source=source, field=name, remedy=f"capture it again: {CAPTURE}") from None
 
 
-def _count(told: Mapping[str, str], name: str, source: str) -> int:
-    text = told.get(name, "")
+def _count(reported: Mapping[str, str], name: str, source: str) -> int:
+    text = reported.get(name, "")
     if text in ("-", ""):  # Arm and s390x machines that tell no sockets
         return 1
     if not (text.isascii() and text.isdigit()) or not 0 < len(text) < 6 or int(text) == 0:
