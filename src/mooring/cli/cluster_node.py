@@ -18,7 +18,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from mooring.cli.kubectl import PATIENCE, Kubectl, NoAnswerError, ask_cluster, installed_kubectl, is_node_name
+from mooring.cli.kubectl import PATIENCE, Kubectl, NoAnswerError, installed_kubectl, is_node_name, pods_of, version_of
 from mooring.core.errors import InputError
 from mooring.discovery.archive import ArchiveTree
 from mooring.discovery.machineinfo_json import machine_info_document
@@ -74,11 +74,14 @@ def cluster_node(name: str, image: str = "") -> NodeArchive:
     if kubectl is None:
         raise InputError("is not a file, and kubectl is not installed", source=name, field="--node")
     try:
-        kubectl.json("get", "node", name, "-o", "json")
+        described = kubectl.json("get", "node", name, "-o", "json")
     except NoAnswerError as error:
         remedy = "name an archive of mooring collect, or a node of kubectl get nodes"
         raise InputError(f"is neither a file nor a node: {error}", source=name, field="--node", remedy=remedy) from None
-    answers = ask_cluster(name)
+    try:
+        answers = ClusterAnswers(pods=pods_of(kubectl, name), version=version_of(described))
+    except NoAnswerError as error:
+        answers = ClusterAnswers(pods_problem=str(error), version=version_of(described))
     published = _published(kubectl, name)
     if published is not None:
         return _of_publication(name, *published, answers)

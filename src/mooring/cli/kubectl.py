@@ -108,7 +108,7 @@ def ask_pods(node: str) -> ClusterAnswers:
     if kubectl is None or not is_node_name(node):
         return ClusterAnswers(pods_problem="kubectl is not installed; give them with --active")
     try:
-        return ClusterAnswers(pods=_pods_of(kubectl, node, _SHORT))
+        return ClusterAnswers(pods=pods_of(kubectl, node, _SHORT))
     except NoAnswerError:
         return ClusterAnswers(pods_problem="kubectl did not answer; give them with --active")
 
@@ -130,7 +130,7 @@ def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
     pods: object = None
     try:
         if with_pods:
-            pods = _pods_of(kubectl, node, PATIENCE)
+            pods = pods_of(kubectl, node)
     except NoAnswerError as error:
         # The reason can name servers: it is for the person, and not for the archive.
         told = Finding("warning", "kubectl", f"{error}; give the pods with --pods, or --no-kubectl to do without")
@@ -142,15 +142,21 @@ def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
         configz = kubectl.json("get", "--raw", f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
     with suppress(NoAnswerError):
         described = kubectl.json("get", "node", node, "-o", "json")
-    return ClusterAnswers(pods=pods, configz=configz, version=_version(described))
+    return ClusterAnswers(pods=pods, configz=configz, version=version_of(described))
 
 
-def _pods_of(kubectl: Kubectl, node: str, seconds: int) -> object:
+def pods_of(kubectl: Kubectl, node: str, seconds: int = PATIENCE) -> object:
+    """Return the pods that are bound to a node.
+
+    Raises:
+        NoAnswerError: there is no answer.
+    """
     selector = f"--field-selector=spec.nodeName={node}"
     return kubectl.json("get", "pods", "--all-namespaces", selector, "-o", "json", seconds=seconds)
 
 
-def _version(node: object) -> str:
+def version_of(node: object) -> str:
+    """Return the version of a Node's kubelet; empty where it has none."""
     found = node
     for name in ("status", "nodeInfo", "kubeletVersion"):
         found = found.get(name) if isinstance(found, dict) else None
