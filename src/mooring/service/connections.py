@@ -82,7 +82,15 @@ async def _serve(
     until = loop.time() + limits.grace
     while group.busy and loop.time() < until:
         await asyncio.sleep(_PAUSE)
+    await _turns()
     group.cut_all()
+    await _turns()
+
+
+async def _turns() -> None:
+    """Let the loop begin what was accepted, and close what was cut: asyncio takes up to three turns for either."""
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 @dataclass(slots=True)
