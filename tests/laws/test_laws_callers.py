@@ -12,6 +12,7 @@ from mooring.agent.reactor.values import AgentState
 from mooring.core.config import PLUGINS
 from mooring.kubelet.events import Readmit, after_event
 from mooring.kubelet.kubelet import Kubelet
+from mooring.kubelet.shapes import shape_of
 from mooring.manifest.scenario import Scenario
 from mooring.manifest.steps import Admit, Offline
 from mooring.node import Decision
@@ -29,7 +30,6 @@ from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.publisher.restored import NodeKind, kind_of
 from mooring.scheduling.deciding import Decider
 from mooring.scheduling.outlook import Outlooks, Situation
-from mooring.scheduling.prediction import shape_of
 
 LAW = settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]

@@ -10,12 +10,12 @@ from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.shapes import shape_of
 from mooring.kubelet.start import start_kubelet
 from mooring.publisher.facts_document import digest_of
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.scheduling.deciding import Decider
 from mooring.scheduling.pods import Seen
-from mooring.scheduling.prediction import shape_of
 from mooring.scheduling.view import ClusterView
 
 NODE = "node-1"

@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.scheduling.extender_cluster import NODE, World, facts_with, guaranteed, started
 
 from mooring.core.config import ReservedMemory
+from mooring.scheduling.courses import courses
 from mooring.scheduling.known_node import SETTLING
 from mooring.scheduling.outlook import BEFORE_US, UNSETTLED
 from mooring.scheduling.pods import Seen
-from mooring.scheduling.prediction import courses
 from mooring.scheduling.view import ASSUMED_FOR
 
 MEMORY: dict[str, Any] = {

@@ -9,11 +9,11 @@ from tests.scheduling.extender_cluster import facts_with, guaranteed, started, s
 
 from mooring.core.config import MooringConfig
 from mooring.core.pod import Pod, PodResources
+from mooring.kubelet.shapes import shape_of
 from mooring.publisher.facts_document import digest_of, facts_document, facts_of
 from mooring.publisher.objects import NodeFacts
 from mooring.releases.catalog import RELEASES
 from mooring.scheduling.deciding import Decider
-from mooring.scheduling.prediction import shape_of
 from mooring.scheduling.view import ClusterView
 
 MACHINE = "sockets=1 numa=2 cores=16 threads=1 memory=64Gi"

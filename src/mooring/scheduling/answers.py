@@ -11,10 +11,10 @@ import msgspec
 from mooring.core.pod import Pod
 from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet
+from mooring.kubelet.shapes import PodShape, shape_of
 from mooring.scheduling.deciding import Decider, NodeVerdict
 from mooring.scheduling.outlook import Outlook, kubelets_of
 from mooring.scheduling.pods import Shapes, seen_pod
-from mooring.scheduling.prediction import PodShape, shape_of
 from mooring.scheduling.scoring import Weights
 from mooring.scheduling.view import ClusterView
 from mooring.scheduling.wire import (

@@ -12,10 +12,11 @@ from mooring.core.pod import Pod, PodLevelGates
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.explain.codes.pages import page
 from mooring.kubelet.kubelet import Kubelet
+from mooring.kubelet.shapes import Load, PodShape
 from mooring.kubelet.start import emptied
+from mooring.planner.prediction import ADMITTED, Prediction, check, predicted
 from mooring.publisher.restored import NodeKind
 from mooring.scheduling.outlook import Outlook, View
-from mooring.scheduling.prediction import ADMITTED, Load, PodShape, Prediction, check, predicted
 from mooring.scheduling.scoring import Merit, merit_of
 
 _MOST_ANSWERS = 20_000

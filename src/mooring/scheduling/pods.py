@@ -13,11 +13,11 @@ import msgspec
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod, QoS
+from mooring.kubelet.shapes import shape_key
 from mooring.manifest.pod_fields import SCALE_DOWN_ANNOTATION as SCALE_DOWN
 from mooring.manifest.pod_fields import SCALE_DOWN_FIELD, with_allocated
 from mooring.manifest.pod_files import FINISHED
 from mooring.manifest.pods import MIRROR, pod_from_object
-from mooring.scheduling.prediction import shape_key
 
 SOURCE: Final = "API server"
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "pods")

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
+from mooring.kubelet.shapes import shape_of
 from mooring.scheduling.answers import Answers
 from mooring.scheduling.binding import Binder, ClusterPodAPI, PodAPI
 from mooring.scheduling.deciding import Decider, NodeVerdict
 from mooring.scheduling.options import TLS, ExtenderOptions, load_extender_options
 from mooring.scheduling.pods import Shapes
-from mooring.scheduling.prediction import shape_of
 from mooring.scheduling.service import ExtenderMetrics, RequestLimits, Service
 from mooring.scheduling.view import ClusterView
 from mooring.scheduling.watches import Report, followers

@@ -18,7 +18,9 @@ from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.shapes import shape_of, view_key
 from mooring.kubelet.start import start_kubelet
+from mooring.planner.prediction import predicted
 from mooring.publisher.facts_document import digest_of
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.publisher.observation import EngineObserver
@@ -27,7 +29,6 @@ from mooring.publisher.state_document import state_document, state_of
 from mooring.scheduling.deciding import Decider
 from mooring.scheduling.outlook import UNPUBLISHED, UNREADABLE, Outlooks, Situation, anonymous
 from mooring.scheduling.pods import Seen, Shapes, seen_pod
-from mooring.scheduling.prediction import predicted, shape_of, view_key
 from mooring.scheduling.scoring import Weights, merit_of
 from mooring.scheduling.view import ClusterView
 
