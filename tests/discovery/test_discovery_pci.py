@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
 from mooring.core.machine import PCIDevice
 from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.interrupts import DEVICES, read_pci_devices
+from mooring.discovery.interrupts import DEVICES, pcie_root, read_pci_devices
+
+MACHINES = Path(__file__).resolve().parents[3] / "shared/machines"
 
 
 def tree(**files: str) -> ArchiveTree:
@@ -28,3 +35,44 @@ def test_a_device_without_a_readable_class_is_left_out() -> None:
 
 def test_a_machine_without_a_bus_has_no_devices() -> None:
     assert read_pci_devices(ArchiveTree("test", {"proc/meminfo": b""})) == ()
+
+
+def test_a_device_knows_its_root_by_the_folder_that_it_is_linked_to() -> None:
+    place = "sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"
+    files = {f"{place}/class": b"0x030200\n", f"{place}/numa_node": b"1\n"}
+    linked = ArchiveTree("test", files, {f"{DEVICES}/0000:3b:00.0": f"../../../{place.removeprefix('sys/')}"})
+    assert read_pci_devices(linked) == (PCIDevice("0000:3b:00.0", "030200", "", "", 1, "pci0000:3a"),)
+
+
+def test_a_device_behind_a_host_bridge_of_a_platform_has_the_root_that_its_path_names() -> None:
+    assert pcie_root("sys/devices/LNXSYSTM:00/pci0001:00/0001:00:00.0") == "pci0001:00"
+
+
+def test_classes_have_words_for_what_pods_are_given() -> None:
+    words = {
+        code: PCIDevice("a", code, "", "", None).kind for code in ("030200", "038000", "020700", "010802", "120000")
+    }
+    assert words == {"030200": "GPU", "038000": "GPU", "020700": "NIC", "010802": "NVMe", "120000": "accelerator"}
+    assert PCIDevice("a", "060400", "", "", None).kind == ""
+
+
+@pytest.mark.parametrize("name", ["40intel64-2g2n4c+pcilocality", "fakepcilocalities"])
+def test_recorded_machines_give_each_device_its_node_and_its_root(name: str) -> None:
+    recording = MACHINES / name / "pci-devices.json"
+    if not recording.exists():
+        pytest.skip("the recorded machines are not here")
+    recorded = json.loads(recording.read_bytes())
+    # The recordings have no links: buses that no bridge of these machines leads to begin at a root of their own.
+    roots = {address: f"pci{address[:4]}:{'00' if address[5] < '4' else address[5] + '0'}" for address in recorded}
+    files, links = {}, {}
+    for address, told in recorded.items():
+        place = f"devices/{roots[address]}/{address}"
+        links[f"{DEVICES}/{address}"] = f"../../../{place}"
+        for file in ("class", "vendor", "device", "numa_node"):
+            files[f"sys/{place}/{file}"] = f"{told[file]}\n".encode()
+    found = {device.address: device for device in read_pci_devices(ArchiveTree("test", files, links))}
+    assert {address: device.root for address, device in found.items()} == roots
+    assert {address: -1 if device.numa is None else device.numa for address, device in found.items()} == {
+        address: int(told["numa_node"]) for address, told in recorded.items()
+    }
+    assert "NIC" in {device.kind for device in found.values()}

@@ -158,7 +158,7 @@ def test_devices_of_the_pci_bus_are_those_that_compute_store_and_talk() -> None:
     views = pci_views(type(machine)(machine.name, machine.info, machine.hardware, pci=found))
     assert [(view.resource, view.address, view.numa, view.state) for view in views] == [
         ("GPU", "0000:3b:00.0", (1,), "not offered to pods"),
-        ("network", "0000:5e:00.0", (), "not offered to pods"),
+        ("NIC", "0000:5e:00.0", (), "not offered to pods"),
     ]
 
 

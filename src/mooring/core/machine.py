@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mooring.core.hardware import Hardware
@@ -40,6 +41,25 @@ class PCIDevice:
     """Four hexadecimal digits."""
     numa: int | None
     """Its NUMA node; None when the kernel does not know it (it writes -1)."""
+    root: str = ""
+    """Its PCIe root, ``pci0000:3a``; empty when the source does not tell it."""
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word, by its class (PCI Code and ID Assignment Specification); empty for others."""
+        return next((word for start, word in PCI_KINDS.items() if self.class_code.startswith(start)), "")
+
+
+PCI_KINDS: Mapping[str, str] = {
+    "0108": "NVMe",
+    "02": "NIC",
+    "0300": "VGA",
+    "0302": "GPU",
+    "0380": "GPU",
+    "0b40": "co-processor",
+    "12": "accelerator",
+}
+"""Beginning of the class code -> what such a device is; bridges, controllers and others have no word."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,16 @@ class ContainerKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """What a container uses of a ResourceClaim of its pod's namespace."""
+
+    claim: str
+    """Name of the claim."""
+    request: str = ""
+    """One of its requests; empty for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """One container."""
 
@@ -47,6 +57,8 @@ class Container:
     limits: ResourceList = field(default_factory=dict)
     allocated: ResourceList | None = None
     """``allocatedResources`` of its status; None without a status, and where no release reads it."""
+    claims: tuple[ClaimUse, ...] = ()
+    """What it uses of the pod's ResourceClaims, as far as their names are known. No kubelet's decision reads it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,10 @@ class ArchiveTree:
         """See :meth:`mooring.discovery.tree.Tree.is_dir`."""
         return resolve(path, self._entry_at) in self._children
 
+    def place(self, path: str) -> str | None:
+        """See :meth:`mooring.discovery.tree.Tree.place`."""
+        return resolve(path, self._entry_at)
+
     def _enter(self, path: str) -> None:
         """Make every parent of ``path`` a folder that lists it."""
         while path:

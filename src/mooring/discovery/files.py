@@ -59,6 +59,10 @@ class FolderTree:
         """See :meth:`mooring.discovery.tree.Tree.is_dir`."""
         return self._folder(path) is not None
 
+    def place(self, path: str) -> str | None:
+        """See :meth:`mooring.discovery.tree.Tree.place`."""
+        return resolve(path, self._entry_at)
+
     def data(self, path: str) -> bytes | None:
         """See :meth:`mooring.discovery.tree.Tree.data`."""
         parent, _, base = path.rpartition("/")
@@ -139,6 +143,13 @@ class LiveTree:
     def is_dir(self, path: str) -> bool:
         """See :meth:`mooring.discovery.tree.Tree.is_dir`."""
         return os.path.isdir(f"/{path}")  # noqa: PTH112 - as above
+
+    def place(self, path: str) -> str | None:
+        """See :meth:`mooring.discovery.tree.Tree.place`."""
+        try:
+            return os.path.realpath(f"/{path}", strict=True).lstrip("/")
+        except (OSError, ValueError):
+            return None
 
 
 def open_tree(source: str | os.PathLike[str]) -> Tree:

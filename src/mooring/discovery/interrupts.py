@@ -127,6 +127,7 @@ def cpu_list(text: str | None) -> CPUSet | None:
 
 DEVICES = "sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
+_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.ASCII)
 _HEX = re.compile(r"0x([0-9a-fA-F]+)", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 
@@ -141,8 +142,19 @@ def read_pci_devices(tree: Tree) -> tuple[PCIDevice, ...]:
         class_code = _hex(tree.read(f"{folder}/class"), 6)
         if class_code:
             vendor, device = _hex(tree.read(f"{folder}/vendor"), 4), _hex(tree.read(f"{folder}/device"), 4)
-            found.append(PCIDevice(address, class_code, vendor, device, _node(tree.read(f"{folder}/numa_node"))))
+            node, root = _node(tree.read(f"{folder}/numa_node")), pcie_root(tree.place(folder) or "")
+            found.append(PCIDevice(address, class_code, vendor, device, node, root))
     return tuple(found)
+
+
+def pcie_root(path: str) -> str:
+    """Return the PCIe root in the path of a device below ``sys/devices``; empty when none is in it.
+
+    >>> pcie_root("sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"), pcie_root("sys/bus/pci/devices/0000:3b:00.0")
+    ('pci0000:3a', '')
+    """
+    # A host bridge that is no PCI device itself, such as that of a virtual machine, stands before the root.
+    return next((part for part in path.split("/") if _ROOT.fullmatch(part)), "")
 
 
 def _hex(text: str | None, digits: int) -> str:

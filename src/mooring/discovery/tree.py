@@ -46,6 +46,9 @@ class Tree(Protocol):
     def is_dir(self, path: str) -> bool:
         """Tell whether there is a directory at ``path``; a link counts when its target is one."""
 
+    def place(self, path: str) -> str | None:
+        """Return the path of what is at ``path`` once all links are followed; None as in :meth:`read`."""
+
 
 class Entry:
     """Kinds of entry that are no link, as a look-up for :func:`resolve` reports them."""

@@ -1,8 +1,6 @@
-"""Single fields of a pod: claims, priority, scale-down grace period, statuses of containers, allocated resources.
+"""Single fields of a pod: priority, scale-down grace period, statuses of containers, allocated resources.
 
 Sources:
-    claims: core/v1, PodResourceClaim and PodResourceClaimStatus (KEP-4381). A claim is named directly, or made for the
-        pod from a template.
     priority, which of several waiting resizes is tried first: API server v1.37.1, admission plugin Priority. Classes
         of the cluster itself are known, all others only by the number that the API server has put into the pod.
     grace period, for how long containers keep CPUs that a resize takes from them (extension scale-down-delay):
@@ -31,47 +29,7 @@ from mooring.decoding.fields import as_mapping, count_at, inside, list_at, mappi
 from mooring.decoding.quantities import resource_list
 from mooring.manifest.defaults import DELAY_GATE, PodGates
 
-_CLAIMS = "resourceClaims"
-_CLAIM_STATUSES = "resourceClaimStatuses"
 _STATUSES: Final = {ContainerKind.APP: "containerStatuses", ContainerKind.SIDECAR: "initContainerStatuses"}
-
-
-def claims_of_pod(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of a pod's claims; one of a template has a name when its pod's status tells it.
-
-    Args:
-        obj: the pod.
-        spec: of it.
-
-    Raises:
-        InputError: a field has another form.
-
-    >>> spec = {"resourceClaims": [{"name": "cpus", "resourceClaimName": "fast"}, {"name": "own"}]}
-    >>> claims_of_pod({"status": {"resourceClaimStatuses": [{"name": "own", "resourceClaimName": "a-own-1"}]}}, spec)
-    ('fast', 'a-own-1')
-    """
-    if not spec.get(_CLAIMS):
-        return ()
-    status = obj.get("status")
-    made = _claim_names(status, _CLAIM_STATUSES, "status") if isinstance(status, dict) else {}
-    named = (claim or made.get(name, "") for name, claim in _claim_names(spec, _CLAIMS, "spec").items())
-    return tuple(dict.fromkeys(claim for claim in named if claim))
-
-
-def _claim_names(parent: Mapping[str, Any], field: str, place: str) -> dict[str, str]:
-    """Return the pod's own name of a claim -> the claim's."""
-    try:
-        items = list_at(parent, field)
-    except InputError as error:
-        raise inside(error, place) from None
-    found = {}
-    for index, item in enumerate(items):
-        try:
-            entry = as_mapping(item)
-            found[text_at(entry, "name")] = text_at(entry, "resourceClaimName")
-        except InputError as error:
-            raise inside(error, f"{place}.{field}[{index}]") from None
-    return found
 
 
 CLASSES: Mapping[str, int] = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}

@@ -14,7 +14,8 @@ from mooring.core.pod import NO_RESOURCES, Container, ContainerKind, Pod, PodRes
 from mooring.decoding.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
 from mooring.decoding.quantities import resource_list
 from mooring.manifest.defaults import PodGates, qos_of, with_pod_defaults
-from mooring.manifest.pod_fields import claims_of_pod, priority_of, scale_down_grace, with_statuses
+from mooring.manifest.dynamic.references import claims_of_pod, with_claims
+from mooring.manifest.pod_fields import priority_of, scale_down_grace, with_statuses
 from mooring.manifest.validation import check_names, check_pod_resources, check_resources
 from mooring.node.mixed import check_mixing
 
@@ -68,6 +69,7 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
         check_names([container.name for container in containers])
     if gates.reads_statuses:
         containers = with_statuses(obj, containers)
+    containers = with_claims(obj, spec, containers)
     status_qos = _status_qos(obj)
     resources = None
     if spec.get("resources") is not None and gates.knows_pod_resources:

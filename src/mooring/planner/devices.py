@@ -12,17 +12,6 @@ from mooring.render.devices import DeviceView
 with lazily():
     import mooring.extensions.interrupt_owners as pci
 
-_KINDS = {
-    "0108": "NVMe",
-    "02": "network",
-    "0300": "VGA",
-    "0302": "GPU",
-    "0380": "GPU",
-    "0b40": "co-processor",
-    "12": "accelerator",
-}
-"""Beginning of the class code (PCI Code and ID Assignment Specification) -> kind; others are not drawn."""
-
 
 def device_views(plan: Plan, kubelet: Kubelet) -> tuple[DeviceView, ...]:
     """Return the devices of the device plugins with the containers that have them; without any, those of the PCI bus.
@@ -60,6 +49,5 @@ def pci_views(machine: Machine) -> tuple[DeviceView, ...]:
 
 
 def _pci_view(device: PCIDevice) -> DeviceView:
-    kind = next((_KINDS[start] for start in _KINDS if device.class_code.startswith(start)), "")
     numa = () if device.numa is None else (device.numa,)
-    return DeviceView(kind, device.address, numa, address=device.address, offered=False)
+    return DeviceView(device.kind, device.address, numa, address=device.address, offered=False)

@@ -22,8 +22,11 @@ from mooring.service.podresources_messages import (
     SERVICE,
     AllocatableResourcesRequestMessage,
     AllocatableResourcesResponseMessage,
+    ClaimResourceMessage,
     ContainerDevicesMessage,
     ContainerResourcesMessage,
+    GetPodResourcesRequestMessage,
+    GetPodResourcesResponseMessage,
     ListPodResourcesRequestMessage,
     ListPodResourcesResponseMessage,
     PodResourcesMessage,
@@ -40,6 +43,33 @@ _Answer = TypeVar("_Answer", bound=Message)
 class PodResourcesError(MooringError):
     """The kubelet does not answer, or not so that it can be understood."""
 
+    def __init__(self, problem: str, *, is_transient: bool = True) -> None:
+        """Say what happened.
+
+        Args:
+            problem: one line.
+            is_transient: whether a later question can be answered: the kubelet was not there, or too slow.
+        """
+        super().__init__(problem)
+        self.is_transient = is_transient
+
+
+@dataclass(frozen=True, slots=True)
+class ListedClaimDevice:
+    """A device of dynamic resource allocation that a container has."""
+
+    namespace: str
+    claim: str
+    driver: str
+    pool: str
+    name: str
+    share: str = ""
+
+    @property
+    def id(self) -> str:
+        """Its id among the driver's devices, as in :class:`mooring.core.dynamic.ClaimedDevice`."""
+        return f"{self.pool}/{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class ListedContainer:
@@ -50,6 +80,8 @@ class ListedContainer:
     """Exclusive CPUs as a mask."""
     devices: tuple[tuple[str, Device], ...] = ()
     """Resource and device."""
+    dynamic: tuple[ListedClaimDevice, ...] = ()
+    """What claims give it; known once the claim is prepared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +126,24 @@ class PodResourcesClient:
         """
         return self._ask("List", ListPodResourcesRequestMessage())
 
+    def get(self, namespace: str, name: str, timeout: float = ANSWER_TIME) -> ListedPod | None:
+        """Return one pod with what its containers have; None while the kubelet does not know it.
+
+        Args:
+            namespace: of the pod.
+            name: of the pod.
+            timeout: seconds for the answer.
+
+        Raises:
+            PodResourcesError: the kubelet does not tell it; lastingly so where it does not know the question (before
+                v1.27, and without the feature gate KubeletPodResourcesGet).
+        """
+        try:
+            found = self._ask("Get", GetPodResourcesRequestMessage(pod_name=name, pod_namespace=namespace), timeout)
+        except _UnknownPodError:
+            return None
+        return _pod(_read(GetPodResourcesResponseMessage, found).pod_resources.SerializeToString())
+
     def devices(self) -> dict[str, tuple[Device, ...]]:
         """Return the devices of all plugins that are healthy, by resource.
 
@@ -107,13 +157,31 @@ class PodResourcesClient:
             found.setdefault(resource, {})[device.id] = device
         return {resource: tuple(devices.values()) for resource, devices in sorted(found.items())}
 
-    def _ask(self, method: str, request: Message) -> bytes:
+    def _ask(self, method: str, request: Message, timeout: float = ANSWER_TIME) -> bytes:
         call: Callable[..., bytes] = self._channel.unary_unary(f"/{SERVICE}/{method}", request_serializer=_serialized)
         try:
-            return call(request, timeout=ANSWER_TIME)
+            return call(request, timeout=timeout)
         except grpc.RpcError as error:
             words = getattr(error, "details", lambda: "")() or str(error)
-            raise PodResourcesError(f"{self._path}: {method}: {words}") from None
+            code = getattr(error, "code", lambda: None)()
+            # The kubelet's error of a pod that it does not know has no code of its own (v1.37.1).
+            if (
+                method == "Get"
+                and code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.NOT_FOUND)
+                and "not found" in words
+            ):
+                raise _UnknownPodError from None
+            problem = f"{self._path}: {method}: {words}"
+            raise PodResourcesError(problem, is_transient=code in _TRANSIENT) from None
+
+
+_TRANSIENT: Final = frozenset(
+    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED}
+)
+
+
+class _UnknownPodError(Exception):
+    """The kubelet does not know the pod."""
 
 
 def pods_in(answer: bytes) -> tuple[ListedPod, ...]:
@@ -139,7 +207,16 @@ def _serialized(message: Message) -> bytes:
 
 def _container(found: ContainerResourcesMessage) -> ListedContainer:
     cpus = [cpu for cpu in found.cpu_ids if 0 <= cpu <= HIGHEST_CPU]
-    return ListedContainer(found.name, mask_of(cpus), tuple(_devices(found.devices)))
+    dynamic = tuple(
+        _claim_device(one.claim_namespace, one.claim_name, resource)
+        for one in found.dynamic_resources
+        for resource in one.claim_resources
+    )
+    return ListedContainer(found.name, mask_of(cpus), tuple(_devices(found.devices)), dynamic)
+
+
+def _claim_device(namespace: str, claim: str, found: ClaimResourceMessage) -> ListedClaimDevice:
+    return ListedClaimDevice(namespace, claim, found.driver_name, found.pool_name, found.device_name, found.share_id)
 
 
 def _devices(entries: Iterable[ContainerDevicesMessage]) -> Iterable[tuple[str, Device]]:

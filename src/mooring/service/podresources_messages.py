@@ -1,4 +1,4 @@
-"""The messages of the kubelet's PodResources API v1, as far as the agent fills them.
+"""The messages of the kubelet's PodResources API v1, as far as the agent fills or reads them.
 
 Source for numbers, names and types: k8s.io/kubelet v0.37.1, pkg/apis/podresources/v1; spec: pod-level.md section 5.
 """
@@ -37,9 +37,17 @@ class ContainerMemoryMessage(TypedMessage, package=PACKAGE):
     topology: TopologyInfoMessage = at(3)
 
 
+class ClaimResourceMessage(TypedMessage, package=PACKAGE):
+    driver_name: str = at(2)
+    pool_name: str = at(3)
+    device_name: str = at(4)
+    share_id: str = at(5)
+
+
 class DynamicResourceMessage(TypedMessage, package=PACKAGE):
     claim_name: str = at(2)
     claim_namespace: str = at(3)
+    claim_resources: Repeated[ClaimResourceMessage] = at(4)
 
 
 class ContainerResourcesMessage(TypedMessage, package=PACKAGE):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
+from mooring.core.pod import ClaimUse, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.core.quantity import Quantity, QuantityFormat
 
 Amounts = dict[str, str | list[str]]
@@ -20,6 +20,7 @@ class ContainerText(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str = "app"
     requests: Amounts = {}
     limits: Amounts = {}
+    claims: list[tuple[str, str]] = []
 
 
 class PodText(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,7 +47,14 @@ def text_of_pod(pod: Pod) -> PodText:
         namespace=pod.namespace,
         qos=pod.qos.value,
         containers=[
-            ContainerText(one.name, one.kind.value, _texts(one.requests), _texts(one.limits)) for one in pod.containers
+            ContainerText(
+                one.name,
+                one.kind.value,
+                _texts(one.requests),
+                _texts(one.limits),
+                [(use.claim, use.request) for use in one.claims],
+            )
+            for one in pod.containers
         ],
         resources=None if pod.resources is None else (_texts(pod.resources.requests), _texts(pod.resources.limits)),
         overhead=_texts(pod.overhead),
@@ -69,7 +77,13 @@ def pod_of_text(text: PodText) -> Pod:
         name=text.name,
         namespace=text.namespace,
         containers=tuple(
-            Container(one.name, ContainerKind(one.kind), _amounts(one.requests), _amounts(one.limits))
+            Container(
+                one.name,
+                ContainerKind(one.kind),
+                _amounts(one.requests),
+                _amounts(one.limits),
+                claims=tuple(ClaimUse(claim, request) for claim, request in one.claims),
+            )
             for one in text.containers
         ),
         qos=QoS(text.qos),

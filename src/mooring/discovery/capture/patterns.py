@@ -16,7 +16,8 @@ from typing import Final
 _CPU: Final = "sys/devices/system/cpu"
 _NODE: Final = "sys/devices/system/node"
 _CACHE_FILES: Final = ("id", "level", "type", "size", "shared_cpu_map", "shared_cpu_list")
-_PCI_FILES: Final = ("class", "vendor", "device", "numa_node", "local_cpus")
+PCI_DEVICES: Final = "sys/bus/pci/devices"
+PCI_FILES: Final = ("class", "vendor", "device", "numa_node", "local_cpus")
 _INITIATOR_FILES: Final = ("read_bandwidth", "write_bandwidth", "read_latency", "write_latency")
 
 MACHINE: Final = (
@@ -39,7 +40,7 @@ MACHINE: Final = (
     *(f"{_NODE}/node*/access[01]/initiators/{name}" for name in _INITIATOR_FILES),
     "sys/kernel/mm/hugepages/*/nr_hugepages",
     *(f"sys/devices/{kind}/cpus" for kind in ("cpu_core", "cpu_atom", "cpu_lowpower")),
-    *(f"sys/bus/pci/devices/*/{name}" for name in _PCI_FILES),
+    *(f"{PCI_DEVICES}/*/{name}" for name in PCI_FILES),
     "sys/devices/system/edac/mc/mc*/dimm*/dimm_mem_type",
     "sys/devices/system/edac/mc/mc*/dimm*/size",
     "sys/devices/system/edac/mc/mc*/rank*/dimm_mem_type",
@@ -58,7 +59,7 @@ MACHINE: Final = (
 NAMES: Final = (
     f"{_NODE}/node*/hugepages/*",
     "sys/kernel/mm/hugepages/*",
-    "sys/bus/pci/devices/*",
+    f"{PCI_DEVICES}/*",
 )
 """Folders whose names are taken, whatever else is in them."""
 

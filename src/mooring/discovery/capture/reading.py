@@ -20,6 +20,8 @@ from mooring.discovery.capture.patterns import (
     ISOLATION,
     MACHINE,
     NAMES,
+    PCI_DEVICES,
+    PCI_FILES,
     PROCESS,
     kept,
 )
@@ -59,6 +61,7 @@ def capture_machine(tree: Tree) -> Capture:
     for pattern in NAMES:
         capture.folders.update(path for path in _matches(tree, pattern) if tree.is_dir(path))
     capture.folders.update(_matches(tree, INITIATORS))
+    _keep_places(tree, capture)
     for path in _matches(tree, CPU_LINKS):
         # Whatever the link says there: the kernel links nothing else under these names.
         capture.links[path] = f"../../cpu/{path.rpartition('/')[2]}"
@@ -68,6 +71,21 @@ def capture_machine(tree: Tree) -> Capture:
         system = f"Architecture: {os.uname().machine}\nPageSize: {os.sysconf('SC_PAGE_SIZE')}\n"
         capture.files[NOTE] = system.encode()
     return capture
+
+
+def _keep_places(tree: Tree, capture: Capture) -> None:
+    """Put the files of PCI devices where the kernel has them: the path of a device names its PCIe root."""
+    for folder in _matches(tree, f"{PCI_DEVICES}/*"):
+        place = tree.place(folder)
+        if place is None or not place.startswith("sys/devices/"):
+            continue
+        capture.links[folder] = f"../../../{place.removeprefix('sys/')}"
+        capture.folders.discard(folder)
+        capture.folders.add(place)
+        for name in PCI_FILES:
+            data = capture.files.pop(f"{folder}/{name}", None)
+            if data is not None:
+                capture.files[f"{place}/{name}"] = data
 
 
 def capture_isolation(tree: Tree, *, service_names: bool = True) -> Capture:

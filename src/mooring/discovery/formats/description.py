@@ -161,6 +161,11 @@ def tree_of(description: Description, name: str) -> ArchiveTree:
         for node in description.nodes
         for near in node.near
     }
+    links |= {
+        f"{_PCI}/{device.address}": f"../../../devices/{device.root}/{device.address}"
+        for device in description.pci
+        if device.root
+    }
     return ArchiveTree(name, files, links, [f"{_CPUS}/cpu{cpu}" for cpu in members(description.offline)])
 
 
@@ -184,7 +189,7 @@ def _files(description: Description) -> Iterator[tuple[str, str]]:
     for counter, mask in description.core_types.items():
         yield f"sys/devices/{counter}/cpus", list_text(mask)
     for device in description.pci:
-        folder = f"{_PCI}/{device.address}"
+        folder = f"sys/devices/{device.root}/{device.address}" if device.root else f"{_PCI}/{device.address}"
         yield f"{folder}/class", f"0x{device.class_code}"
         yield f"{folder}/vendor", f"0x{device.vendor}"
         yield f"{folder}/device", f"0x{device.device}"

@@ -30,6 +30,7 @@ _CACHE: Final = re.compile(r"L([1-5])(i?)Cache")
 _KINDS: Final = {"0": "Unified", "1": "Data", "2": "Instruction"}
 _WORD: Final = re.compile(r"0x([0-9a-f]{1,8})", re.ASCII)
 _BUS_ID: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
+_HOST_BRIDGE: Final = re.compile(r"([0-9a-f]{4,8}:)\[([0-9a-f]{2})-[0-9a-f]{2}\]", re.ASCII)
 _PCI_TYPE: Final = re.compile(
     r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\](?: \[[^]]*\])?(?: [0-9a-f]{2}(?: ([0-9a-f]{2}))?)?", re.ASCII
 )
@@ -70,7 +71,7 @@ def read_hwloc(root: Element) -> Description:
     if machine is None or machine.attributes.get("type") != "Machine":
         raise root.error("has no object of type Machine", remedy=f"capture it again: {CAPTURE}")
     found = _Objects()
-    _walk(machine, None, found)
+    _walk(machine, None, "", found)
     online = mask_of(found.cpus)
     info = {**_info(root), **_info(machine)}
     offline = _cpuset(machine, "complete_cpuset") & ~online
@@ -107,8 +108,15 @@ def _origin(nodes: Sequence[DescribedNode], offline: int) -> MachineOrigin:
     return MachineOrigin("hwloc XML", tuple(unknown), tuple(assumed))
 
 
-def _walk(element: Element, near: int | None, found: _Objects) -> None:
-    """Enter an object and what is in it; ``near`` is the only NUMA node near what contains it, if there is only one."""
+def _walk(element: Element, near: int | None, pcie_root: str, found: _Objects) -> None:
+    """Enter an object and what is in it.
+
+    Args:
+        element: the object.
+        near: the only NUMA node near what contains it, if there is only one.
+        pcie_root: that contains it; empty outside of all.
+        found: what was found.
+    """
     kind = element.attributes.get("type", "")
     if "nodeset" in element.attributes:
         nodes = _cpuset(element, "nodeset")
@@ -118,7 +126,10 @@ def _walk(element: Element, near: int | None, found: _Objects) -> None:
     elif kind == "NUMANode":
         found.nodes.append((element, _cpuset(element, "cpuset")))
     elif kind in ("PCIDev", "Bridge"):
-        _enter_pci(element, near, found)
+        buses = _HOST_BRIDGE.fullmatch(element.attributes.get("bridge_pci", ""))
+        if buses and element.attributes.get("bridge_type", "").startswith("0-"):
+            pcie_root = f"pci{buses[1]}{buses[2]}"
+        _enter_pci(element, near, pcie_root, found)
     elif cache := _CACHE.fullmatch(kind):
         kind_of_cache = _KINDS.get(element.attributes.get("cache_type", ""), "Instruction" if cache[2] else "Unified")
         size = element.number("cache_size") or 0
@@ -130,14 +141,14 @@ def _walk(element: Element, near: int | None, found: _Objects) -> None:
         found.vendor = found.vendor or _info(element).get("CPUVendor", "")
         found.sets.setdefault(label, []).append((_cpuset(element, "cpuset"), element.number("os_index")))
     for child in element.all("object"):
-        _walk(child, near, found)
+        _walk(child, near, pcie_root, found)
 
 
-def _enter_pci(element: Element, near: int | None, found: _Objects) -> None:
+def _enter_pci(element: Element, near: int | None, pcie_root: str, found: _Objects) -> None:
     address, type_ = (element.attributes.get(name, "") for name in ("pci_busid", "pci_type"))
     match = _PCI_TYPE.match(type_)
     if _BUS_ID.fullmatch(address) and match:
-        found.pci.append(PCIDevice(address, match[1] + (match[4] or "00"), match[2], match[3], near))
+        found.pci.append(PCIDevice(address, match[1] + (match[4] or "00"), match[2], match[3], near, pcie_root))
 
 
 def _required(element: Element, attribute: str) -> int:

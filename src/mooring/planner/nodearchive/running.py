@@ -46,6 +46,10 @@ class OverlaidTree:
         """See :meth:`~mooring.discovery.tree.Tree.is_dir`."""
         return self.computer.is_dir(path)
 
+    def place(self, path: str) -> str | None:
+        """See :meth:`~mooring.discovery.tree.Tree.place`."""
+        return path if path in self.files else self.computer.place(path)
+
 
 def running_node(tree: Tree, process: KubeletProcess, request: CollectRequest) -> NodeArchive:
     """Return the node of a running kubelet as it is now.
