@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import HealthCheck, assume, event, given, settings
 from tests.laws.questions_anywhere import questions_anywhere
+from tests.planner.compared import run_trial
 
 from mooring.agent.reactor.placing import place
 from mooring.agent.reactor.values import AgentState
@@ -21,7 +22,6 @@ from mooring.planner.capacity.capacity import capacity_of
 from mooring.planner.capacity.replicas import Subject
 from mooring.planner.changes.search import begin, followed, holding
 from mooring.planner.compare.trace import trace_of
-from mooring.planner.compare.trial import run_trial
 from mooring.planner.compare.variant import Variant
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question, opened_for
@@ -85,10 +85,10 @@ def test_a_comparison_decides_as_the_plan(question: Question) -> None:
     assert [(one.pod.uid, one.decision.admitted, one.decision.reason) for one in trial.admissions] == [
         (answer.pod.uid, answer.admitted, answer.decision.reason) for answer in returned
     ]
-    assert (trial.kubelet is None) is (len(returned) < len(plan.answers))
-    if trial.kubelet is not None and plan.kubelet is not None:
-        assert trial.kubelet.node == plan.kubelet.node
-        assert trial.kubelet.files == plan.files
+    assert (trial.shared is None) is (len(returned) < len(plan.answers))
+    if trial.shared is not None and plan.kubelet is not None:
+        assert trial.shared.kubelet.node == plan.kubelet.node
+        assert trial.shared.kubelet.files == plan.files
 
 
 @LAW

@@ -12,7 +12,9 @@ from mooring.core.quantity import Quantity
 from mooring.discovery.loader import load_machine
 from mooring.manifest.steps import Admit
 from mooring.planner.compare.combinations import Dimension, option_sets
+from mooring.planner.compare.measures import Measures, measures
 from mooring.planner.compare.trace import Trace
+from mooring.planner.compare.trial import Trial, run_trials
 from mooring.planner.compare.variant import Variant, changes_between
 
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
@@ -50,3 +52,14 @@ def varied(given: Machine, config: KubeletConfig, *dimensions: Dimension) -> lis
     made = option_sets(config, dimensions, len(given.info.topology))
     departing = ((one, changes_between(config, one)) for one in made)
     return [base, *(replace(base, config=one, changes=changes) for one, changes in departing if changes)]
+
+
+def run_trial(told: Trace, variant: Variant) -> Trial:
+    """Run one variant through a trace."""
+    (trial,) = run_trials(told, {0: variant})
+    return trial
+
+
+def measure(told: Trace, trial: Trial, filling: Sequence[Pod]) -> Measures:
+    """Return the measures of a trial of one variant."""
+    return measures(told, trial, filling)[0]

@@ -8,14 +8,14 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.planner.compared import STATIC, machine, pod, pods, trace
+from tests.planner.compared import STATIC, machine, measure, pod, pods, run_trial, trace
 
 from mooring.core.config import ReservedMemory
 from mooring.core.cpuset import CPUSet
 from mooring.core.topology import discover_topology
-from mooring.planner.compare.measures import Alignment, alignment, fewest, measure, touched
+from mooring.planner.compare.measures import Alignment, alignment, fewest, touched
 from mooring.planner.compare.trace import shapes
-from mooring.planner.compare.trial import Stranded, run_trial
+from mooring.planner.compare.trial import Stranded
 from mooring.planner.compare.variant import Variant
 
 TOPOLOGY = discover_topology(machine().info)

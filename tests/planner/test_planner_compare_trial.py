@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.planner.compared import STATIC, container, machine, pod, pods, trace, varied
+from tests.planner.compared import STATIC, container, machine, measure, pod, pods, run_trial, trace, varied
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machine import Machine
@@ -20,9 +20,9 @@ from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.scenario import Scenario, load_scenarios, scenario
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.planner.compare.combinations import ALL_OPTIONS
-from mooring.planner.compare.measures import digest, measure
+from mooring.planner.compare.measures import digest
 from mooring.planner.compare.trace import Trace, shapes, trace_of_scenario
-from mooring.planner.compare.trial import Trial, run_trial
+from mooring.planner.compare.trial import Trial
 from mooring.planner.compare.variant import Variant
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
@@ -51,8 +51,8 @@ def planned(variant: Variant, asked: list[Pod], active: tuple[Pod, ...] = (), fi
         (answer.running, replaced(answer.decision)) for answer in plan.answers if answer.decision.endless is None
     ]
     if plan.kubelet is not None and not plan.unasked:
-        assert trial.kubelet is not None
-        assert trial.kubelet.files == plan.files
+        assert trial.shared is not None
+        assert trial.shared.kubelet.files == plan.files
 
 
 def replaced(decision: Any) -> tuple[Any, ...]:

@@ -200,7 +200,7 @@ def compare(
         watch: is handed the outcomes as they come, and passes them on.
     """
     bench = Bench(trace, tuple(variants), shapes(trace))
-    workers = min(jobs, len(variants))
+    workers = min(jobs, len(set(bench.groups())))
     # Plugins are functions of this process, and cannot be sent to another.
     plugged = any(one.mooring.plugins.plugins for one in variants)
     alone = workers < 2 or bench.work < FEW or plugged or not sys.executable

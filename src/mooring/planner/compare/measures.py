@@ -22,7 +22,7 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.state import Block, NUMANodeState
 from mooring.planner.alignment import are_near, extent_of_nodes
 from mooring.planner.compare.trace import Trace
-from mooring.planner.compare.trial import CRASH, Stranded, Trial, TrialAdmission, run_trial, stranded_cpus
+from mooring.planner.compare.trial import CRASH, Stranded, Trial, TrialAdmission, run_trials, stranded_cpus
 from mooring.planner.compare.variant import Variant
 from mooring.planner.guarantee import AlignmentPromise, alignment_promise
 from mooring.planner.outcome import held_devices
@@ -145,8 +145,8 @@ class Measures:
         return self.admitted == self.asked and not self.lost
 
 
-def measure(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> Measures:
-    """Return the measures of a trial.
+def measures(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> dict[int, Measures]:
+    """Return the measures of a trial: position of each variant -> its measures.
 
     Args:
         trace: that was run.
@@ -158,10 +158,10 @@ def measure(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> Measures:
     placed = [admission for admission in new if admission.decision.admitted]
     lost = sum(1 for one in trial.admissions if one.running and not one.decision.admitted)
     rejected = _rejected(new, trial.ended, asked)
-    if trial.kubelet is None:
-        return Measures(asked, len(placed), rejected, lost)
-    kubelet = trial.kubelet
-    without_cpus = Measures(
+    if trial.shared is None:
+        return dict.fromkeys(trial.variants, Measures(asked, len(placed), rejected, lost))
+    kubelet = trial.shared.kubelet
+    found = Measures(
         asked=asked,
         admitted=len(placed),
         rejected=rejected,
@@ -169,20 +169,22 @@ def measure(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> Measures:
         memory_beyond=sum(_beyond(admission, kubelet.node.memory.nodes) for admission in placed),
         memory=_memory(kubelet, placed),
         devices=_devices(kubelet, placed),
-        promise=alignment_promise(kubelet.settings.config),
     )
     policy = kubelet.settings.cpu
-    if policy is None:
-        return without_cpus
-    masks = [one.decision.containers[name].cpus.mask for one in placed for name in one.exclusive]
-    topology = policy.topology
-    return replace(
-        without_cpus,
-        exclusive=len(masks),
-        aligned=alignment(topology, policy.reserved, masks),
-        numa_nodes=sum(touched(topology.numa.values(), cpus) for cpus in masks),
-        stranded=stranded_cpus(kubelet, shapes),
-    )
+    if policy is not None:
+        masks = [one.decision.containers[name].cpus.mask for one in placed for name in one.exclusive]
+        topology = policy.topology
+        found = replace(
+            found,
+            exclusive=len(masks),
+            aligned=alignment(topology, policy.reserved, masks),
+            numa_nodes=sum(touched(topology.numa.values(), cpus) for cpus in masks),
+        )
+    stranded = stranded_cpus(trial.shared, shapes)
+    return {
+        position: replace(found, stranded=stranded[position], promise=alignment_promise(settings.config))
+        for position, settings in trial.shared.followers.items()
+    }
 
 
 def _memory(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
@@ -253,7 +255,7 @@ def _outcome_lines(trial: Trial) -> Iterator[str]:
         answer = (decision.uid, admission.running, decision.admitted, decision.reason, decision.message)
         yield repr((answer, held, whole, held_devices(decision), str(decision.shared_pool)))
     refusal = (trial.refusal.stage, trial.refusal.message) if trial.refusal is not None else ()
-    shared = str(trial.kubelet.node.shared_pool) if trial.kubelet is not None else ""
+    shared = str(trial.shared.kubelet.node.shared_pool) if trial.shared is not None else ""
     yield repr((trial.ended, refusal, shared))
 
 
@@ -270,11 +272,21 @@ class VariantOutcome:
     """Set when the kubelet would not start, at first or again."""
 
 
-def judge(trace: Trace, variant: Variant, shapes: Sequence[Pod]) -> VariantOutcome:
-    """Run a variant through the trace and measure what comes of it."""
-    trial = run_trial(trace, variant)
-    new = [admission for admission in trial.admissions if not admission.running]
+def judge(trace: Trace, variants: Mapping[int, Variant], shapes: Sequence[Pod]) -> dict[int, VariantOutcome]:
+    """Run variants through the trace and measure what comes of them: position of each variant -> its outcome.
+
+    Args:
+        trace: what happens to each.
+        variants: position -> variant, see :func:`~mooring.planner.compare.trial.run_trials`.
+        shapes: of the pods in the trace.
+    """
     # Where plugins order the pods, none of them is there twice.
     places = {pod.uid: place for place, pod in enumerate(trace.pods)} if trace.waits else {}
-    admitted = frozenset(places.get(one.pod.uid, place) for place, one in enumerate(new) if one.decision.admitted)
-    return VariantOutcome(measure(trace, trial, shapes), digest(trial), admitted, trial.refusal)
+    outcomes: dict[int, VariantOutcome] = {}
+    for trial in run_trials(trace, variants):
+        new = [admission for admission in trial.admissions if not admission.running]
+        admitted = frozenset(places.get(one.pod.uid, place) for place, one in enumerate(new) if one.decision.admitted)
+        text = digest(trial)
+        for position, found in measures(trace, trial, shapes).items():
+            outcomes[position] = VariantOutcome(found, text, admitted, trial.refusal)
+    return outcomes

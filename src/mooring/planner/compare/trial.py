@@ -1,6 +1,7 @@
-"""A trial: one variant runs through the trace, and the CPUs that are stranded on the node at its end.
+"""A trial: variants run through the trace, and the CPUs that are stranded on the node at its end.
 
-It decides exactly as a plan does, but explains nothing, because hundreds of trials are run.
+It decides exactly as a plan does, but explains nothing, because hundreds of variants are run; those that decide alike
+share a trial (:mod:`mooring.planner.compare.shared`).
 
 CPUs are stranded when no container can use them: those left when the node is filled up, and those that ended init
 containers hold. The node is filled with more pods of the shapes in the trace, the largest CPU requests first, each
@@ -11,22 +12,22 @@ any admission, with the node resources check except for ``maxPods``, which says 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mooring.core.decision import StartRefusal
 from mooring.core.pod import ContainerKind, Pod
 from mooring.cpumanager.policy import available_cpus
-from mooring.kubelet.admit import AdmitMode, AdmitResult, added, admit
+from mooring.kubelet.admit import AdmitMode, AdmitResult, added
 from mooring.kubelet.adoption import opened
-from mooring.kubelet.events import Readmit, after_event
+from mooring.kubelet.events import Event, EventResult, Readmit
 from mooring.kubelet.kubelet import Kubelet
-from mooring.kubelet.start import start_on
 from mooring.manifest.steps import Admit, Restart
 from mooring.memorymanager.state import Block
 from mooring.node import Decision, Node
 from mooring.node.isolation import Isolation, cpu_isolation
 from mooring.node.resources import check_amounts, pod_requests
+from mooring.planner.compare.shared import SharedKubelet
 from mooring.planner.compare.trace import Trace
 from mooring.planner.compare.variant import Variant
 
@@ -53,10 +54,12 @@ class TrialAdmission:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of a variant."""
+    """What became of some variants, which all decided alike."""
 
+    variants: tuple[int, ...]
+    """Their positions."""
     admissions: tuple[TrialAdmission, ...]
-    kubelet: Kubelet | None
+    shared: SharedKubelet | None
     """The kubelet in the end, after it has released what refused pods had been given; None when it does not run."""
     refusal: StartRefusal | None = None
     """Set when the kubelet would not start, at first or again."""
@@ -64,32 +67,56 @@ class Trial:
     """:data:`CRASH` or :data:`ENDLESS` when the kubelet would not return from the admission after the last one."""
 
 
-def run_trial(trace: Trace, variant: Variant) -> Trial:
-    """Run a variant through the trace, to its end or to where the kubelet does not continue."""
-    machine, devices = variant.machine, variant.devices
-    start = opened(
-        machine, variant.config, variant.mooring, trace.files, devices, active=trace.active, pods=trace.pods
-    ).start
-    if start.kubelet is None:
-        return Trial((), None, start.refusal)
-    kubelet, admissions = start.kubelet, list[TrialAdmission]()
-    for event in (*(Readmit(pod) for pod in trace.active), *trace.steps_on(start.kubelet)):
-        running = not isinstance(event, Admit)
-        kubelet, result = after_event(kubelet, event)
-        for one in result.admissions:
-            if one.decision.endless is not None:
-                return Trial(tuple(admissions), None, ended=ENDLESS)
-            if one.crash and isinstance(event, Restart):
-                return Trial(tuple(admissions), None, ended=CRASH)
-            admissions.append(_admission(one, running=running))
-        if result.is_last:
-            return Trial(tuple(admissions), None, result.refusal, CRASH if result.crash else "")
-    return Trial(tuple(admissions), kubelet.settled())
+def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]:
+    """Run variants through the trace, to its end or to where the kubelet does not continue.
+
+    Args:
+        trace: what happens to each.
+        variants: position -> variant; they differ in settings of the topology manager only, see
+            :attr:`~mooring.planner.compare.variant.Variant.shared_by`.
+    """
+    started: dict[int, Kubelet] = {}
+    for position, one in variants.items():
+        start = opened(
+            one.machine, one.config, one.mooring, trace.files, one.devices, active=trace.active, pods=trace.pods
+        ).start
+        if start.kubelet is None:
+            yield Trial((position,), (), None, start.refusal)
+        else:
+            started[position] = start.kubelet
+    if started:
+        first = next(iter(started.values()))
+        shared = SharedKubelet(first, {position: kubelet.settings for position, kubelet in started.items()})
+        yield from _run(shared, (*(Readmit(pod) for pod in trace.active), *trace.steps_on(first)))
 
 
-def run_starts(trace: Trace, variant: Variant) -> bool:
-    """Tell whether the kubelet starts with a variant."""
-    return start_on(variant.machine, variant.config, variant.mooring, trace.files).kubelet is not None
+def _run(shared: SharedKubelet, events: Sequence[Event]) -> Iterator[Trial]:
+    waiting: list[tuple[SharedKubelet, int, tuple[TrialAdmission, ...]]] = [(shared, 0, ())]
+    while waiting:
+        shared, number, before = waiting.pop()
+        if number == len(events):
+            yield Trial(tuple(shared.followers), before, replace(shared, kubelet=shared.kubelet.settled()))
+            continue
+        event = events[number]
+        for after, result in shared.after(event):
+            admissions, ended = _admissions(result, event)
+            so_far = (*before, *admissions)
+            if ended or result.is_last:
+                yield Trial(tuple(after.followers), so_far, None, result.refusal, ended)
+            else:
+                waiting.append((after, number + 1, so_far))
+
+
+def _admissions(result: EventResult, event: Event) -> tuple[list[TrialAdmission], str]:
+    """Return the answers about the pods of an event, and how the trial ends with it, if it does."""
+    found: list[TrialAdmission] = []
+    for one in result.admissions:
+        if one.decision.endless is not None:
+            return found, ENDLESS
+        if one.crash and isinstance(event, Restart):
+            return found, CRASH
+        found.append(_admission(one, running=not isinstance(event, Admit)))
+    return found, CRASH if result.crash else ""
 
 
 def _admission(result: AdmitResult, *, running: bool) -> TrialAdmission:
@@ -128,40 +155,55 @@ class Stranded:
         return self.init + self.siblings + self.fragments
 
 
-def stranded_cpus(kubelet: Kubelet, shapes: Iterable[Pod]) -> Stranded:
+def stranded_cpus(shared: SharedKubelet, shapes: Sequence[Pod]) -> dict[int, Stranded]:
     """Count the stranded CPUs of a node; none when its CPU manager gives nothing away.
 
     Args:
-        kubelet: at the end of the trace.
+        shared: at the end of the trace.
         shapes: one pod of each shape, in the order in which the node is filled with them.
+
+    Returns:
+        Position of each variant -> its stranded CPUs.
     """
-    node, policy = kubelet.node, kubelet.settings.cpu
+    node, policy = shared.kubelet.node, shared.kubelet.settings.cpu
     if policy is None:
-        return Stranded()
-    full = filled(kubelet, shapes).node.cpu
-    left = available_cpus(policy, full)
-    taken = policy.topology.all_cpus & ~full.default & ~policy.reserved
-    beside = left & policy.topology.core_siblings(taken)
-    return Stranded(
-        sum(_of_ended(node, pod).bit_count() for pod in node.active.values()),
-        beside.bit_count(),
-        (left & ~beside).bit_count(),
-    )
+        return dict.fromkeys(shared.followers, Stranded())
+    found: dict[int, Stranded] = {}
+    for one in filled(shared, shapes):
+        full = one.kubelet.node.cpu
+        left = available_cpus(policy, full)
+        taken = policy.topology.all_cpus & ~full.default & ~policy.reserved
+        beside = left & policy.topology.core_siblings(taken)
+        stranded = Stranded(
+            sum(_of_ended(node, pod).bit_count() for pod in node.active.values()),
+            beside.bit_count(),
+            (left & ~beside).bit_count(),
+        )
+        found |= dict.fromkeys(one.followers, stranded)
+    return found
 
 
-def filled(kubelet: Kubelet, shapes: Iterable[Pod]) -> Kubelet:
-    """Return the kubelet when no more pod of these shapes gets CPUs of its own there."""
-    used, reservation = kubelet.used, kubelet.settings.reservation
-    for number, shape in enumerate(shapes):
-        wanted = pod_requests(shape)
-        copies = 0
-        while check_amounts(wanted, used, 0, reservation, NO_LIMIT) is None:
-            copies += 1
-            after, result = admit(kubelet, replace(shape, uid=f"filling-{number}-{copies}"), AdmitMode.MANAGERS)
-            if not result.admitted or after.node.cpu.default == kubelet.node.cpu.default:
-                break
-            kubelet, used = after, added(used, wanted)
-    return kubelet
+def filled(shared: SharedKubelet, shapes: Sequence[Pod]) -> Iterator[SharedKubelet]:
+    """Yield the kubelets when no more pod of these shapes gets CPUs of its own there."""
+    reservation = shared.kubelet.settings.reservation
+    waiting = [(shared, 0, 0, shared.kubelet.used)]
+    while waiting:
+        shared, number, copies, used = waiting.pop()
+        if number == len(shapes):
+            yield shared
+            continue
+        wanted = pod_requests(shapes[number])
+        if check_amounts(wanted, used, 0, reservation, NO_LIMIT) is not None:
+            waiting.append((shared, number + 1, 0, used))
+            continue
+        event = Admit(replace(shapes[number], uid=f"filling-{number}-{copies}"))
+        default = shared.kubelet.node.cpu.default
+        for after, result in shared.after(event, AdmitMode.MANAGERS):
+            admitted = all(one.admitted for one in result.admissions) and not result.crash
+            if admitted and after.kubelet.node.cpu.default != default:
+                waiting.append((after, number, copies + 1, added(used, wanted)))
+            else:
+                waiting.append((replace(after, kubelet=shared.kubelet), number + 1, 0, used))
 
 
 def _of_ended(node: Node, pod: Pod) -> int:

@@ -9,8 +9,7 @@ from mooring.core.config import KubeletConfig, MooringConfig, with_defaults
 from mooring.core.gotext import GoSyntaxError, parse_bool
 from mooring.core.machine import Machine
 from mooring.devicemanager.state import Device
-from mooring.topologymanager.merge import NONE, SINGLE_NUMA_NODE
-from mooring.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
+from mooring.topologymanager.options import MAX_ALLOWABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +45,19 @@ class Variant:
         return not self.changes
 
     @property
-    def decisive(self) -> Hashable:
-        """What decisions and measures depend on: variants of one comparison that start and have it in common are alike.
+    def shared_by(self) -> Hashable:
+        """What variants of one comparison have in common that can share a run: all but the topology manager's settings.
 
-        Under the topology policy ``none`` no hint is requested: neither scope nor options are read (kubelet v1.37.1,
-        topologymanager/scope_none.go). single-numa-node compares sets of one node only, so that distances do not count
-        (spec: topology-manager.md section 3). Plugins may read any setting.
+        Plugins may read any setting, so that such variants share nothing.
         """
-        config = self.config
-        if not self.mooring.plugins.plugins:
-            policy = with_defaults(config).topology_manager_policy
-            options = config.topology_manager_policy_options
-            if policy == NONE:
-                config = replace(config, topology_manager_scope="", topology_manager_policy_options={})
-            elif policy == SINGLE_NUMA_NODE:
-                kept = {name: text for name, text in options.items() if name != PREFER_CLOSEST}
-                config = replace(config, topology_manager_policy_options=kept)
+        if self.mooring.plugins.plugins:
+            return id(self)
+        config = replace(
+            self.config,
+            topology_manager_policy="",
+            topology_manager_scope="",
+            topology_manager_policy_options={},
+        )
         return id(self.machine), repr((self.mooring, self.devices, config))
 
 

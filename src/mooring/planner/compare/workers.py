@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Self
@@ -20,7 +20,6 @@ from typing import IO, Self
 from mooring.core.pod import Pod
 from mooring.planner.compare.measures import VariantOutcome, judge
 from mooring.planner.compare.trace import Trace
-from mooring.planner.compare.trial import run_starts
 from mooring.planner.compare.variant import Variant
 
 
@@ -33,21 +32,22 @@ class Bench:
     shapes: tuple[Pod, ...]
     """Of the pods in the trace."""
 
-    def outcome(self, position: int) -> VariantOutcome:
-        """Run one variant through the trace."""
-        return judge(self.trace, self.variants[position], self.shapes)
+    def groups(self) -> list[int]:
+        """Return the number of each variant's group; variants of one group can share runs."""
+        numbers: dict[Hashable, int] = {}
+        return [numbers.setdefault(variant.shared_by, len(numbers)) for variant in self.variants]
 
-    def outcomes(self, positions: Iterable[int]) -> Iterator[VariantOutcome]:
-        """Run some variants through the trace; one that decides as an earlier one must is only started."""
-        done: dict[object, VariantOutcome] = {}
+    def outcomes(self, positions: Sequence[int]) -> Iterator[VariantOutcome]:
+        """Run some variants through the trace, those of a group together."""
+        groups = self.groups()
+        members: dict[int, dict[int, Variant]] = {}
         for position in positions:
-            variant = self.variants[position]
-            known = done.get(variant.decisive)
-            if known is None or not run_starts(self.trace, variant):
-                known = self.outcome(position)
-            if known.refusal is None:
-                done[variant.decisive] = known
-            yield known
+            members.setdefault(groups[position], {})[position] = self.variants[position]
+        found: dict[int, VariantOutcome] = {}
+        for position in positions:
+            if position not in found:
+                found |= judge(self.trace, members[groups[position]], self.shapes)
+            yield found.pop(position)
 
     @property
     def work(self) -> int:
@@ -63,34 +63,39 @@ GOLDEN = 2654435769
 """2^32 divided by the golden ratio: its multiples lie evenly in 32 bits, those of every n-th number too."""
 
 
-def share(position: int, workers: int) -> int:
-    """Return the worker that runs a variant.
+def share(group: int, workers: int) -> int:
+    """Return the worker that runs a group of variants.
 
-    Combinations come in a regular order, in which every second one has an option and a quarter one policy; dealt out in
-    turn, one worker would get all that take long. Multiplicative hashing deals them evenly, whatever the regularity.
+    Combinations come in a regular order, in which every second group has an option; dealt out in turn, one worker would
+    get all that take long. Multiplicative hashing deals them evenly, whatever the regularity.
 
-    >>> [share(position, 2) for position in range(8)]
+    >>> [share(group, 2) for group in range(8)]
     [0, 1, 0, 1, 0, 0, 1, 0]
     """
-    return (position * GOLDEN % 2**32) * workers >> 32
+    return (group * GOLDEN % 2**32) * workers >> 32
 
 
 def outcomes_of(bench: Bench, workers: int) -> Iterator[VariantOutcome]:
     """Yield the outcome of every variant in order; the workers end when the results are no longer read."""
-    count = len(bench.variants)
-    dealt = [share(position, workers) for position in range(count)]
+    dealt = [share(group, workers) for group in bench.groups()]
     with ExitStack() as stack:
-        pipes: list[IO[bytes] | None] = []
+        sources: list[Iterator[VariantOutcome]] = []
         for worker in range(workers):
-            positions = [position for position in range(count) if dealt[position] == worker]
-            pipes.append(stack.enter_context(_Worker(pickle.dumps((bench, positions)))).outcomes)
-        for position in range(count):
-            outcome = _read(pipes[dealt[position]])
-            if outcome is None:
-                # The worker was killed, for want of memory perhaps: this process does its share.
-                pipes[dealt[position]] = None
-                outcome = bench.outcome(position)
-            yield outcome
+            positions = [position for position, owner in enumerate(dealt) if owner == worker]
+            pipe = stack.enter_context(_Worker(pickle.dumps((bench, positions)))).outcomes
+            sources.append(_received(pipe, bench, positions))
+        for owner in dealt:
+            yield next(sources[owner])
+
+
+def _received(pipe: IO[bytes] | None, bench: Bench, positions: Sequence[int]) -> Iterator[VariantOutcome]:
+    """Yield the outcomes of a worker; where it was killed, for want of memory perhaps, this process does the rest."""
+    for number in range(len(positions)):
+        outcome = _read(pipe)
+        if outcome is None:
+            yield from bench.outcomes(positions[number:])
+            return
+        yield outcome
 
 
 def _read(pipe: IO[bytes] | None) -> VariantOutcome | None:
