@@ -47,14 +47,18 @@ LAST = Pod("last", "last", containers=(Container("c"),))
 """Asks for nothing; with it everybody looks for stale state."""
 
 
-def understood(hard: Hardware, config: KubeletConfig, fixed: frozenset[str]) -> Settings:
-    found = build_settings(config, MooringConfig(fixed_defects=fixed), hard.info)
+def understood(
+    hard: Hardware, config: KubeletConfig, fixed: frozenset[str], extensions: frozenset[str] = frozenset()
+) -> Settings:
+    found = build_settings(config, MooringConfig(extensions, fixed), hard.info)
     assert isinstance(found, Settings), found
     return found
 
 
-def started(hard: Hardware, config: KubeletConfig, fixed: frozenset[str]) -> Node:
-    node = Node.start(understood(hard, config, fixed))
+def started(
+    hard: Hardware, config: KubeletConfig, fixed: frozenset[str], extensions: frozenset[str] = frozenset()
+) -> Node:
+    node = Node.start(understood(hard, config, fixed, extensions))
     assert isinstance(node, Node), node
     return node.with_devices(hard.devices)
 
@@ -71,10 +75,11 @@ class WholeNode(RuleBasedStateMachine):
     node: Node
     fresh: Node
     hard: Hardware
+    extensions: frozenset[str] = frozenset()
 
     @initialize(hard=hardware(), config=configurations())
     def start(self, hard: Hardware, config: KubeletConfig) -> None:
-        self.hard, self.fresh = hard, started(hard, config, FIXABLE_DEFECTS)
+        self.hard, self.fresh = hard, started(hard, config, FIXABLE_DEFECTS, self.extensions)
         self.node, self.count = self.fresh, 0
         self.waiting: set[str] = set()
         self.contested = False
@@ -151,7 +156,10 @@ class WholeNode(RuleBasedStateMachine):
     def restart_with_another_configuration(self, data: st.DataObject) -> None:
         before = self.node
         other = understood(
-            self.hard, data.draw(other_configurations(before.settings.config)), before.settings.fixed_defects
+            self.hard,
+            data.draw(other_configurations(before.settings.config)),
+            before.settings.fixed_defects,
+            self.extensions,
         )
         found = before.restart(other)
         if isinstance(found, StartRefusal):

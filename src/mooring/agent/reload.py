@@ -18,7 +18,14 @@ from mooring.agent.reactor.resizing import releases_resumed
 from mooring.agent.reactor.resume import reconfigured
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import AgentState
-from mooring.core.config import CPU_HOTPLUG, MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
+from mooring.core.config import (
+    CPU_HOTPLUG,
+    DEVICE_ALIGNMENT,
+    MIXED_CPUS,
+    SCALE_DOWN_DELAY,
+    KubeletConfig,
+    MooringConfig,
+)
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
 from mooring.core.moment import Moment
@@ -59,6 +66,7 @@ READ_WITH: Mapping[str, str] = {
     "knows_delay": f"the extension {SCALE_DOWN_DELAY}",
     "delay": f"featureGates.{DELAY_GATE}",
     "knows_mixing": f"the extension {MIXED_CPUS}",
+    "knows_device_alignment": f"the extension {DEVICE_ALIGNMENT}",
     "knows_pod_resources": "the kubelet release",
     "huge_page_requests_of_containers": "the kubelet release",
     "huge_page_limits_beside_requests": "the kubelet release",

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mooring.core.config import EXTENSIONS, FIXABLE_DEFECTS, PLUGINS, REPLACE, SAME_NODES, MooringConfig
+from mooring.core.config import (
+    DEVICE_ALIGNMENT,
+    EXTENSIONS,
+    FIXABLE_DEFECTS,
+    PLUGINS,
+    REPLACE,
+    SAME_NODES,
+    DeviceAlignment,
+    DeviceAlignments,
+    DeviceClass,
+    MooringConfig,
+)
 from mooring.core.errors import InputError
 from mooring.core.plugins import BUDGET, MILLISECOND, ChosenPlugin, PluginChoice, PluginPlacement
 from mooring.decoding.fields import (
@@ -21,10 +32,13 @@ from mooring.decoding.fields import (
     wrong_kind,
 )
 from mooring.decoding.quantities import nanoseconds
+from mooring.extensions.device_alignment import CLASSES
 
 KIND = "MooringConfiguration"
 API_VERSION = "mooring/v1alpha1"
-_FIELDS = frozenset({"apiVersion", "kind", "cpuHotplug", "extensions", "fixedDefects", "pluginBudget", "plugins"})
+_FIELDS = frozenset(
+    {"apiVersion", "kind", "cpuHotplug", "deviceAlignment", "extensions", "fixedDefects", "pluginBudget", "plugins"}
+)
 
 
 def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
@@ -44,6 +58,7 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
             fixed_defects=_names(content, "fixedDefects", FIXABLE_DEFECTS),
             plugins=_plugins(content, extensions),
             replace_offline=_replace_offline(content),
+            device_alignments=_device_alignments(content, extensions),
         )
     except InputError as error:
         raise error.at(source) from None
@@ -76,6 +91,46 @@ def _replace_offline(content: Mapping[str, Any]) -> str:
             f"{rule!r:.60} is not a rule", field="cpuHotplug.replace", remedy=f"write {', '.join(REPLACE)}"
         )
     return rule
+
+
+def _device_alignments(content: Mapping[str, Any], extensions: frozenset[str]) -> DeviceAlignments:
+    if "deviceAlignment" in content and DEVICE_ALIGNMENT not in extensions:
+        raise InputError(
+            f"needs the extension {DEVICE_ALIGNMENT}",
+            field="deviceAlignment",
+            remedy=f"name {DEVICE_ALIGNMENT} among the extensions",
+        )
+    found = mapping_at(content, "deviceAlignment")
+    try:
+        check_names(found, frozenset({"default", "classes"}))
+        default = choice_at(found, "default", DeviceAlignment.FOLLOW)
+        classes = mapping_at(found, "classes")
+        return DeviceAlignments(default, {name: _device_class(name, entry) for name, entry in classes.items()})
+    except InputError as error:
+        raise inside(error, "deviceAlignment") from None
+
+
+def _device_class(name: str, entry: object) -> DeviceClass:
+    content = entry if isinstance(entry, dict) else {"alignment": entry}
+    try:
+        check_names(content, frozenset({"alignment", "resources"}))
+        alignment = choice_at(content, "alignment", DeviceAlignment.FOLLOW)
+        return DeviceClass(alignment, _resources_of_class(name, content))
+    except InputError as error:
+        raise inside(error, f"classes.{name}") from None
+
+
+def _resources_of_class(name: str, content: Mapping[str, Any]) -> tuple[str, ...]:
+    resources = list_at(content, "resources")
+    for index, resource in enumerate(resources):
+        if not isinstance(resource, str) or not resource:
+            raise wrong_kind(resource, "the name of a resource or of a driver", f"resources[{index}]")
+    if not resources and name not in CLASSES:
+        raise InputError(
+            f"is not one of the known classes {', '.join(sorted(CLASSES))}",
+            remedy="write {alignment: follow, resources: [vendor.example/device]}",
+        )
+    return tuple(resources)
 
 
 def _names(content: Mapping[str, Any], field: str, known: frozenset[str]) -> frozenset[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from mooring.core.plugins import PluginChoice
 from mooring.core.release import NEWEST, Release
@@ -19,9 +20,19 @@ CPU_HOTPLUG = "cpu-hotplug"
 MIXED_CPUS = "mixed-cpus"
 PLUGINS = "plugins"
 IRQ_AFFINITY = "irq-affinity"
+DEVICE_ALIGNMENT = "device-alignment"
 
 EXTENSIONS: frozenset[str] = frozenset(
-    {ASSIGNED_CPUSET, CPU_HOTPLUG, EXCLUSIVE_RESIZE, IRQ_AFFINITY, MIXED_CPUS, PLUGINS, SCALE_DOWN_DELAY}
+    {
+        ASSIGNED_CPUSET,
+        CPU_HOTPLUG,
+        DEVICE_ALIGNMENT,
+        EXCLUSIVE_RESIZE,
+        IRQ_AFFINITY,
+        MIXED_CPUS,
+        PLUGINS,
+        SCALE_DOWN_DELAY,
+    }
 )
 """Additions that this version can switch on by ``extensions`` in Mooring's own document (spec: resize.md sections 4 to
 7)."""
@@ -104,6 +115,36 @@ REPLACE = (NEVER, SAME_NODES, ANYWHERE)
 NUMA nodes that it was given, or from those first and then from anywhere."""
 
 
+class DeviceAlignment(Enum):
+    """What devices that a container holds mean for its CPUs and memory; the value is the word in documents."""
+
+    IGNORE = "ignore"
+    """Nothing."""
+    FOLLOW = "follow"
+    """They take part in the merge like every provider of hints, under the node's topology policy."""
+    REQUIRE = "require"
+    """The same, under a policy that is at least as strict as ``restricted``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """Devices that are aligned alike."""
+
+    alignment: DeviceAlignment
+    resources: tuple[str, ...] = ()
+    """Resource names of device plugins and names of DRA drivers, with ``*`` for any text."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAlignments:
+    """``deviceAlignment`` of Mooring's own document; only the extension device-alignment looks at it."""
+
+    default: DeviceAlignment = DeviceAlignment.FOLLOW
+    """Of devices that are in no class."""
+    classes: Mapping[str, DeviceClass] = field(default_factory=dict)
+    """By name; the first that names a resource counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class MooringConfig:
     """Mooring's own document: what it may do beyond or better than kubelet v1.37.1. Empty by default."""
@@ -114,6 +155,8 @@ class MooringConfig:
     """``cpuHotplug.replace``, one of :data:`REPLACE`; only the extension cpu-hotplug looks at it."""
     plugins: PluginChoice = field(default_factory=PluginChoice)
     """Who takes part in the choice of CPUs (extension plugins)."""
+    device_alignments: DeviceAlignments = field(default_factory=DeviceAlignments)
+    """How CPUs and memory follow devices (extension device-alignment)."""
     release: Release = NEWEST
     """The kubelet release that the engine decides as."""
 

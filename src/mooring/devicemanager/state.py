@@ -59,6 +59,30 @@ class DeviceState:
             found |= resources.get(resource, frozenset())
         return found
 
+    def holding(self, pod: str, held: Mapping[str, Mapping[str, tuple[Device, ...]]]) -> DeviceState:
+        """Return the state in which a pod holds these devices and no others; they are registered as they are given.
+
+        Args:
+            pod: its uid.
+            held: container -> resource -> devices, for callers who learn from somebody else what a pod holds. One
+                device can be held by several containers.
+
+        >>> state = DeviceState().holding("p", {"c": {"vendor.example/gpu": (Device("gpu0", (1,)),)}})
+        >>> sorted(state.held_by_pod("p", "vendor.example/gpu")), state.devices["vendor.example/gpu"][0].numa
+        (['gpu0'], (1,))
+        """
+        devices = dict(self.devices)
+        for resources in held.values():
+            for resource, found in resources.items():
+                known = {device.id: device for device in devices.get(resource, ())}
+                devices[resource] = tuple({**known, **{device.id: device for device in found}}.values())
+        containers = {
+            container: {resource: frozenset(device.id for device in found) for resource, found in resources.items()}
+            for container, resources in held.items()
+        }
+        others = {uid: known for uid, known in self.held.items() if uid != pod}
+        return DeviceState(devices, {**others, pod: containers} if containers else others)
+
 
 @dataclass(frozen=True, slots=True)
 class ReusableDevices:

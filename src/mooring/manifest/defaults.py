@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mooring.core.config import MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
+from mooring.core.config import DEVICE_ALIGNMENT, MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
 from mooring.core.gates import EXTENSION_GATES, SWITCHES
 from mooring.core.pod import Container, ContainerKind, PodResources, QoS, ResourceList
 from mooring.core.quantity import Quantity
@@ -147,6 +147,8 @@ class PodGates:
     """InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay: new pods may have that field."""
     knows_mixing: bool = False
     """Extension mixed-cpus: there are annotations for containers that use the shared pool besides their own CPUs."""
+    knows_device_alignment: bool = False
+    """Extension device-alignment: there is an annotation that says how CPUs and memory follow devices."""
     knows_pod_resources: bool = True
     """There is a field ``spec.resources``; up to v1.31 it is dropped (rule pod-resources-unknown)."""
     huge_page_requests_of_containers: bool = False
@@ -192,6 +194,7 @@ class PodGates:
             delay=SCALE_DOWN_DELAY in extensions
             and feature_gates.get(DELAY_GATE, feature_gates.get("AllAlpha", False)),
             knows_mixing=MIXED_CPUS in extensions,
+            knows_device_alignment=DEVICE_ALIGNMENT in extensions,
             knows_pod_resources=not older.pod_resources_unknown,
             huge_page_requests_of_containers=older.huge_page_requests_of_containers,
             huge_page_limits_beside_requests=older.huge_page_limits_beside_requests,

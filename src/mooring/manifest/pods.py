@@ -13,6 +13,7 @@ from mooring.core.errors import InputError
 from mooring.core.pod import NO_RESOURCES, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.decoding.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
 from mooring.decoding.quantities import resource_list
+from mooring.extensions.device_alignment import check_annotation as check_alignment
 from mooring.manifest.defaults import PodGates, qos_of, with_pod_defaults
 from mooring.manifest.dynamic.references import claims_of_pod, with_claims
 from mooring.manifest.pod_fields import priority_of, scale_down_grace, with_statuses
@@ -77,6 +78,8 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
     name, namespace, uid, annotations = _identity(metadata)
     if gates.knows_mixing:
         check_mixing(annotations, [container.name for container in containers])
+    if gates.knows_device_alignment:
+        check_alignment(annotations)
     return Pod(
         uid=uid,
         name=name,

@@ -18,6 +18,7 @@ from mooring.cpumanager.policy import AllocationError
 from mooring.cpumanager.static import allocate as allocate_cpus
 from mooring.devicemanager.allocation import DeviceError
 from mooring.devicemanager.allocation import allocate as allocate_devices
+from mooring.devicemanager.hints import pod_device_requests
 from mooring.extensions.scale_down import resumed_resize
 from mooring.lazy import lazily
 from mooring.memorymanager import pod_allocation as memory_pod
@@ -37,6 +38,7 @@ from mooring.node.providers import (
     Providers,
     container_hints,
     pod_hints,
+    policy_of,
     without_stale_cpus,
     without_stale_devices,
     without_stale_memory,
@@ -97,12 +99,7 @@ class Admission:
             self._bring_in_plugins(self.settings.plugins.among(self.active))
         if self.observer is not None:
             self.observer(AdmissionBegun(self.pod.uid))
-        if self.settings.topology_policy == NONE:
-            verdict = self._without_hints()
-        elif self.settings.pod_scope:
-            verdict = self._pod_scope()
-        else:
-            verdict = self._container_scope()
+        verdict = self._devices_first() or self.in_scope()
         if self.observer is not None:
             self.observer(_ended(self.pod, verdict))
         return verdict
@@ -127,36 +124,77 @@ class Admission:
         """Whether the pod takes the path of KEP-5526."""
         return self.settings.pod_level.manages(self.pod)
 
+    def _devices_first(self) -> Verdict:
+        """Let a kubelet that has no other resources give the devices (extension device-alignment).
+
+        It is the kubelet beside the node agent, with the same topology policy and CPU and memory manager ``none``. Of a
+        pod whose devices were given before, it has nothing to give.
+        """
+        settings = self.settings
+        if settings.device_alignments is None or not pod_device_requests(self.pod, self.providers.devices):
+            return None
+        beside = replace(
+            self,
+            settings=replace(
+                settings,
+                cpu=None,
+                memory=None,
+                plugins=None,
+                pod_level=replace(settings.pod_level, managers=False),
+                device_alignments=None,
+            ),
+            stored={},
+            hints={},
+            failures=[],
+            asked=set(),
+        )
+        verdict = beside.in_scope()
+        self.providers = beside.providers
+        return verdict
+
     # Scopes.
 
+    def in_scope(self) -> Verdict:
+        """Decide in the scope of the topology manager; None means that the managers agree."""
+        if self.settings.topology_policy == NONE:
+            return self._without_hints()
+        return self._pod_scope() if self.settings.pod_scope else self._container_scope()
+
     def _without_hints(self) -> Verdict:
-        """Topology policy ``none``: allocate for every container, store nothing; pod allocation is never used."""
+        """Topology policy ``none``: allocate for every container, store nothing; pod allocation is never used.
+
+        Containers that hold devices have hints all the same, with the extension device-alignment.
+        """
         for container in self.pod.containers:
-            verdict = self._allocate(container)
+            policy = self._policy(container.name)
+            verdict = self._allocate(container) if policy == NONE else self._aligned(container, policy)
             if verdict is not None:
                 return verdict
         return None
 
     def _container_scope(self) -> Verdict:
         for container in self.pod.containers:
-            given = self._container_hints(container)
-            self.hints[container.name] = _joined(given)
-            hint = self._merged(given, container.name)
-            if hint is None:
-                message = CONTAINER_SCOPE_MESSAGE if self._is_managed else AFFINITY_MESSAGE
-                return Rejection(TOPOLOGY_AFFINITY_ERROR, message)
-            self.stored[container.name] = hint
-            verdict = self._allocate(container)
+            verdict = self._aligned(container, self._policy(container.name))
             if verdict is not None:
                 return verdict
             if self.observer is not None:
                 self.observer(ContainerAdmitted(self.pod.uid, container.name))
         return None
 
+    def _aligned(self, container: Container, policy: str) -> Verdict:
+        given = self._container_hints(container)
+        self.hints[container.name] = _joined(given)
+        hint = self._merged(given, container.name, policy)
+        if hint is None:
+            message = CONTAINER_SCOPE_MESSAGE if self._is_managed else AFFINITY_MESSAGE
+            return Rejection(TOPOLOGY_AFFINITY_ERROR, message)
+        self.stored[container.name] = hint
+        return self._allocate(container)
+
     def _pod_scope(self) -> Verdict:
         given = self._whole_pod_hints()
         self.pod_hints = _joined(given)
-        hint = self._merged(given, "")
+        hint = self._merged(given, "", self._policy(""))
         if hint is None:
             return Rejection(TOPOLOGY_AFFINITY_ERROR, POD_SCOPE_MESSAGE if self._is_managed else AFFINITY_MESSAGE)
         if self._is_managed:
@@ -204,14 +242,18 @@ class Admission:
         self._clean_all()
         return pod_hints(self.settings, self.providers, self.pod, self.observer)
 
-    def _merged(self, given: tuple[ResourceHints | None, ...], container: str) -> Hint | None:
+    def _policy(self, container: str) -> str:
+        return policy_of(self.settings, self.providers, self.pod, container)
+
+    def _merged(self, given: tuple[ResourceHints | None, ...], container: str, policy: str) -> Hint | None:
         """Merge; None when the policy does not admit."""
         if self.observer is not None:
             self.observer(HintsGiven(self.pod.uid, container, _joined(given)))
-        merged = merge(self.settings.topology_policy, merge_entries(given), self.settings.numa, self.observer)
+        merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
         plugins = self.settings.plugins
         if plugins is not None:
-            asked = AffinityAsked(self.settings, plugins, self.providers, self.pod, container, given, self.observer)
+            settings = replace(self.settings, topology_policy=policy)
+            asked = AffinityAsked(settings, plugins, self.providers, self.pod, container, given, self.observer)
             merged = with_plugins(asked, merged)
         return merged.hint if merged.admitted else None
 
@@ -227,6 +269,8 @@ class Admission:
 
     def _allocate_devices(self, container: Container, hint: Hint) -> Verdict:
         self._clean_devices()
+        if self.settings.device_alignments is not None:
+            return None
         providers = self.providers
         answer = allocate_devices(
             providers.devices, providers.reusable_devices, self.pod, container, hint.mask, self.observer

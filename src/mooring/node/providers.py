@@ -18,7 +18,7 @@ from mooring.cpumanager.state import CPUState, Reusable
 from mooring.devicemanager import hints as device_hints
 from mooring.devicemanager.allocation import drop_stale
 from mooring.devicemanager.state import DeviceState, ReusableDevices
-from mooring.extensions import cpu_resize
+from mooring.extensions import cpu_resize, device_alignment
 from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.extensions.release import release
 from mooring.extensions.scale_down import is_resized
@@ -118,14 +118,36 @@ def _report(stale: list[tuple[str, str]], observer: Observer | None) -> None:
         observer(StaleStateRemoved(tuple(sorted({uid for uid, _ in stale}))))
 
 
+def hints_of_devices(
+    settings: Settings, given: Providers, pod: Pod, container: Container | None, observer: Observer | None
+) -> ResourceHints | None:
+    """Return the hints of devices for one container, or for the whole pod.
+
+    They are those of the kubelet's device manager, and with the extension device-alignment what is held already.
+    """
+    nodes, older, alignments = settings.numa_ids, settings.release.rules, settings.device_alignments
+    if alignments is not None:
+        name = "" if container is None else container.name
+        return device_alignment.held_hints(alignments, given.devices, nodes, pod, name, observer)
+    if container is None:
+        return device_hints.pod_hints(given.devices, nodes, pod, observer, older)
+    return device_hints.container_hints(given.devices, given.reusable_devices, nodes, pod, container, observer, older)
+
+
+def policy_of(settings: Settings, given: Providers, pod: Pod, container: str) -> str:
+    """Return the topology policy under which a container, or for an empty name the whole pod, is decided."""
+    policy, alignments = settings.topology_policy, settings.device_alignments
+    if alignments is None:
+        return policy
+    return device_alignment.policy_for(alignments, given.devices, settings.numa_ids, pod, container, policy)
+
+
 def container_hints(
     settings: Settings, given: Providers, pod: Pod, container: Container, observer: Observer | None
 ) -> tuple[ResourceHints | None, ...]:
     """Return the hints of each manager for one container, in the order of the managers."""
     cpu, memory = settings.cpu, settings.memory
-    devices = device_hints.container_hints(
-        given.devices, given.reusable_devices, settings.numa_ids, pod, container, observer, settings.release.rules
-    )
+    devices = hints_of_devices(settings, given, pod, container, observer)
     cpus = blocks = None
     if cpu is not None and is_resized(cpu, given.cpu, pod, container):
         cpus = cpu_resize.container_hints(cpu, given.cpu, pod, container, observer)
@@ -141,7 +163,7 @@ def pod_hints(
 ) -> tuple[ResourceHints | None, ...]:
     """Return the hints of each manager for a whole pod, in the order of the managers."""
     cpu, memory = settings.cpu, settings.memory
-    devices = device_hints.pod_hints(given.devices, settings.numa_ids, pod, observer, settings.release.rules)
+    devices = hints_of_devices(settings, given, pod, None, observer)
     cpus = blocks = None
     if cpu is not None and any(is_resized(cpu, given.cpu, pod, container) for container in pod.containers):
         cpus = cpu_resize.pod_hints(cpu, given.cpu, pod, observer)

@@ -22,7 +22,6 @@ from mooring.core.pod import Container, Pod, QoS
 from mooring.cpumanager.choice import near
 from mooring.cpumanager.policy import AllocationError
 from mooring.cpumanager.state import CPUState
-from mooring.devicemanager import hints as device_hints
 from mooring.extensions import cpu_resize, memory_resize
 from mooring.extensions.cpu_change import check_feasible as check_cpus
 from mooring.extensions.memory_resize import check_feasible as check_memory
@@ -30,7 +29,7 @@ from mooring.extensions.scale_down import taken_over
 from mooring.memorymanager.static import MemoryRefusal
 from mooring.node.admission import AFFINITY_MESSAGE, TOPOLOGY_AFFINITY_ERROR, UNEXPECTED_ADMISSION_ERROR, Admission
 from mooring.node.decision import NO_AFFINITY
-from mooring.node.providers import Providers
+from mooring.node.providers import Providers, hints_of_devices, policy_of
 from mooring.node.settings import Settings
 from mooring.topologymanager.entries import ResourceHints, merge_entries
 from mooring.topologymanager.hints import Hint
@@ -126,13 +125,14 @@ class ResizeAdmission:
         """
         if self.settings.release.rules.resize_asks_like_admission and not self._is_extended:
             return self._as_admission()
-        if self.settings.topology_policy != NONE:
-            refused = self._merge_pod() if self.settings.pod_scope else None
-            if refused is not None:
-                return refused
+        by_pod = self.settings.pod_scope and self.settings.topology_policy != NONE
+        refused = self._merge_pod() if by_pod else None
+        if refused is not None:
+            return refused
         for container in self.pod.containers:
-            if self.settings.topology_policy != NONE and not self.settings.pod_scope:
-                hint = self._merged(self._container_hints(container))
+            policy = policy_of(self.settings, self.providers, self.pod, container.name)
+            if policy != NONE and not by_pod:
+                hint = self._merged(self._container_hints(container), policy)
                 if hint is None:
                     return _affinity_error()
                 self.stored[container.name] = hint
@@ -164,28 +164,20 @@ class ResizeAdmission:
         return verdict
 
     def _merge_pod(self) -> Rejection | None:
-        hint = self._merged(self._pod_hints())
+        hint = self._merged(self._pod_hints(), policy_of(self.settings, self.providers, self.pod, ""))
         if hint is None:
             return _affinity_error()
         self.stored = {container.name: hint for container in self.pod.containers}
         return None
 
-    def _merged(self, given: tuple[ResourceHints | None, ...]) -> Hint | None:
-        merged = merge(self.settings.topology_policy, merge_entries(given), self.settings.numa, self.observer)
+    def _merged(self, given: tuple[ResourceHints | None, ...], policy: str) -> Hint | None:
+        merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
         return merged.hint if merged.admitted else None
 
     def _container_hints(self, container: Container) -> tuple[ResourceHints | None, ...]:
         given, pod, observer = self.providers, self.pod, self.observer
         cpu, memory = self.settings.cpu, self.settings.memory
-        devices = device_hints.container_hints(
-            given.devices,
-            given.reusable_devices,
-            self.settings.numa_ids,
-            pod,
-            container,
-            observer,
-            self.settings.release.rules,
-        )
+        devices = hints_of_devices(self.settings, given, pod, container, observer)
         cpus = blocks = None
         if cpu is not None and cpu.resizes:
             cpus = cpu_resize.container_hints(cpu, given.cpu, pod, container, observer)
@@ -196,8 +188,7 @@ class ResizeAdmission:
     def _pod_hints(self) -> tuple[ResourceHints | None, ...]:
         given, pod, observer = self.providers, self.pod, self.observer
         cpu, memory = self.settings.cpu, self.settings.memory
-        older = self.settings.release.rules
-        devices = device_hints.pod_hints(given.devices, self.settings.numa_ids, pod, observer, older)
+        devices = hints_of_devices(self.settings, given, pod, None, observer)
         cpus = blocks = None
         if cpu is not None and cpu.resizes:
             cpus = cpu_resize.pod_hints(cpu, given.cpu, pod, observer)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from mooring.core.bits import CPUMask, NUMAMask, mask_of
 from mooring.core.config import (
     CPU_HOTPLUG,
+    DEVICE_ALIGNMENT,
     EXCLUSIVE_RESIZE,
     SCALE_DOWN_DELAY,
+    DeviceAlignments,
     KubeletConfig,
     MooringConfig,
     with_defaults,
@@ -88,6 +90,8 @@ class Settings:
     """Plugins that take part in the choice of CPUs; None without any, and with CPU manager policy ``none``."""
     replace_offline: str = ""
     """Where replacement CPUs for offline ones come from; empty without the extension cpu-hotplug."""
+    device_alignments: DeviceAlignments | None = None
+    """How CPUs and memory follow devices; None without the extension device-alignment."""
     release: Release = NEWEST
     """The kubelet release that decides."""
 
@@ -154,6 +158,7 @@ def build_settings(
         pod_level=_pod_level(gates, mooring.release.rules),
         numa_ids=tuple(sorted(node.node_id for node in info.topology)),
         replace_offline=mooring.replace_offline if CPU_HOTPLUG in mooring.extensions else "",
+        device_alignments=mooring.device_alignments if DEVICE_ALIGNMENT in mooring.extensions else None,
         plugins=_plugins_of(cpu),
         release=mooring.release,
     )

@@ -20,7 +20,7 @@ from mooring.configuration import kubelet_config as kubelet
 from mooring.configuration import mooring_config as mooring
 from mooring.configuration.kubelet_config import kubelet_config
 from mooring.configuration.mooring_config import mooring_config
-from mooring.core.config import KubeletConfig, MooringConfig, with_defaults
+from mooring.core.config import DEVICE_ALIGNMENT, KubeletConfig, MooringConfig, with_defaults
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import CoreKind, CPUFacts, MachineInfo, NUMANode
@@ -208,7 +208,19 @@ def mooring_document(config: MooringConfig) -> dict[str, Any]:
         "extensions": sorted(config.extensions),
         "fixedDefects": sorted(config.fixed_defects),
         **_plugin_fields(config.plugins),
+        **_device_fields(config),
     }
+
+
+def _device_fields(config: MooringConfig) -> dict[str, Any]:
+    if DEVICE_ALIGNMENT not in config.extensions:
+        return {}
+    rules = config.device_alignments
+    classes = {
+        name: {"alignment": known.alignment.value, "resources": list(known.resources)}
+        for name, known in rules.classes.items()
+    }
+    return {"deviceAlignment": {"default": rules.default.value, "classes": classes}}
 
 
 def _plugin_fields(choice: PluginChoice) -> dict[str, Any]:

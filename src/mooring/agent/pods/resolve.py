@@ -18,6 +18,7 @@ from mooring.agent.pods.quotas import PERIOD, asked_of
 from mooring.agent.pods.source import OnePod
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod
+from mooring.extensions.device_alignment import check_annotation as check_alignment
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pod_fields import scale_down_grace
 from mooring.manifest.pods import DEFAULT_GATES
@@ -63,18 +64,24 @@ def resolved(
         return Resolved(pod, is_derived=False, differences=tuple(differences(pod, sandbox, container)))
     made = derived(sandbox, [*others, *([container] if container is not None else [])])
     return Resolved(
-        _with_delay(made.pod, gates), is_derived=True, guesses=made.guesses, problems=_mixing_problems(made.pod, gates)
+        _with_delay(made.pod, gates), is_derived=True, guesses=made.guesses, problems=_problems(made.pod, gates)
     )
 
 
-def _mixing_problems(pod: Pod, gates: PodGates) -> tuple[str, ...]:
+def _problems(pod: Pod, gates: PodGates) -> tuple[str, ...]:
+    """Return what is wrong with annotations of which nobody who wrote them hears elsewhere."""
     # Containers that are still to come are not known, so that a name cannot be wrong.
     names = [name.removeprefix(f"{ANNOTATION}.") for name in pod.annotations]
+    found = []
     try:
         check_mixing(pod.annotations if gates.knows_mixing else {}, names)
     except InputError as error:
-        return (str(error),)
-    return ()
+        found.append(str(error))
+    try:
+        check_alignment(pod.annotations if gates.knows_device_alignment else {})
+    except InputError as error:
+        found.append(str(error))
+    return tuple(found)
 
 
 def _with_delay(pod: Pod, gates: PodGates) -> Pod:
