@@ -6,22 +6,21 @@ A reader raises a MooringError for input that it does not take, and nothing else
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import tarfile
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
-import msgspec
 from tests.agent.nri import recordings
-from tests.inputs import agent_handler
+from tests.discovery import tool_outputs
+from tests.inputs import agent_handler, archives, cluster_objects
 
 from mooring.agent.claims import claim_asked
+from mooring.agent.configuration import agent_configuration
+from mooring.agent.interrupts.journal import InterruptJournal
 from mooring.agent.nri.frames import FrameReader, MessageReader, MessageType
 from mooring.agent.nri.methods import parse
 from mooring.agent.nri.ttrpc import TTRPCRequestMessage
@@ -32,19 +31,16 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.decoding.documents import documents_in
-from mooring.discovery.archive import read_archive
 from mooring.discovery.compact import parse_compact
-from mooring.discovery.loader import load_machine, machine_of
+from mooring.discovery.formats.recognition import described
+from mooring.discovery.loader import load_machine
 from mooring.discovery.machineinfo_json import parse_machine_info
 from mooring.discovery.shipped import SHIPPED
-from mooring.dra.allocation import allocation_of, is_allocated, is_asked_for
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.pod_files import active_pods, pods_of
-from mooring.manifest.pods import DEFAULT_GATES
 from mooring.manifest.scenario import load_scenarios
 from mooring.planner.doctor.diagnosis import diagnose
 from mooring.planner.doctor.diagnosis_document import diagnosis_document
-from mooring.planner.nodearchive.reader import open_node
 from mooring.planner.plan import make_plan
 from mooring.planner.plan_document import explanation_list, plan_document
 from mooring.planner.question import Question
@@ -56,7 +52,6 @@ from mooring.service.podresources_messages import ListPodResourcesResponseMessag
 ROOT = Path(__file__).resolve().parent.parent.parent
 CORPORA = ROOT / "tests" / "corpora"
 EXAMPLES = ROOT / "examples"
-NAME = "input"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +64,17 @@ class Reader:
 
 
 def _configuration(data: bytes) -> object:
-    return configuration_of(documents_in(data, NAME))
+    return configuration_of(documents_in(data, archives.NAME))
 
 
 def _pods(data: bytes) -> object:
-    documents = documents_in(data, NAME)
+    documents = documents_in(data, archives.NAME)
     return pods_of(documents), active_pods(documents, choose=lambda nodes: min(nodes, default=""))
 
 
 def _plan(data: bytes) -> object:
     """A plan with these pods, and why each of them was refused."""
-    plan = make_plan(Question(_machine(), _STATIC, MooringConfig(), tuple(pods_of(documents_in(data, NAME)))))
+    plan = make_plan(Question(_machine(), _STATIC, MooringConfig(), tuple(pods_of(documents_in(data, archives.NAME)))))
     return plan_document(plan), explanation_list(plan)
 
 
@@ -200,51 +195,6 @@ def _call_seeds() -> list[bytes]:
     return list(found)
 
 
-def _archive(data: bytes) -> object:
-    """A machine and a node, from the bytes of an archive."""
-    with tempfile.NamedTemporaryFile(suffix=".tar") as file:
-        file.write(data)
-        file.flush()
-        archive = open_node(file.name)
-        machine = machine_of(read_archive(file.name))
-        return machine, archive.configuration(), archive.state(), archive.pods(DEFAULT_GATES), archive.findings()
-
-
-def _archive_seeds() -> list[bytes]:
-    return [_tar({path: text}) for path, text in list(_node_files().items())[:20]] + [_tar(_node_files())]
-
-
-@cache
-def _node_files() -> dict[str, bytes]:
-    folder = EXAMPLES / "node"
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def _tar(files: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        for name, content in files.items():
-            about = tarfile.TarInfo(name)
-            about.size = len(content)
-            archive.addfile(about, io.BytesIO(content))
-    return out.getvalue()
-
-
-def _sysfs(data: bytes) -> object:
-    """The example node with one file replaced: which one, by number, and its new content. Some 100 are read anew."""
-    if len(data) < 2:
-        return None
-    files = dict(_node_files())
-    names = sorted(files)
-    files[names[int.from_bytes(data[:2], "big") % len(names)]] = data[2:]
-    return _archive(_tar(files))
-
-
-def _sysfs_seeds() -> list[bytes]:
-    files = _node_files()
-    return [number.to_bytes(2, "big") + files[name] for number, name in enumerate(sorted(files))]
-
-
 def _machine_seeds() -> list[bytes]:
     lines = (CORPORA / "machines.jsonl").read_bytes().splitlines()
     return [line for line in lines if len(line) < 20_000][:40]
@@ -255,10 +205,8 @@ def _compact(data: bytes) -> object:
 
 
 def _scenario(data: bytes) -> object:
-    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
-        file.write(data)
-        file.flush()
-        return list(load_scenarios(file.name))
+    with archives.in_memory(data) as path:
+        return list(load_scenarios(path))
 
 
 def _scenario_seeds() -> list[bytes]:
@@ -275,32 +223,6 @@ def _podresources_seeds() -> list[bytes]:
     device.device_ids.extend(["a", "b"])
     device.topology.nodes.add(ID=1)
     return [answer.SerializeToString()]
-
-
-class _Metadata(msgspec.Struct):
-    name: str
-    namespace: str
-    uid: str
-    annotations: dict[str, str] = {}
-
-
-class _Claim(msgspec.Struct):
-    metadata: _Metadata
-    status: Any = None
-
-
-def _claim(data: bytes) -> object:
-    """A claim as the API server has it, as far as the server's own checks let it pass: an object with metadata."""
-    try:
-        claim = msgspec.json.decode(data, type=_Claim)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    content = msgspec.to_builtins(claim)
-    return (
-        is_asked_for(content, "node-1"),
-        is_allocated(content),
-        allocation_of(content, "cpu.mooring", "node-1", lambda name: 6 if name.startswith("cpu") else 0),
-    )
 
 
 def _claim_request(data: bytes) -> object:
@@ -328,34 +250,6 @@ def _extender_seeds() -> list[bytes]:
     ]
 
 
-_CLAIM = {
-    "metadata": {
-        "name": "c",
-        "namespace": "default",
-        "uid": "u",
-        "annotations": {"mooring/allocate": "immediate", "mooring/node": "node-1"},
-    },
-    "status": {
-        "allocation": {
-            "devices": {
-                "results": [
-                    {
-                        "request": "r",
-                        "driver": "cpu.mooring",
-                        "pool": "node-1",
-                        "device": "cpu0",
-                        "consumedCapacity": {"dra.cpu/cpu": "2"},
-                        "shareID": "s",
-                    },
-                ],
-                "config": [{"opaque": {"driver": "other", "parameters": {}}}],
-            }
-        },
-        "reservedFor": [{"resource": "pods", "name": "p", "uid": "p1"}],
-    },
-}
-
-
 def _extender(data: bytes) -> object:
     found: list[object] = []
     for shape in (Arguments, PreemptArguments, BindArguments):
@@ -365,6 +259,50 @@ def _extender(data: bytes) -> object:
         except InputError as error:
             found.append(str(error))
     return found
+
+
+def _agent_configuration(data: bytes) -> object:
+    return agent_configuration(documents_in(data, archives.NAME), archives.NAME)
+
+
+def _agent_configuration_seeds() -> list[bytes]:
+    return [
+        b"apiVersion: mooring/v1alpha1\nkind: AgentConfiguration\nonRejection: evict\nmetricsAddress: 127.0.0.1:9477\n",
+        b"{apiVersion: mooring/v1alpha1, kind: AgentConfiguration, stateDir: /var/lib/mooring, irqAffinity: 'on'}\n",
+        b"apiVersion: mooring/v1alpha1\nkind: AgentConfiguration\nnodeName: n\npluginIndex: '50'\nlogLevel: debug\n",
+        *_yaml_seeds("*kubelet*.yaml"),
+    ]
+
+
+def _machine_text_seeds() -> list[bytes]:
+    """What other tools write about a machine."""
+    machine = load_machine("sockets=2 numa=2 cores=2 threads=2")
+    tools = (
+        tool_outputs.lscpu_json,
+        tool_outputs.lscpu_parsable,
+        tool_outputs.lscpu_extended,
+        tool_outputs.numactl,
+        tool_outputs.capabilities,
+        tool_outputs.lstopo,
+    )
+    return [tool(machine).encode() for tool in tools]
+
+
+def _interrupts(data: bytes) -> object:
+    """The file of original affinities, in a folder of its own."""
+    folder = Path(_temporary().name)
+    (folder / "interrupts.json").write_bytes(data)
+    return InterruptJournal(folder, "boot").read()
+
+
+@cache
+def _temporary() -> TemporaryDirectory[str]:
+    return TemporaryDirectory()
+
+
+def _interrupts_seeds() -> list[bytes]:
+    rows = {"24": {"name": "nvme0q1", "original": "0-3", "ours": ["0", "0-1"]}}
+    return [json.dumps({"kind": "InterruptJournal", "version": 1, "boot": "boot", "interrupts": rows}).encode()]
 
 
 READERS = (
@@ -381,13 +319,19 @@ READERS = (
     Reader("journal-body", _journal_body, lambda: [agent_handler.body_of(seed) for seed in _journal_seeds()]),
     Reader("nri-connection", _nri, _nri_seeds),
     Reader("nri-call", _nri_call, _call_seeds),
-    Reader("archive", _archive, _archive_seeds),
-    Reader("archive-file", _sysfs, _sysfs_seeds),
-    Reader("machineinfo", lambda data: parse_machine_info(data, NAME), _machine_seeds),
+    Reader("archive", archives.read, archives.seeds),
+    Reader("archive-file", archives.read_with_file, archives.file_seeds),
+    Reader("machineinfo", lambda data: parse_machine_info(data, archives.NAME), _machine_seeds),
     Reader("compact", _compact, lambda: [one.text.encode() for one in SHIPPED.values()]),
     Reader("podresources", pods_in, _podresources_seeds),
-    Reader("claim", _claim, lambda: [json.dumps(_CLAIM).encode()]),
+    Reader("claim", cluster_objects.claim, cluster_objects.claim_seeds),
     Reader("claim-request", _claim_request, _claim_request_seeds),
     Reader("extender", _extender, _extender_seeds),
+    Reader("api-pod", cluster_objects.pod, cluster_objects.pod_seeds),
+    Reader("node-facts", cluster_objects.node_facts, cluster_objects.facts_seeds),
+    Reader("node-state", cluster_objects.node_state, cluster_objects.state_seeds),
+    Reader("agent-configuration", _agent_configuration, _agent_configuration_seeds),
+    Reader("machine-text", lambda data: described(data, archives.NAME), _machine_text_seeds),
+    Reader("interrupt-journal", _interrupts, _interrupts_seeds),
 )
 """All of them."""

@@ -43,6 +43,8 @@ def damaged(data: bytes, draw: Random) -> bytes:
     return bytes(made)
 
 
+_METADATA = b'{"metadata":{"name":"n","namespace":"d","uid":"u"},'
+
 # What the search has found; each was a traceback, a hang or a message of several lines.
 
 
@@ -50,6 +52,9 @@ def damaged(data: bytes, draw: Random) -> bytes:
     ("name", "data"),
     [
         ("journal", b'{"kind":"Agent\\nJournal","version":1,"checksum":"","body":{}}'),
+        ("claim", _METADATA + b'"status":{"allocation":{"devices":{"results":[{}]}}}}'),
+        ("api-pod", _METADATA + b'"spec":{"containers":[{"name":[]}]},"status":{"containerStatuses":[{"name":"a"}]}}'),
+        ("interrupt-journal", b'{"x":' + 5000 * b"[" + 5000 * b"]" + b"}"),
     ],
 )
 def test_what_the_search_found_stays_mended(name: str, data: bytes) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from mooring.core.errors import InputError
 from mooring.core.quantity import Quantity
 from mooring.dra.claims_client import ClaimableCPUs
@@ -42,6 +44,42 @@ class Allocation:
     """Uids of the pods for which the claim is reserved."""
 
 
+class _Result(msgspec.Struct):
+    request: str
+    driver: str
+    pool: str
+    device: str
+    consumed_capacity: dict[str, str | int] | None = msgspec.field(name="consumedCapacity", default=None)
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+
+
+class _Parameters(msgspec.Struct):
+    driver: str = ""
+
+
+class _Configuration(msgspec.Struct):
+    opaque: _Parameters | None = None
+
+
+class _Devices(msgspec.Struct):
+    results: list[_Result] | None = None
+    config: list[_Configuration] | None = None
+
+
+class _Allocated(msgspec.Struct):
+    devices: _Devices | None = None
+
+
+class _Consumer(msgspec.Struct):
+    uid: str
+    resource: str = ""
+
+
+class _Status(msgspec.Struct):
+    allocation: _Allocated | None = None
+    reserved_for: list[_Consumer] | None = msgspec.field(name="reservedFor", default=None)
+
+
 def allocation_of(claim: Mapping[str, Any], driver: str, pool: str, device_cpus: Callable[[str], int]) -> Allocation:
     """Return the allocation of a ResourceClaim.
 
@@ -54,30 +92,34 @@ def allocation_of(claim: Mapping[str, Any], driver: str, pool: str, device_cpus:
     Raises:
         InputError: nothing is allocated, or what is allocated cannot be understood; the text is for the pod's event.
     """
-    metadata, status = claim["metadata"], claim.get("status") or {}
+    metadata = claim["metadata"]
     source = f"claim {metadata['namespace']}/{metadata['name']}"
-    allocation = (status.get("allocation") or {}).get("devices") or {}
-    results = [_result(one, device_cpus, source) for one in allocation.get("results") or () if one["driver"] == driver]
-    if not results:
+    try:
+        status = msgspec.convert(claim.get("status") or {}, _Status)
+    except msgspec.ValidationError as error:
+        raise InputError(f"has a status that is none: {error}", source=source) from None
+    devices = (status.allocation or _Allocated()).devices or _Devices()
+    mine = [one for one in devices.results or () if one.driver == driver]
+    if not mine:
         raise InputError(f"nothing of {driver} is allocated", source=source)
-    for one in allocation["results"]:
-        if one["driver"] == driver and one["pool"] != pool:
-            raise InputError(f"is allocated on {one['pool']} and not on {pool}", source=source)
-    for one in allocation.get("config") or ():
-        if (one.get("opaque") or {}).get("driver") == driver:
+    results = tuple(_result(one, device_cpus, source) for one in mine)
+    for one in mine:
+        if one.pool != pool:
+            raise InputError(f"is allocated on {one.pool} and not on {pool}", source=source)
+    for configured in devices.config or ():
+        if configured.opaque is not None and configured.opaque.driver == driver:
             raise InputError("has parameters, which this driver does not support", source=source)
-    pods = frozenset(one["uid"] for one in status.get("reservedFor") or () if one.get("resource") == "pods")
-    return Allocation(metadata["uid"], metadata["namespace"], metadata["name"], tuple(results), pods)
+    pods = frozenset(one.uid for one in status.reserved_for or () if one.resource == "pods")
+    return Allocation(metadata["uid"], metadata["namespace"], metadata["name"], results, pods)
 
 
-def _result(one: Mapping[str, Any], device_cpus: Callable[[str], int], source: str) -> AllocationResult:
-    device = one["device"]
-    cpus = device_cpus(device)
+def _result(one: _Result, device_cpus: Callable[[str], int], source: str) -> AllocationResult:
+    cpus = device_cpus(one.device)
     if not cpus:
-        raise InputError(f"device {device} is not on this node", source=source)
-    consumed = (one.get("consumedCapacity") or {}).get(CAPACITY)
+        raise InputError(f"device {one.device} is not on this node", source=source)
+    consumed = (one.consumed_capacity or {}).get(CAPACITY)
     count = cpus.bit_count() if consumed is None else _whole(str(consumed), source)
-    return AllocationResult(one["request"], device, count, one.get("shareID") or "")
+    return AllocationResult(one.request, one.device, count, one.share_id or "")
 
 
 def _whole(text: str, source: str) -> int:

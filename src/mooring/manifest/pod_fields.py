@@ -167,10 +167,11 @@ def with_allocated(obj: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _item(item: object, told: Mapping[str, Mapping[str, Any]]) -> object:
-    if not isinstance(item, dict) or item.get("name") not in told:
+    status = told.get(text_at(item, "name")) if isinstance(item, dict) else None
+    if not isinstance(item, dict) or status is None:
         return item
     wanted = mapping_at(item, "resources")
-    allocated = _resources(wanted, told[item["name"]])
+    allocated = _resources(wanted, status)
     return item if allocated is wanted else {**item, "resources": allocated}
 
 

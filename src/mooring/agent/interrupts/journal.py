@@ -64,7 +64,7 @@ class InterruptJournal:
         try:
             self._text = read_state_file(self._folder / JOURNAL)
             return _memory(self._text, self._boot) if self._text is not None else Memory()
-        except (MooringError, msgspec.MsgspecError, ValueError) as error:
+        except (MooringError, msgspec.MsgspecError, ValueError, RecursionError) as error:
             self.problem = f"{self._folder / JOURNAL}: cannot be used, and interrupts stay where they are: {error}"
             return Memory()
 

@@ -170,13 +170,20 @@ def open_node(source: str) -> NodeArchive:
     Raises:
         InputError: there is no such file, or it is no node archive.
     """
-    tree = open_tree(source)
+    return node_of(open_tree(source))
+
+
+def node_of(tree: Tree) -> NodeArchive:
+    """Return the node whose files these are.
+
+    Raises:
+        InputError: it is no node archive.
+    """
     data = tree.data(ABOUT)
     if data is None:
         remedy = "make one with mooring collect; a snapshot of a machine alone is given with --machine"
-        raise InputError(f"is not a node archive: {ABOUT} is missing", source=source, remedy=remedy)
-    place = f"{source}: {ABOUT}"
-    [about, *_] = documents_in(data, place)
+        raise InputError(f"is not a node archive: {ABOUT} is missing", source=tree.name, remedy=remedy)
+    [about, *_] = documents_in(data, f"{tree.name}: {ABOUT}")
     with located(about):
         return NodeArchive(tree, about_of(about.content, source=about.source))
 
