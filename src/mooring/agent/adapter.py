@@ -6,9 +6,10 @@ log lines and the snapshot's state of the runtime.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,15 +28,18 @@ from mooring.agent.nri.types import (
     RuntimeContainer,
     SessionObserver,
 )
-from mooring.agent.pods.resolve import resolved
+from mooring.agent.pods.devices import DeviceSource, without_devices
+from mooring.agent.pods.resolve import Resolved, resolved
 from mooring.agent.pods.source import OnePod, PodsAtHand, ResizedSource
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
+from mooring.agent.reactor.placing import opted_out
 from mooring.agent.reactor.records import as_requested, messages_of, unlisted
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import answer_lost
+from mooring.agent.reactor.values import DevicesFound
 from mooring.agent.state_holder import Decide, StateHolder, updates_of
 from mooring.agent.status.health import REMEDY, SILENCE
 from mooring.agent.status.metrics import AgentMetrics
@@ -47,6 +51,9 @@ from mooring.manifest.pods import DEFAULT_GATES
 from mooring.service.daemon import present_moment
 from mooring.service.logs import Log
 
+_SHORTEST_LOOK, _LONGEST_LOOK = 0.05, 2.0
+"""Seconds that Synchronize waits for what the kubelet tells of all pods."""
+
 
 class RuntimeAdapter:
     """The :class:`~mooring.agent.nri.types.Handler` of the agent; its calls come from one thread."""
@@ -57,6 +64,7 @@ class RuntimeAdapter:
         pods: ResizedSource | None,
         gates: PodGates = DEFAULT_GATES,
         clock: Callable[[], Moment] = present_moment,
+        devices: DeviceSource | None = None,
     ) -> None:
         """Begin to answer.
 
@@ -65,11 +73,15 @@ class RuntimeAdapter:
             pods: knows pods; None when all are to be derived from their containers.
             gates: of the kubelet, for pods that are derived.
             clock: tells the present moment, from which delays count.
+            devices: knows what pods hold; None without the extension device-alignment.
         """
         self._holder = holder
         self._pods = pods
         self._gates = gates
         self._clock = clock
+        self._devices = devices
+        self.answer_by = math.inf
+        """When the request under way is answered without the handler, by the monotonic clock."""
         self._updated: frozenset[str] = frozenset()
         """Containers that the newest answer has updates of."""
 
@@ -85,24 +97,29 @@ class RuntimeAdapter:
         running = {one.id for one in unlisted(state, pods, containers) if self._holder.is_running(one)}
         unknown = unknown_pods(state, pods, containers, running)
         known = None if self._pods is None else PodsAtHand(self._pods.known(unknown))
-        specs = {
+        found = {
             one.uid: self._found(
                 known, one, None, as_requested(state, [each for each in containers if each.pod_sandbox_id == one.id])
-            )
+            ).pod
             for one in unknown
         }
+        specs = {uid: self._plain(pod) for uid, pod in found.items()}
+        devices = self._all_devices({**state.kubelet.node.active, **state.remembered, **found})
         now = self._clock()
         return updates_of(
-            self._decided(lambda state, hear: synchronize(state, pods, containers, specs, hear, now, running))
+            self._decided(lambda state, hear: synchronize(state, pods, containers, specs, hear, now, running, devices))
         )
 
     def create_container(
         self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         """Place a container."""
-        spec = self._pod(pod, container, messages_of(self._holder.state, pod.id))
+        found = self._found(self._pods, pod, container, messages_of(self._holder.state, pod.id))
+        spec, devices = self._plain(found.pod), self._devices_of(found)
         now = self._clock()
-        outcome = self._decided(lambda state, hear: create_container(state, pod, container, spec, hear, now), pod.uid)
+        outcome = self._decided(
+            lambda state, hear: create_container(state, pod, container, spec, hear, now, devices), pod.uid
+        )
         assert isinstance(outcome.answer, Adjusted)  # noqa: S101 - a refusal was raised
         return outcome.answer.adjustment, outcome.answer.updates
 
@@ -124,11 +141,16 @@ class RuntimeAdapter:
     def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         """Learn everything else."""
         spec: Pod | None = None
+        devices: DevicesFound | None = None
         state = self._holder.state
         if pod is not None and needs_pod(state, event, pod, container):
-            spec = self._pod(pod, container, messages_of(state, pod.id))
+            found = self._found(self._pods, pod, container, messages_of(state, pod.id))
+            spec, devices = self._plain(found.pod), self._devices_of(found)
+        elif pod is not None and event is Event.START_CONTAINER and pod.uid in state.without_devices:
+            devices = self._devices_of(self._found(self._pods, pod, container, messages_of(state, pod.id)))
         self._decided(
-            lambda state, hear: state_change(state, event, pod, container, spec, hear), "" if pod is None else pod.uid
+            lambda state, hear: state_change(state, event, pod, container, spec, hear, devices),
+            "" if pod is None else pod.uid,
         )
 
     def lost(self, answer: LostAnswer) -> None:
@@ -151,8 +173,20 @@ class RuntimeAdapter:
             self._holder.confirm()
         return outcome
 
-    def _pod(self, sandbox: PodSandbox, container: RuntimeContainer | None, others: Sequence[RuntimeContainer]) -> Pod:
-        return self._found(self._pods, sandbox, container, others)
+    def _plain(self, pod: Pod) -> Pod:
+        """Return the pod as the engine is asked about it: devices are given already, where it follows them."""
+        return pod if self._devices is None else without_devices(pod)
+
+    def _devices_of(self, found: Resolved) -> DevicesFound | None:
+        if self._devices is None or opted_out(self._holder.state, found.pod):
+            return None
+        return self._devices.of_pod(found.pod, self.answer_by, is_derived=found.is_derived)
+
+    def _all_devices(self, pods: Mapping[str, Pod]) -> Mapping[str, DevicesFound]:
+        if self._devices is None or not pods:
+            return {}
+        left = (self.answer_by - time.monotonic()) / 2
+        return self._devices.of_all(pods, {}, min(max(left, _SHORTEST_LOOK), _LONGEST_LOOK))
 
     def _found(
         self,
@@ -160,12 +194,12 @@ class RuntimeAdapter:
         sandbox: PodSandbox,
         container: RuntimeContainer | None,
         others: Sequence[RuntimeContainer],
-    ) -> Pod:
+    ) -> Resolved:
         rest = [one for one in others if container is None or one.id != container.id]
         found = resolved(pods, sandbox, container, rest, self._gates)
         for each in (*found.differences, *found.problems):
             self._holder.complain(f"{sandbox.namespace}/{sandbox.name}", str(each))
-        return found.pod
+        return found
 
 
 class SessionListener(SessionObserver):
@@ -206,6 +240,10 @@ class SessionListener(SessionObserver):
         self._log.info(
             "runtime connected", runtime=runtime.name, version=runtime.version, timeout=runtime.request_timeout
         )
+
+    def begun(self, deadline: float) -> None:
+        """Let the adapter know how long it may ask others."""
+        self._adapter.answer_by = deadline
 
     def synchronized(self, pods: int, containers: int) -> None:
         """Show that everything is known."""

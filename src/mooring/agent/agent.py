@@ -36,7 +36,7 @@ from mooring.agent.status.snapshot import Heartbeat, InForce, Published, Snapsho
 from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.agent.storage.store import Store
 from mooring.agent.verify import SandboxCheck, release, update_late_files, verify, verify_quotas, verify_sandboxes
-from mooring.core.config import IRQ_AFFINITY
+from mooring.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
 from mooring.core.machine import Finding
 from mooring.manifest.defaults import PodGates
 from mooring.node.metrics.metrics import Metrics, fold
@@ -44,6 +44,7 @@ from mooring.service.daemon import present_moment
 from mooring.service.logs import Log
 
 if TYPE_CHECKING:
+    from mooring.agent.devices.access import DeviceAccess
     from mooring.agent.interrupts.reconcile import InterruptReconciler
 
 VERIFYING = 10.0
@@ -120,14 +121,13 @@ class Agent:
             )
             self.holder = StateHolder(resumed.state, self._published, store, self.executor)
             self.cluster, self.work = cluster, work
-            self.interrupts: InterruptReconciler | None = None
             self._moved_before = (Path(options.state_dir) / INTERRUPT_JOURNAL).exists()
-            if unlockable:
-                log.warning("the state folder cannot be locked", problem=unlockable)
-                self.holder.problem(unlockable)
+            self._say_unlockable(unlockable)
             self.holder.apply(lambda state, _hear: EventOutcome(state, effects=resumed.reports))
             self._cpus = self._cpu_reconciler(startup, opened)
-            adapter = RuntimeAdapter(self.holder, cluster.pods, gates)
+            self.devices = self._device_access(startup, opened)
+            lookup = self.devices.lookup if self.devices else None
+            adapter = RuntimeAdapter(self.holder, cluster.pods, gates, devices=lookup)
             self.listener = SessionListener(self.holder, adapter, self.metrics, log)
             self.heartbeat = Heartbeat(time.monotonic)
             self.metrics_address = serve(
@@ -146,6 +146,8 @@ class Agent:
         self._settled: frozenset[str] = frozenset()
         self._checked_sandboxes = SandboxCheck()
         self._tainted: bool | None = None
+
+    interrupts: InterruptReconciler | None = None
 
     @property
     def snapshot(self) -> Snapshot:
@@ -198,6 +200,8 @@ class Agent:
             self._verified = now
             self.work.put(self.verify_all)
         self._reconcile_interrupts()
+        if self.devices is not None:
+            self.devices.reconcile()
         if now - self._written >= WRITING:
             self._written = now
             self.holder.write_again()
@@ -238,11 +242,34 @@ class Agent:
         opened.callback(self._lock.close)
         return unlockable
 
+    def _say_unlockable(self, problem: str) -> None:
+        if problem:
+            self._log.warning("the state folder cannot be locked", problem=problem)
+            self.holder.problem(problem)
+
     def _cpu_reconciler(self, startup: Startup, opened: ExitStack) -> CPUReconciler | None:
         if not startup.root or not is_watched(self.holder.state):
             return None
         made = CPUReconciler(startup.root, startup.machine, self.holder, self.options, self._log)
         opened.callback(made.stop, _PATIENCE)
+        return made
+
+    def _device_access(self, startup: Startup, opened: ExitStack) -> DeviceAccess | None:
+        if DEVICE_ALIGNMENT not in startup.configuration.mooring.extensions:
+            return None
+        # Late: gRPC is a good part of the agent's memory.
+        from mooring.agent.devices.access import open_device_access  # noqa: PLC0415 - as said above
+
+        made = open_device_access(
+            self.options.kubeconfig,
+            startup.node,
+            startup.machine,
+            lambda: self._reloading.options.kubelet_pod_resources,
+            dict,
+            self._report,
+        )
+        opened.callback(made.close, _PATIENCE)
+        made.begin(self.holder, self._log)
         return made
 
     def _kubelet_watch(self, startup: Startup) -> KubeletWatch | None:

@@ -122,7 +122,8 @@ class AgentOptions(Struct, frozen=True, rename="camel"):
     kubelet_pod_resources: Annotated[
         str,
         option(
-            "where the kubelet lists the devices of pods; asked only for pods that want their interrupts", socket_at
+            "where the kubelet tells the devices of pods; asked for their interrupts, and with device-alignment",
+            socket_at,
         ),
     ] = named(default="/var/lib/kubelet/pod-resources/kubelet.sock", name="kubeletPodResourcesSocket")
     publish: Annotated[bool, option("whether the agent publishes what the node has allocated and what is free")] = False

@@ -157,6 +157,15 @@ class RefusedResizePart(DocumentPart):
     message: str
 
 
+class AgentDevicePart(DocumentPart):
+    """A device of a container."""
+
+    resource: Annotated[str, Meta(description="Of a device plugin, or a driver of dynamic resource allocation.")]
+    id: Annotated[str, Meta(description="The plugin's, or POOL/DEVICE.")]
+    numa_nodes: Annotated[list[Count], Meta(description="NUMA nodes that it is near; empty when none is known.")]
+    healthy: bool
+
+
 class AgentContainerPart(DocumentPart, kw_only=True):
     """A container that the engine placed."""
 
@@ -187,6 +196,21 @@ class AgentContainerPart(DocumentPart, kw_only=True):
         Annotated[
             CPUList,
             Meta(description="Only of a mixed container: the shared pool, in which it may run besides its own CPUs."),
+        ]
+        | UnsetType
+    ) = UNSET
+    devices: (
+        Annotated[list[AgentDevicePart], Meta(description="With the extension device-alignment: what it holds.")]
+        | UnsetType
+    ) = UNSET
+    alignment: (
+        Annotated[
+            str,
+            one_of("aligned", "elsewhere", "unknown", "free"),
+            Meta(
+                description="How its CPUs and memory lie to its devices: on a NUMA node that all are near; on no such "
+                "node; not all devices are known; it has none of its own, or nothing ties them."
+            ),
         ]
         | UnsetType
     ) = UNSET

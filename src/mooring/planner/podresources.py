@@ -65,6 +65,7 @@ def _container(node: Node, pod: Pod, container: Container) -> ContainerMessage:
     devices = [
         _device(resource, device)
         for resource, ids in sorted(held.items())
+        if is_plugins(resource)
         for device in providers.devices.devices.get(resource, ())
         if device.id in ids
     ]
@@ -83,10 +84,16 @@ def allocatable_message(node: Node) -> AllocatableMessage:
     devices = [
         _device(resource, device)
         for resource, devices in sorted(node.providers.devices.devices.items())
+        if is_plugins(resource)
         for device in devices
         if device.healthy
     ]
     return AllocatableMessage(devices, _ids(node.settings.allocatable_cpus.mask), _memory(blocks))
+
+
+def is_plugins(resource: str) -> bool:
+    """Tell whether a resource is a device plugin's; else it is a driver, whose name has no slash."""
+    return "/" in resource
 
 
 def _ids(mask: int) -> list[str]:

@@ -118,13 +118,16 @@ class PodResourcesClient:
         """Close the connection."""
         self._channel.close()
 
-    def listed(self) -> bytes:
+    def listed(self, timeout: float = ANSWER_TIME) -> bytes:
         """Return the answer to List as it came, for a comparison with an earlier one.
+
+        Args:
+            timeout: seconds for the answer.
 
         Raises:
             PodResourcesError: there is none.
         """
-        return self._ask("List", ListPodResourcesRequestMessage())
+        return self._ask("List", ListPodResourcesRequestMessage(), timeout)
 
     def get(self, namespace: str, name: str, timeout: float = ANSWER_TIME) -> ListedPod | None:
         """Return one pod with what its containers have; None while the kubelet does not know it.
@@ -144,13 +147,16 @@ class PodResourcesClient:
             return None
         return _pod(_read(GetPodResourcesResponseMessage, found).pod_resources.SerializeToString())
 
-    def devices(self) -> dict[str, tuple[Device, ...]]:
+    def devices(self, timeout: float = ANSWER_TIME) -> dict[str, tuple[Device, ...]]:
         """Return the devices of all plugins that are healthy, by resource.
+
+        Args:
+            timeout: seconds for the answer.
 
         Raises:
             PodResourcesError: the kubelet does not tell them.
         """
-        listed = self._ask("GetAllocatableResources", AllocatableResourcesRequestMessage())
+        listed = self._ask("GetAllocatableResources", AllocatableResourcesRequestMessage(), timeout)
         answer = _read(AllocatableResourcesResponseMessage, listed)
         found: dict[str, dict[str, Device]] = {}
         for resource, device in _devices(answer.devices):

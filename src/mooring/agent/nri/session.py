@@ -208,6 +208,7 @@ class Session:
         if request.service != PLUGIN_SERVICE:
             answer = PluginAnswer(refusal=(Status.UNIMPLEMENTED, f"service {request.service}"))
         else:
+            self._observer.begun(job.turn.deadline)
             answer = dispatcher.answer(request.method, request.payload)
         # Where nothing was said instead, a late answer is still better than none.
         in_time = self._deadlines.end(job.turn) or instead is Substitute.SILENCE

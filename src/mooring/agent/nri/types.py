@@ -214,6 +214,9 @@ class SessionObserver:
     def synchronized(self, pods: int, containers: int) -> None:
         """Learn that Synchronize was answered: from now on events come."""
 
+    def begun(self, deadline: float) -> None:
+        """Learn that a request goes to the handler, and when it is answered without it, by the monotonic clock."""
+
     def answered(self, method: str, seconds: float, *, refused: bool) -> None:
         """Learn how long a request took from its arrival to its answer."""
 

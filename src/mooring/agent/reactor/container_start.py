@@ -20,6 +20,7 @@ from mooring.agent.reactor.desired import (
     resources_of,
     write_of,
 )
+from mooring.agent.reactor.devices import report_waiting, why_wait
 from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused, report_refusal
 from mooring.agent.reactor.placing import (
@@ -34,7 +35,7 @@ from mooring.agent.reactor.placing import (
 from mooring.agent.reactor.records import recorded, with_sandbox
 from mooring.agent.reactor.resizing import restarted
 from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
-from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
+from mooring.agent.reactor.values import AgentState, DevicesFound, KnownContainer, Phase, Setting
 from mooring.core.decision import Rejection
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
@@ -48,6 +49,7 @@ def create_container(
     pod: Pod,
     observer: Observer | None = None,
     now: Moment | None = None,
+    devices: DevicesFound | None = None,
 ) -> EventOutcome:
     """Answer with the container's CPUs and memory nodes, and with updates of others.
 
@@ -58,13 +60,17 @@ def create_container(
         pod: the container's pod: the API object, the static manifest, or derived from the containers seen so far.
         observer: receives the engine's facts, for metrics.
         now: the present moment, from which a scale-down delay counts.
+        devices: what is known of the pod's; None without the extension device-alignment, and of a pod without any.
     """
     before, state = state, with_sandbox(state, sandbox)
     unclaimed = why_not_claimed(state, sandbox, container)
     if unclaimed is not None:
         report = AgentReport(ReportKind.CLAIM_REFUSED, text_of(unclaimed), sandbox.uid, container.id, unclaimed.reason)
         return outcome(before, state, Refused(text_of(unclaimed)), (report,))
-    placed = place(state, pod, container.name, observer)
+    waits = why_wait(state, pod, devices)
+    if waits is not None:
+        return outcome(before, state, Refused(text_of(waits)), report_waiting(pod, container.id, waits))
+    placed = place(state, pod, container.name, observer, devices)
     unread = opt_out_unread(state, pod)
     if placed.rejection is not None:
         return outcome(before, placed.state, Refused(text_of(placed.rejection)), (*unread, *placed.effects))
@@ -105,6 +111,7 @@ def start_container(
     container: RuntimeContainer,
     pod: Pod | None,
     observer: Observer | None = None,
+    devices: DevicesFound | None = None,
 ) -> EventOutcome:
     """See to it that the container's cgroup is what it should be now, whatever became of updates since its creation.
 
@@ -116,11 +123,14 @@ def start_container(
         container: with the pid of its task and what the runtime has on record.
         pod: the container's pod, needed where the agent was away when the container was created.
         observer: receives the engine's facts, for metrics.
+        devices: what is known of the pod's, where it was decided about without them: it may be placed anew.
     """
     before, state = state, with_sandbox(state, sandbox)
     effects: tuple[Effect, ...] = ()
+    if pod is None and devices is not None:
+        pod = state.kubelet.node.active.get(sandbox.uid)
     if pod is not None:
-        placed = place_existing(state, sandbox, container, pod, observer)
+        placed = place_existing(state, sandbox, container, pod, observer, devices)
         unread = opt_out_unread(state, pod)
         if placed.rejection is not None:
             refused, write = _kept_in_pool(recorded(placed.state, sandbox, container, Phase.REFUSED), container.id)
@@ -162,10 +172,15 @@ def _occasion(before: KnownContainer | None, wanted: Setting) -> Occasion:
 
 
 def place_existing(
-    state: AgentState, sandbox: PodSandbox, container: RuntimeContainer, pod: Pod, observer: Observer | None = None
+    state: AgentState,
+    sandbox: PodSandbox,
+    container: RuntimeContainer,
+    pod: Pod,
+    observer: Observer | None = None,
+    devices: DevicesFound | None = None,
 ) -> Placed:
     """Place the pod of a container that is there already, and report it."""
-    placed = place(state, pod, container.name, observer)
+    placed = place(state, pod, container.name, observer, devices)
     if placed.rejection is not None:
         return placed
     kubelet = started(placed.state.kubelet, sandbox.uid, container.name, observer)

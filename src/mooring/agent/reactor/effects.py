@@ -63,6 +63,12 @@ class ReportKind(Enum):
     """The state folder cannot be written; the agent continues in memory and tries again."""
     CPUS_CHANGED = "cpus-changed"
     """CPUs went offline or came online, and how that changed a pod."""
+    DEVICES_UNKNOWN = "devices-unknown"
+    """The devices of a pod were not known in time: it is decided about without them, or it waits for them."""
+    DEVICES_ELSEWHERE = "devices-elsewhere"
+    """Devices that were known too late, or have changed, are not near the CPUs and memory of a running container."""
+    DEVICES_CHANGED = "devices-changed"
+    """A device of a running container is not healthy any more, is not reported any more, or is near other nodes."""
 
 
 class QuotaOf(Enum):

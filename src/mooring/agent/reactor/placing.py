@@ -14,14 +14,16 @@ from dataclasses import dataclass, replace
 from mooring.agent.pods.events import warning_about
 from mooring.agent.pods.source import is_static
 from mooring.agent.reactor.desired import DesiredSettings
+from mooring.agent.reactor.devices import can_be_placed_anew, decided_with, with_devices, with_words, without_question
 from mooring.agent.reactor.effects import AgentReport, Effect, Evict, ReportKind
-from mooring.agent.reactor.values import LIVE, AgentState, HeldPod
+from mooring.agent.reactor.values import LIVE, AgentState, DevicesFound, HeldPod
 from mooring.core.decision import Rejection
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.extensions.offline import effective_pool
 from mooring.kubelet.admit import decide
 from mooring.kubelet.kubelet import Kubelet
+from mooring.node import Node
 
 EMPTY_SHARED_POOL = "EmptySharedPool"
 EMPTY_POOL_MESSAGE = "no CPU is left in the shared pool for containers without CPUs of their own"
@@ -39,7 +41,13 @@ class Placed:
     effects: tuple[Effect, ...] = ()
 
 
-def place(state: AgentState, pod: Pod, container: str = "", observer: Observer | None = None) -> Placed:
+def place(
+    state: AgentState,
+    pod: Pod,
+    container: str = "",
+    observer: Observer | None = None,
+    devices: DevicesFound | None = None,
+) -> Placed:
     """See to it that a pod is decided about, with all of its containers.
 
     Args:
@@ -47,30 +55,40 @@ def place(state: AgentState, pod: Pod, container: str = "", observer: Observer |
         pod: as a pod source knows it, or derived from the containers seen so far.
         container: the one that is about to be; a pod that was derived grows by it.
         observer: receives the engine's facts, for metrics.
+        devices: what is known of the pod's; None without the extension device-alignment, and of a pod without any.
     """
-    node = state.kubelet.node
-    known = node.active.get(pod.uid)
+    known = state.kubelet.node.active.get(pod.uid)
     if known is not None:
-        if container in _names(known) or container not in _names(pod):
-            return Placed(state)
-        pod = _grown(known, pod)
+        pod = _grown(known, pod) if container in _names(pod) else known
+        if can_be_placed_anew(state, pod.uid, devices):
+            state = without_pod(state, pod.uid, observer)
+        elif container in _names(known) or container not in _names(pod):
+            return Placed(with_devices(state, pod.uid, devices))
+    node = state.kubelet.node
     if opted_out(state, pod):
         return Placed(_admitted(state, replace(state.kubelet, node=node.adopt([pod])), pod.uid))
     held = state.held.get(pod.uid)
-    if held is not None and held.pod == pod and held.cpu is node.cpu and held.memory is node.memory:
+    if held is not None and (held.pod, held.devices) == (pod, devices) and is_as_judged(held, node):
         return Placed(state, held.rejection, _evicted_again(state, pod, held.rejection))
-    kubelet, rejection = _asked(state, pod, observer)
+    kubelet, rejection = _asked(with_devices(state, pod.uid, devices), pod, observer)
     if rejection is None:
         late = () if held is None else (_late(pod),)
-        return Placed(_admitted(state, kubelet, pod.uid), None, late)
+        placed, unknown = decided_with(_admitted(state, kubelet, pod.uid), pod, devices)
+        return Placed(placed, None, (*late, *unknown))
+    rejection = with_words(state, pod, rejection, devices)
     # The kubelet keeps leftovers of a refused pod until it is asked again; here they are gone at once.
-    judged = HeldPod(pod, rejection, kubelet.node.cpu, kubelet.node.memory)
+    judged = HeldPod(pod, rejection, kubelet.node.cpu, kubelet.node.memory, devices)
     state = replace(state, held={**state.held, pod.uid: judged})
     news = held is None or held.pod != pod or held.rejection != rejection
     effects = (
         report_unplaced(state, pod, rejection, ReportKind.REJECTED) if news else _evicted_again(state, pod, rejection)
     )
     return Placed(state, rejection, effects)
+
+
+def is_as_judged(held: HeldPod, node: Node) -> bool:
+    """Tell whether a pod would be judged by the same state."""
+    return held.cpu is node.cpu and held.memory is node.memory
 
 
 def report_unplaced(state: AgentState, pod: Pod, rejection: Rejection, finding: ReportKind) -> tuple[Effect, ...]:
@@ -125,7 +143,7 @@ def without_pod(state: AgentState, uid: str, observer: Observer | None = None) -
         # The topology manager forgets only pods whose containers started; this one may have been placed and no more.
         node = replace(state.kubelet.node, started=state.kubelet.node.started | {uid})
         kubelet, _ = replace(state.kubelet, node=node).remove(uid, observer)
-        state = replace(state, kubelet=kubelet)
+        state = without_question(replace(state, kubelet=kubelet), uid)
     if uid in state.held:
         state = replace(state, held={known: one for known, one in state.held.items() if known != uid})
     return state
@@ -146,7 +164,7 @@ def place_waiting(state: AgentState, observer: Observer | None = None) -> Placed
         missed = [one.name for one in state.containers_of(uid) if one.name not in placed_names]
         if not missed:
             continue
-        placed = place(state, held.pod, missed[0], observer)
+        placed = place(state, held.pod, missed[0], observer, held.devices)
         state = placed.state
         if placed.rejection is not None:
             effects += [effect for effect in placed.effects if isinstance(effect, Evict)]

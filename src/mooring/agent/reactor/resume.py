@@ -115,6 +115,7 @@ def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfi
         active=kubelet.node.active,
         started=kubelet.node.started,
         stored_hints=kubelet.node.stored_hints,
+        providers=replace(fresh.node.providers, devices=kubelet.node.providers.devices),
     )
     # What they were judged by is gone, so that every waiting pod is asked for again.
     held = {

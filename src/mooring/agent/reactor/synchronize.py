@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.agent.pods.events import warning_about
 from mooring.agent.reactor.assigned import files_after_restart, sweep
 from mooring.agent.reactor.desired import DesiredSettings, difference, lift_of_pod, nodes_of, write_of
+from mooring.agent.reactor.devices import with_devices
 from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome
 from mooring.agent.reactor.placing import EMPTY_SHARED_POOL, opted_out, place, report_unplaced, started, without_pod
@@ -23,7 +25,7 @@ from mooring.agent.reactor.records import kept_sandboxes, listed
 from mooring.agent.reactor.resizing import releases_resumed, resize_missed, resizes
 from mooring.agent.reactor.resume import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.updates import outcome, refreshed
-from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, HeldPod, LastSeen, Phase
+from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, DevicesFound, HeldPod, LastSeen, Phase
 from mooring.core.bits import CPUMask
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
@@ -77,6 +79,7 @@ def synchronize(
     observer: Observer | None = None,
     now: Moment | None = None,
     running: AbstractSet[str] = frozenset(),
+    devices: Mapping[str, DevicesFound] = MappingProxyType({}),
 ) -> EventOutcome:
     """Bring state and runtime together.
 
@@ -88,15 +91,16 @@ def synchronize(
         observer: receives the engine's facts, for metrics.
         now: the present moment, for releases that continue or start again.
         running: ids of those of :func:`~mooring.agent.reactor.records.unlisted` that have processes.
+        devices: what is known of those of pods, by uid; empty without the extension device-alignment.
     """
     found = listed(state, sandboxes, containers, running)
     now = now or found.state.kubelet.node.moment
     effects: list[Effect] = [*found.reports]
     step = _without_missing(found.state, observer)
     effects += step.effects
-    step = _placed(step.state, {**pods, **state.remembered}, observer)
+    step = _placed(step.state, {**pods, **state.remembered}, devices, observer)
     effects += step.effects
-    step = _with_grown(step.state, pods, observer)
+    step = _with_grown(step.state, pods, devices, observer)
     effects += step.effects
     kubelet = step.state.kubelet.settled().replanned(observer)
     after = replace(step.state, kubelet=kubelet, remembered={}, last_seen=LastSeen())
@@ -140,7 +144,9 @@ def _without_missing(state: AgentState, observer: Observer | None) -> Reconciled
     return Reconciled(replace(state, remembered=remembered), tuple(effects))
 
 
-def _placed(state: AgentState, pods: Mapping[str, Pod], observer: Observer | None) -> Reconciled:
+def _placed(
+    state: AgentState, pods: Mapping[str, Pod], devices: Mapping[str, DevicesFound], observer: Observer | None
+) -> Reconciled:
     """See to it that every pod with a sandbox has its place."""
     waiting: list[Pod] = []
     kept: list[Pod] = []
@@ -156,11 +162,14 @@ def _placed(state: AgentState, pods: Mapping[str, Pod], observer: Observer | Non
         (kept if _has_its_entries(state, pod) else waiting).append(pod)
     # All that have entries are active before the engine is asked anything: it drops entries of pods that are not.
     kubelet = replace(state.kubelet, node=state.kubelet.node.adopt(kept)) if kept else state.kubelet
-    taken_over = _taken_over(replace(state, kubelet=kubelet), waiting, observer)
+    state = replace(state, kubelet=kubelet)
+    for pod in kept:
+        state = with_devices(state, pod.uid, devices.get(pod.uid))
+    taken_over = _taken_over(state, waiting, observer)
     state, effects = taken_over.state, [*taken_over.effects]
     for pod in waiting:
         before = state
-        placed = place(state, pod, "", observer)
+        placed = place(state, pod, "", observer, devices.get(pod.uid))
         state = placed.state
         if placed.rejection is not None:
             state = _kept_as_it_is(before, state, pod)
@@ -174,13 +183,15 @@ def _placed(state: AgentState, pods: Mapping[str, Pod], observer: Observer | Non
     return Reconciled(state, tuple(effects))
 
 
-def _with_grown(state: AgentState, pods: Mapping[str, Pod], observer: Observer | None) -> Reconciled:
+def _with_grown(
+    state: AgentState, pods: Mapping[str, Pod], devices: Mapping[str, DevicesFound], observer: Observer | None
+) -> Reconciled:
     """Place containers that joined a pod, known from its containers only, while the agent was away."""
     effects: list[Effect] = []
     for uid, pod in pods.items():
         for one in state.containers_of(uid):
             if uid in state.kubelet.node.active:
-                placed = place(state, pod, one.name, observer)
+                placed = place(state, pod, one.name, observer, devices.get(uid))
                 state = placed.state
                 if placed.rejection is not None:
                     effects += report_unplaced(state, pod, placed.rejection, ReportKind.UNPLACED)

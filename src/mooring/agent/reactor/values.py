@@ -12,6 +12,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Rejection
 from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
+from mooring.devicemanager.state import Device
 from mooring.extensions.claimed import HeldClaim, claims_of
 from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.state import MemoryState
@@ -101,13 +102,7 @@ class KnownContainer:
     missed: Setting | None = None
     """What an update would have said while it was being made, when the runtime drops updates of it."""
     unlisted: bool = False
-    """Whether the runtime did not list it at the last Synchronize. If it runs nevertheless, no update reaches its
-    cgroup; if it was being made, a restart of the runtime may have ended that."""
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether it was being made when the connection ended, and may never come."""
-        return self.phase is Phase.CREATING and self.unlisted
+    """Whether it runs although the runtime did not list it at the last Synchronize: no update reaches its cgroup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +116,18 @@ class LastSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class DevicesFound:
+    """What was learned of a pod's devices for one event (extension device-alignment)."""
+
+    held: Mapping[str, Mapping[str, tuple[Device, ...]]] = field(default_factory=dict)
+    """Container -> resource of a device plugin, or driver -> devices."""
+    unknown: str = ""
+    """Why some of them are not known, in words; empty when all are."""
+    missing: tuple[str, ...] = ()
+    """Resources and drivers of those, as far as they are known; an empty text stands for any."""
+
+
+@dataclass(frozen=True, slots=True)
 class HeldPod:
     """A pod that the engine did not admit, with the state that it was judged against."""
 
@@ -128,6 +135,8 @@ class HeldPod:
     rejection: Rejection
     cpu: CPUState
     memory: MemoryState
+    devices: DevicesFound | None = None
+    """With the extension device-alignment: what was known of its devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +185,8 @@ class AgentState:
     """Of the journal, until the first Synchronize too."""
     claim_users: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Uids of the pods for which each claim of the ledger is reserved, by its uid."""
+    without_devices: Mapping[str, DevicesFound] = field(default_factory=dict)
+    """What was known of the devices of pods that were decided about before all was known, by uid."""
     unverified: frozenset[str] = frozenset()
     """Containers with an update in the last reply, whose effect is not verified yet."""
     unstarted: Mapping[tuple[str, str], Rejection] = field(default_factory=dict)

@@ -13,8 +13,10 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, ResizeAnswered
-from mooring.agent.reactor.values import LIVE, claimed_cpus
+from mooring.agent.reactor.values import LIVE, AgentState, claimed_cpus
+from mooring.agent.status.alignment import AlignmentCounts, alignment_counts
 from mooring.agent.status.health import unready
 from mooring.agent.status.overlap import exclusive_cpus
 from mooring.agent.status.snapshot import AgentCounts, InterruptView, Snapshot, SnapshotProvider
@@ -77,6 +79,7 @@ class AgentMetrics:
             "interrupts_refused", "Interrupts that were not moved, by reason.", "why"
         )
         self._registry.register(_OfSnapshot(provider))
+        self._registry.register(_OfDevices(provider))
         self.per_container = False
         """Whether containers with exclusive CPUs have series of their own."""
         for kind in _REPAIRS.values():
@@ -142,6 +145,46 @@ class _Only:
     def collect(self) -> Iterable[Metric]:
         """Return the metrics."""
         return self._families
+
+
+class _OfDevices(Collector):
+    """What containers have on the same NUMA node, while CPUs and memory follow devices."""
+
+    def __init__(self, provider: SnapshotProvider) -> None:
+        self._provider = provider
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the names without reading the agent, which may not be ready for that."""
+        return _of_devices(None)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the gauges; none without the extension device-alignment."""
+        state = self._provider.snapshot().state
+        return () if state is None or not follows_devices(state) else _of_devices(state)
+
+
+def _of_devices(state: AgentState | None) -> Iterator[Metric]:
+    names = ["policy", "resource"]
+    aligned = GaugeMetricFamily(
+        "mooring_agent_aligned_containers",
+        "Containers that have it on one NUMA node, devices with their CPUs and memory; all: CPUs, memory and devices.",
+        labels=names,
+    )
+    unaligned = GaugeMetricFamily(
+        "mooring_agent_unaligned_containers", "Containers that have it on several NUMA nodes.", labels=names
+    )
+    counts = AlignmentCounts({}, {}, 0) if state is None else alignment_counts(state)
+    policy = "" if state is None else state.kubelet.settings.topology_policy
+    for family, found in ((aligned, counts.aligned), (unaligned, counts.unaligned)):
+        for resource, count in sorted(found.items()):
+            family.add_metric([policy, resource], count)
+        yield family
+    yield GaugeMetricFamily("mooring_agent_device_containers", "Containers with devices.", value=counts.with_devices)
+    yield GaugeMetricFamily(
+        "mooring_agent_unknown_device_pods",
+        "Pods that were decided about before all of their devices were known.",
+        value=0 if state is None else len(state.without_devices),
+    )
 
 
 class _OfSnapshot(Collector):

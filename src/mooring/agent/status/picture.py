@@ -12,6 +12,7 @@ from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.render.build import CPUOwner, Pools, build_view
+from mooring.render.devices import DeviceView
 from mooring.render.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
 
 
@@ -43,6 +44,7 @@ def _view(machine: Machine, document: Mapping[str, Any]) -> NodeView:
         rejected=held,
         subtitle=document["policies"] or "the engine does not run",
         caption=list(_caption(document)),
+        devices=[*_devices(document)],
     )
 
 
@@ -58,10 +60,25 @@ def _owners(pod: Mapping[str, Any]) -> Iterator[CPUOwner]:
     if pod["cpus"]:
         yield CPUOwner(name, uid, _set(pod["cpus"]), _nodes(pod["mems"]))
     for container in pod["containers"]:
-        if container["cpus"]:
+        devices = frozenset((one["resource"], one["id"]) for one in container.get("devices", ()))
+        if container["cpus"] or devices:
             leaving = _set(container["pending"]["releases"]) if "pending" in container else NO_CPUS
             label = f"{name}/{container['name']}"
-            yield CPUOwner(label, uid, _set(container["cpus"]), _nodes(container["mems"]), leaving)
+            yield CPUOwner(label, uid, _set(container["cpus"]), _nodes(container["mems"]), leaving, devices)
+
+
+def _devices(document: Mapping[str, Any]) -> Iterator[DeviceView]:
+    """Yield the devices that containers hold; one that several share belongs to the first."""
+    known: dict[tuple[str, str], DeviceView] = {}
+    for pod in document["pods"]:
+        for container in pod["containers"]:
+            owner = f"{pod['namespace']}/{pod['name']}/{container['name']}"
+            for one in container.get("devices", ()):
+                view = DeviceView(
+                    one["resource"], one["id"], tuple(one["numaNodes"]), healthy=one["healthy"], owner=owner
+                )
+                known.setdefault((view.resource, view.id), view)
+    yield from sorted(known.values(), key=lambda view: (view.resource, view.id))
 
 
 def _claims(document: Mapping[str, Any]) -> Iterator[CPUOwner]:

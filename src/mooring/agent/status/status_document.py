@@ -13,8 +13,10 @@ from msgspec import UNSET, UnsetType
 from mooring import KUBELET_VERSION, __version__
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.reactor.desired import DesiredSettings, nodes_of
+from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer, claimed_cpus
+from mooring.agent.status.alignment import ContainerDevices, devices_of_pod
 from mooring.agent.status.health import unready
 from mooring.agent.status.snapshot import AgentCounts, InterruptView, PluginFailures, Snapshot
 from mooring.core.bits import NO_CPUS, CPUMask, list_text
@@ -28,6 +30,7 @@ from mooring.documents.status import (
     AgentContainerPart,
     AgentCountsPart,
     AgentCPUsPart,
+    AgentDevicePart,
     AgentPluginPart,
     AgentPodPart,
     ClaimSharePart,
@@ -213,6 +216,7 @@ def _containers(seen: _Moment, pod: Pod) -> Iterator[AgentContainerPart]:
     state, node = seen.state, seen.state.kubelet.node
     by_name = {one.name: one for one in seen.live.get(pod.uid, [])}
     claimed, wanted = claimed_cpus(state), DesiredSettings.now(state)
+    devices = devices_of_pod(state, pod) if follows_devices(state) else {}
     for container in pod.containers:
         blocks = node.memory.assignments.get(pod.uid, {}).get(container.name, ())
         part = AgentContainerPart(
@@ -224,6 +228,8 @@ def _containers(seen: _Moment, pod: Pod) -> Iterator[AgentContainerPart]:
         )
         if (pod.uid, container.name) in claimed:
             part.claimed = str(CPUSet(CPUMask(claimed[pod.uid, container.name])))
+        if container.name in devices:
+            _add_devices(part, devices[container.name])
         known = by_name.get(container.name)
         if known is not None:
             _add_runtime(part, seen, known)
@@ -240,6 +246,16 @@ def _add_runtime(part: AgentContainerPart, seen: _Moment, known: KnownContainer)
     if found is not None:
         part.effective = CPUsAndNodesPart(str(found.cpus), list_text(found.mems))
     part.overlap = str(seen.overlapping.get(known.id, CPUSet()))
+
+
+def _add_devices(part: AgentContainerPart, found: ContainerDevices) -> None:
+    """Add what a container holds of devices."""
+    part.devices = [
+        AgentDevicePart(resource, one.id, list(one.numa or ()), one.healthy)
+        for resource, devices in found.held.items()
+        for one in devices
+    ]
+    part.alignment = found.fit.value
 
 
 def _add_hotplug(part: AgentContainerPart, cpu: CPUState, uid: str) -> None:

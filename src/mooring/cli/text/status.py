@@ -132,6 +132,8 @@ def _counts(counts: Mapping[str, Any]) -> str:
     return ", ".join((f"{replies} of {counts['meanReplyMilliseconds']:g} ms on average", *words))
 
 
+_OWN = ("cpus", "mems", "claimed", "devices")
+"""Members of a container that say that it has something for itself."""
 _COLUMNS = ("pod", "container", "CPUs", "memory", "")
 _CLAIM_COLUMNS = ("claim", "request", "device", "CPUs", "")
 _WIDE_COLUMNS = ("pod", "container", "id", "phase", "decided", "runtime", "kernel", "")
@@ -152,7 +154,7 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         if pod["cpus"] or pod["mems"]:
             yield name, "(the pod as a whole)", pod["cpus"] or "–", pod["mems"] or "–", ""
         for container in pod["containers"]:
-            if container["sharing"] != "host" or container["cpus"] or container["mems"] or "claimed" in container:
+            if container["sharing"] != "host" or any(container.get(name) for name in _OWN):
                 own = (_own(container) or "shared", container["mems"] or "–")
                 yield name, container["name"], *own, _remark(container)
 
@@ -210,6 +212,8 @@ def _remark(container: Mapping[str, Any]) -> str:
     remarks = [f"overlaps on {overlap}"] if overlap else []
     if "claimed" in container:
         remarks.append(f"{container['claimed']} by claims")
+    if "alignment" in container:
+        remarks.append(_devices(container))
     pending, resize = container.get("pending"), container.get("resize")
     if "lost" in container:
         remarks.append(f"{container['lost']} offline")
@@ -225,6 +229,28 @@ def _remark(container: Mapping[str, Any]) -> str:
     if resize:
         remarks.append(f"resize {resize['reason'].lower()}")
     return "; ".join(remarks)
+
+
+def _devices(container: Mapping[str, Any]) -> str:
+    """Return the devices of a container with their NUMA nodes, and where that is not as it should be.
+
+    >>> gpu = {"resource": "nvidia.com/gpu", "id": "gpu1", "numaNodes": [1], "healthy": True}
+    >>> _devices({"devices": [gpu], "alignment": "aligned"})
+    'nvidia.com/gpu gpu1 on node 1'
+    >>> _devices({"devices": [], "alignment": "unknown"})
+    'devices unknown'
+    """
+    words = [
+        f"{one['resource']} {one['id']}"
+        + (f" on node {','.join(map(str, one['numaNodes']))}" if one["numaNodes"] else "")
+        + ("" if one["healthy"] else " (not healthy)")
+        for one in container["devices"]
+    ]
+    if container["alignment"] == "elsewhere":
+        words.append("not near its CPUs and memory")
+    elif container["alignment"] == "unknown":
+        words.append("devices unknown")
+    return ", ".join(words)
 
 
 def _held(held: list[Mapping[str, Any]]) -> Iterator[RenderableType]:

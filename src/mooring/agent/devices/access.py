@@ -1,0 +1,88 @@
+"""What a running agent has to learn of devices: the kubelet's answers, and the slices of drivers where there is an API.
+
+Opened with the extension device-alignment only: gRPC, and a second watch, are a good part of the agent's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mooring.agent.devices.lookup import DeviceLookup, NoSlices
+from mooring.agent.devices.reconcile import DeviceReconciler
+from mooring.agent.state_holder import StateHolder
+from mooring.core.machine import Machine
+from mooring.decoding.fields import Report
+from mooring.service.logs import Log
+
+if TYPE_CHECKING:
+    from mooring.agent.devices.slices import SliceWatch
+    from mooring.extensions.device_location import LocationRules
+
+
+@dataclass(slots=True)
+class DeviceAccess:
+    """Open ways to learn of devices."""
+
+    lookup: DeviceLookup
+    """For the thread that answers the runtime."""
+    slices: SliceWatch | None
+    _socket: Callable[[], str]
+    reconciler: DeviceReconciler | None = None
+
+    def begin(self, holder: StateHolder, log: Log) -> None:
+        """Begin to look at the devices of pods that are there."""
+        again = DeviceLookup(self._socket, self.slices or NoSlices())
+        self.reconciler = DeviceReconciler(again, holder, log)
+
+    def reconcile(self) -> None:
+        """Look again when it is time to; waits for nothing."""
+        if self.reconciler is not None:
+            self.reconciler.reconcile()
+
+    def close(self, patience: float) -> None:
+        """End what runs, and wait for it for some seconds."""
+        if self.reconciler is not None:
+            self.reconciler.close(patience)
+        if self.slices is not None:
+            self.slices.stop(patience)
+        self.lookup.close()
+
+
+def open_device_access(
+    kubeconfig: str,
+    node: str,
+    machine: Machine,
+    socket: Callable[[], str],
+    rules: Callable[[], LocationRules],
+    report: Report,
+) -> DeviceAccess:
+    """Open what there is.
+
+    Args:
+        kubeconfig: of the API server; empty for none, so that devices of drivers are known by name only.
+        node: name of the node.
+        machine: whose PCI devices tell where others are.
+        socket: returns the path of the kubelet's socket.
+        rules: returns the configured attributes of drivers.
+        report: receives what goes wrong on the way.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+    """
+    slices = _slices(kubeconfig, node, machine, rules, report) if kubeconfig else None
+    return DeviceAccess(DeviceLookup(socket, slices or NoSlices()), slices, socket)
+
+
+def _slices(
+    kubeconfig: str, node: str, machine: Machine, rules: Callable[[], LocationRules], report: Report
+) -> SliceWatch:
+    # Needs the client of the API server, which a node without one does not load.
+    from mooring.agent.devices.slices import SliceWatch  # noqa: PLC0415 - as said above
+    from mooring.agent.pods.accounts import AgentAccount, connector, own_accounts  # noqa: PLC0415 - as above
+
+    connect = own_accounts(kubeconfig).get(AgentAccount.PODS) or connector(kubeconfig)
+    watch = SliceWatch(connect, node, machine.pci, rules, report)
+    watch.start()
+    return watch

@@ -1,0 +1,216 @@
+"""Asking the node's kubelet what the containers of a pod hold, within the time that an answer to the runtime has.
+
+The kubelet has given a device plugin's devices when it admitted the pod, and has prepared the claims before it makes
+the sandbox, so that its answer is there when the first container is created. Where it is not, it is asked again until
+half of the time is over.
+
+What it does not tell: devices of init containers that end (kubelet v1.37.1, apis/podresources/server_v1.go), and
+resources that no device plugin serves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from mooring.agent.pods.devices import WantedDevices, wanted_of
+from mooring.agent.reactor.values import DevicesFound
+from mooring.core.pod import Pod
+from mooring.devicemanager.state import Device
+from mooring.service.podresources import (
+    ListedContainer,
+    ListedPod,
+    PodResourcesClient,
+    PodResourcesError,
+    pods_in,
+)
+
+SHARE: Final = 0.5
+"""Part of the time that is left for an answer which a lookup may take."""
+LONGEST: Final = 2.0
+"""Seconds that a lookup takes at most."""
+PAUSE: Final = 0.01
+"""Seconds between two questions about a pod whose devices are not there yet; the kubelet answers 100 a second."""
+LEAST: Final = 0.05
+"""Seconds that an answer of the kubelet is given, however little time is left."""
+_ANY: Final = ""
+
+
+class Whereabouts(Protocol):
+    """Knows where devices of dynamic resource allocation are."""
+
+    def device(self, driver: str, name: str) -> Device | None:
+        """Return a device, named ``POOL/DEVICE``; None while its driver's slice has not been seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoSlices:
+    """For a node without API server: devices of drivers are known by name only."""
+
+    def device(self, driver: str, name: str) -> Device | None:
+        """Return the device without NUMA node."""
+        del driver
+        return Device(name)
+
+
+class DeviceLookup:
+    """Asks one kubelet; used by one thread."""
+
+    def __init__(
+        self,
+        socket: Callable[[], str],
+        whereabouts: Whereabouts,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """Do not connect yet; the first question does.
+
+        Args:
+            socket: returns the path of the kubelet's socket; an empty text for none.
+            whereabouts: of devices that drivers have given.
+            clock: seconds that only go forward.
+            wait: waits for some seconds.
+        """
+        self._socket, self._whereabouts, self._clock, self._wait = socket, whereabouts, clock, wait
+        self._client: PodResourcesClient | None = None
+        self._path = ""
+        self._plugins: Mapping[str, Mapping[str, Device]] = {}
+        """Resources of device plugins, with their healthy devices, as last told."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def of_pod(self, pod: Pod, answer_by: float, *, is_derived: bool = False) -> DevicesFound | None:
+        """Return what a pod holds; None when it wants no device. Never raises.
+
+        Args:
+            pod: as its source knows it, with its limits and claims.
+            answer_by: when the runtime must have its answer, by the clock.
+            is_derived: whether limits and claims are not known, so that any pod may hold devices.
+        """
+        wanted = wanted_of(pod)
+        if not wanted and not is_derived:
+            return None
+        now = self._clock()
+        deadline = now + min(max(answer_by - now, 0.0) * SHARE, LONGEST)
+        while True:
+            found = self._asked(pod, wanted, max(deadline - self._clock(), LEAST))
+            if not found.unknown or self._clock() + PAUSE >= deadline:
+                return found
+            self._wait(PAUSE)
+
+    def of_all(
+        self, pods: Mapping[str, Pod], missing: Mapping[str, Iterable[str]], timeout: float
+    ) -> dict[str, DevicesFound]:
+        """Return what pods hold, by uid. Never raises.
+
+        Args:
+            pods: by uid, with or without their limits.
+            missing: resources and drivers that were missed before, by uid.
+            timeout: seconds for each answer of the kubelet.
+        """
+        try:
+            listed = {(one.namespace, one.name): one for one in pods_in(self._connected().listed(timeout))}
+            self._learn_plugins(timeout)
+        except PodResourcesError as error:
+            self.close()
+            return {uid: _nothing(f"the kubelet does not tell: {error}", missing.get(uid, ())) for uid in pods}
+        found = {}
+        for uid, pod in pods.items():
+            told = listed.get((pod.namespace, pod.name))
+            wanted = [*wanted_of(pod), *(WantedDevices("", name) for name in missing.get(uid, ()) if name)]
+            if told is None:
+                found[uid] = _nothing("the kubelet does not list it", [one.name for one in wanted])
+            else:
+                found[uid] = self._understood(told, wanted, health=True)
+        return found
+
+    def _asked(self, pod: Pod, wanted: list[WantedDevices], timeout: float) -> DevicesFound:
+        names = [one.name for one in wanted] or [_ANY]
+        try:
+            told = self._pod(pod, timeout)
+            if told is None:
+                return _nothing("the kubelet does not know the pod yet", names)
+            found = self._understood(told, wanted)
+            if any(one.name in found.missing and one.name not in self._plugins for one in wanted if one.name):
+                # What no plugin serves cannot be held.
+                self._learn_plugins(timeout)
+                found = self._understood(told, [one for one in wanted if not one.name or one.name in self._plugins])
+        except PodResourcesError as error:
+            self.close()
+            return _nothing(f"the kubelet does not tell: {error}", names)
+        return found
+
+    def _pod(self, pod: Pod, timeout: float) -> ListedPod | None:
+        client = self._connected()
+        try:
+            return client.get(pod.namespace, pod.name, timeout)
+        except PodResourcesError as error:
+            if error.is_transient:
+                raise
+        # An older kubelet does not know the question.
+        listed = pods_in(client.listed(timeout))
+        return next((one for one in listed if (one.namespace, one.name) == (pod.namespace, pod.name)), None)
+
+    def _connected(self) -> PodResourcesClient:
+        path = self._socket()
+        if not path:
+            raise PodResourcesError("kubeletPodResourcesSocket is empty")
+        if self._client is None or path != self._path:
+            self.close()
+            self._client, self._path = PodResourcesClient(path), path
+        return self._client
+
+    def _learn_plugins(self, timeout: float) -> None:
+        told = self._connected().devices(timeout)
+        self._plugins = {resource: {one.id: one for one in devices} for resource, devices in told.items()}
+
+    def _understood(self, told: ListedPod, wanted: Iterable[WantedDevices], *, health: bool = False) -> DevicesFound:
+        """Return what an answer says, and what of the wanted it does not say."""
+        held = {one.name: self._held(one, health=health) for one in told.containers}
+        claims = {device.claim for one in told.containers for device in one.dynamic}
+        drivers = [
+            device.driver
+            for one in told.containers
+            for device in one.dynamic
+            if self._whereabouts.device(device.driver, device.id) is None
+        ]
+        lacking = [one for one in wanted if _is_lacking(one, held, claims)]
+        words = [
+            *(str(one) for one in lacking),
+            *(f"the slice of {driver} with its device" for driver in dict.fromkeys(drivers)),
+        ]
+        return DevicesFound(
+            {name: devices for name, devices in held.items() if devices},
+            f"not told yet: {', '.join(words)}" if words else "",
+            tuple(dict.fromkeys([*(one.name for one in lacking), *drivers])),
+        )
+
+    def _held(self, told: ListedContainer, *, health: bool) -> dict[str, tuple[Device, ...]]:
+        held: dict[str, dict[str, Device]] = {}
+        for resource, device in told.devices:
+            healthy = not health or device.id in self._plugins.get(resource, {})
+            held.setdefault(resource, {})[device.id] = replace(device, healthy=healthy)
+        for one in told.dynamic:
+            device_ = self._whereabouts.device(one.driver, one.id) or Device(one.id)
+            held.setdefault(one.driver, {})[one.id] = device_
+        return {resource: tuple(devices.values()) for resource, devices in held.items()}
+
+
+def _nothing(why: str, missing: Iterable[str]) -> DevicesFound:
+    return DevicesFound({}, why, tuple(dict.fromkeys(missing)))
+
+
+def _is_lacking(
+    wanted: WantedDevices, held: Mapping[str, Mapping[str, tuple[Device, ...]]], claims: Collection[str]
+) -> bool:
+    if wanted.claim:
+        return wanted.claim not in claims
+    if wanted.container:
+        return len(held.get(wanted.container, {}).get(wanted.name, ())) < wanted.count
+    return not any(wanted.name in resources for resources in held.values())

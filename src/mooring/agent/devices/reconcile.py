@@ -1,0 +1,65 @@
+"""Looking again at what pods hold: soon where something is unknown, now and then everywhere.
+
+A thread of its own asks, so that a kubelet that hangs holds up nothing; the reactor learns of news only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from mooring.agent.devices.lookup import DeviceLookup
+from mooring.agent.executor import WorkQueue
+from mooring.agent.reactor.devices import follows_devices
+from mooring.agent.reactor.devices_learned import devices_learned, is_news_of_devices
+from mooring.agent.state_holder import StateHolder
+from mooring.service.logs import Log
+
+SOON: Final = 1.0
+"""Seconds between two looks while devices of a pod are not known."""
+LOOKING: Final = 10.0
+"""Seconds between two looks otherwise."""
+TIMEOUT: Final = 5.0
+"""Seconds for an answer, which nothing waits for."""
+
+
+class DeviceReconciler:
+    """Keeps the record of devices as the kubelet tells it."""
+
+    def __init__(
+        self, lookup: DeviceLookup, holder: StateHolder, log: Log, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Look for the first time after a while: Synchronize has asked already.
+
+        Args:
+            lookup: asks; no other thread uses it.
+            holder: has the state.
+            log: of the agent.
+            clock: seconds that only go forward.
+        """
+        self._lookup, self._holder, self._clock = lookup, holder, clock
+        self._worker = WorkQueue(lambda error: log.error("internal error", exc_info=error), 1)
+        self._worker.start()
+        self._looked = clock()
+
+    def reconcile(self) -> None:
+        """Look when it is time to; waits for nothing."""
+        state, now = self._holder.state, self._clock()
+        if now - self._looked < (SOON if state.without_devices else LOOKING):
+            return
+        if state.kubelet.node.active and follows_devices(state) and self._worker.put(self.look):
+            self._looked = now
+
+    def look(self) -> None:
+        """Ask what all pods hold, and take up what is new."""
+        state = self._holder.state
+        missing = {uid: one.missing for uid, one in state.without_devices.items()}
+        found = self._lookup.of_all(state.kubelet.node.active, missing, TIMEOUT)
+        if is_news_of_devices(self._holder.state, found):
+            self._holder.apply(lambda now, hear: devices_learned(now, found, hear))
+
+    def close(self, patience: float) -> None:
+        """End the thread, and wait for it for some seconds."""
+        self._worker.finish(patience)
+        self._lookup.close()

@@ -1,0 +1,172 @@
+"""Devices of pods, as an event brings them: who gave them was the kubelet beside the agent, or a driver.
+
+The record is the engine's (:class:`~mooring.devicemanager.state.DeviceState`): what a pod holds is written there before
+the engine is asked about it (extension device-alignment).
+
+What is not told in time is unknown. Such a pod is decided about without it, unless its devices require alignment; until
+one of its programs runs it can be placed anew. Afterwards nothing of it moves: its memory is where it was touched, and
+the replacement of offline CPUs moves no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import and_
+
+from mooring.agent.pods.events import warning_about
+from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, DevicesFound
+from mooring.core.config import DEVICE_ALIGNMENT, DeviceAlignment
+from mooring.core.decision import Placement, Rejection
+from mooring.core.pod import Pod
+from mooring.devicemanager.state import Device
+from mooring.explain.phrases import joined, nodes, nodes_of
+from mooring.extensions.device_alignment import CLASSES, alignment_of, tying
+from mooring.kubelet.kubelet import Kubelet
+from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
+from mooring.node.node import placements_of
+from mooring.planner.alignment import extent_of_nodes
+
+DEVICES_UNKNOWN = "DevicesUnknown"
+DEVICES_ELSEWHERE = "DevicesElsewhere"
+FULL_CODE = "MOOR-136"
+APART_CODE = "MOOR-137"
+UNKNOWN_CODE = "MOOR-624"
+ELSEWHERE_CODE = "MOOR-625"
+CHANGED_CODE = "MOOR-626"
+"""Codes of these reports; ``mooring explain CODE`` prints the page."""
+
+
+def follows_devices(state: AgentState) -> bool:
+    """Tell whether CPUs and memory follow devices on this node."""
+    return DEVICE_ALIGNMENT in state.kubelet.mooring.extensions
+
+
+def with_devices(state: AgentState, uid: str, found: DevicesFound | None) -> AgentState:
+    """Return the state with what is known of a pod's devices; what was known stays where nothing is told instead."""
+    if found is None:
+        return state
+    devices = state.kubelet.node.providers.devices
+    held = found.held
+    if found.unknown:
+        names = dict.fromkeys((*devices.held.get(uid, {}), *held))
+        held = {name: {**devices_of(state.kubelet, uid, name), **held.get(name, {})} for name in names}
+    after = devices.holding(uid, held)
+    return state if after == devices else replace(state, kubelet=state.kubelet.with_devices(after))
+
+
+def devices_of(kubelet: Kubelet, uid: str, container: str) -> dict[str, tuple[Device, ...]]:
+    """Return what a container holds, by resource."""
+    state = kubelet.node.providers.devices
+    return {
+        resource: tuple(device for device in state.devices.get(resource, ()) if device.id in ids)
+        for resource, ids in state.held.get(uid, {}).get(container, {}).items()
+    }
+
+
+def why_wait(state: AgentState, pod: Pod, found: DevicesFound | None) -> Rejection | None:
+    """Return why a container has to wait for what is unknown of its pod's devices; None when it need not.
+
+    A pod that has its place keeps it.
+    """
+    if found is None or not found.unknown or pod.uid in state.kubelet.node.active:
+        return None
+    rules, annotations = state.kubelet.mooring.device_alignments, pod.annotations
+    names = set(found.missing)
+    if "" in names:
+        names.update(pattern for patterns in CLASSES.values() for pattern in patterns)
+        names.update(pattern for known in rules.classes.values() for pattern in known.resources)
+    if all(alignment_of(rules, annotations, name) is not DeviceAlignment.REQUIRE for name in names):
+        return None
+    text = f"its devices require alignment and are not all known: {found.unknown} ({UNKNOWN_CODE})"
+    return Rejection(DEVICES_UNKNOWN, text)
+
+
+def report_waiting(pod: Pod, container_id: str, why: Rejection) -> tuple[Effect, ...]:
+    """Return what reports that a container waits for its pod's devices. No eviction helps it."""
+    text = f"{pod.namespace}/{pod.name}: {why.message}"
+    report = AgentReport(ReportKind.DEVICES_UNKNOWN, text, pod.uid, container_id, why.reason)
+    return report, warning_about(pod, why.reason, why.message)
+
+
+def can_be_placed_anew(state: AgentState, uid: str, found: DevicesFound | None) -> bool:
+    """Tell whether more is known of a pod's devices than when it was decided about, and nothing of it runs."""
+    before = state.without_devices.get(uid)
+    if found is None or before is None or (found.unknown and found.held == before.held):
+        return False
+    return not any(one.phase in HAS_CGROUP for one in state.containers_of(uid))
+
+
+def decided_with(state: AgentState, pod: Pod, found: DevicesFound | None) -> tuple[AgentState, tuple[Effect, ...]]:
+    """Return the state that knows whether a pod that has just got its place had to do without devices, and a report."""
+    if found is None or not found.unknown:
+        return without_question(state, pod.uid), ()
+    after = replace(state, without_devices={**state.without_devices, pod.uid: found})
+    if pod.uid in state.without_devices:
+        return after, ()
+    text = f"decided without all of its devices: {found.unknown} ({UNKNOWN_CODE})"
+    effects = (
+        AgentReport(ReportKind.DEVICES_UNKNOWN, f"{pod.namespace}/{pod.name}: {text}", pod.uid, "", DEVICES_UNKNOWN),
+        warning_about(pod, DEVICES_UNKNOWN, text),
+    )
+    return after, effects
+
+
+def without_question(state: AgentState, uid: str) -> AgentState:
+    """Return the state in which nothing is unknown of a pod's devices."""
+    if uid not in state.without_devices:
+        return state
+    rest = {known: found for known, found in state.without_devices.items() if known != uid}
+    return replace(state, without_devices=rest)
+
+
+def with_words(state: AgentState, pod: Pod, rejection: Rejection, found: DevicesFound | None) -> Rejection:
+    """Return a rejection that names the devices that tie the pod, and their NUMA nodes, after the kubelet's message."""
+    if found is None or rejection.reason != TOPOLOGY_AFFINITY_ERROR:
+        return rejection
+    rules, nodes_ = state.kubelet.mooring.device_alignments, state.kubelet.settings.numa_ids
+    record = state.kubelet.node.providers.devices.holding(pod.uid, found.held)
+    tied = {
+        name: {resource: devices for resource, (_, devices) in held.items()}
+        for name in found.held
+        if (held := tying(rules, record, nodes_, pod, name))
+    }
+    if not tied:
+        return rejection
+    near = [reduce(and_, (one.mask for each in held.values() for one in each)) for held in tied.values()]
+    words = "; ".join(f"{name}: {_theirs(held)}" for name, held in tied.items())
+    return Rejection(rejection.reason, f"{rejection.message} ({FULL_CODE if all(near) else APART_CODE}; {words})")
+
+
+def elsewhere(kubelet: Kubelet, pod: Pod) -> Iterator[tuple[str, str]]:
+    """Yield each container whose own CPUs and memory have no NUMA node in common with its devices, and that in words.
+
+    Devices whose alignment is ``ignore`` do not count, nor containers that have nothing for themselves.
+    """
+    node = kubelet.node
+    places, _ = placements_of(node.providers, pod)
+    blocks = node.memory.assignments.get(pod.uid, {})
+    for name, place in places.items():
+        held = tying(kubelet.mooring.device_alignments, node.providers.devices, kubelet.settings.numa_ids, pod, name)
+        if not held or not (place.cpus or place.mems):
+            continue
+        devices = {resource: found for resource, (_, found) in held.items()}
+        if not extent_of_nodes(kubelet, place, blocks.get(name, ()), devices).is_aligned:
+            yield name, f"{name} has {_own(kubelet, place)}, and {_theirs(devices)}"
+
+
+def _own(kubelet: Kubelet, place: Placement) -> str:
+    """Return in words what a container has for itself, and where."""
+    topology = kubelet.settings.topology
+    near = "" if topology is None else f" on {nodes(nodes_of(topology, place.cpus.mask))}"
+    cpus = [f"CPUs {place.cpus}{near}"] if place.cpus else []
+    return " and ".join((*cpus, *([f"memory of {nodes(place.mems)}"] if place.mems else [])))
+
+
+def _theirs(held: Mapping[str, Sequence[Device]]) -> str:
+    """Return in words which devices are near which NUMA nodes."""
+    return joined(
+        [f"{resource} {one.id} is near {nodes(one.numa or ())}" for resource, each in held.items() for one in each]
+    )

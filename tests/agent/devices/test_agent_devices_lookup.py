@@ -1,0 +1,191 @@
+"""What the kubelet tells of devices, asked over a real gRPC socket, within the time that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.agent.devices.made_up_podresources import ClaimDevice, PodResources
+
+from mooring.agent.devices.lookup import DeviceLookup, NoSlices, Whereabouts
+from mooring.core.pod import ClaimUse, Container, ContainerKind, Pod
+from mooring.core.quantity import Quantity
+from mooring.devicemanager.state import Device
+
+GPU, NIC, DRIVER = "nvidia.com/gpu", "intel.com/sriov", "gpu.example.com"
+GPU0, GPU1 = Device("gpu0", (0,)), Device("gpu1", (1,))
+
+
+@pytest.fixture
+def kubelet(tmp_path: Path) -> Iterator[PodResources]:
+    made = PodResources(tmp_path / "kubelet.sock")
+    made.start()
+    yield made
+    made.stop()
+
+
+class Clock:
+    """Time that goes on by waiting only; something may happen meanwhile."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.waits: list[float] = []
+        self.meanwhile: dict[int, object] = {}
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.waits.append(seconds)
+        event = self.meanwhile.get(len(self.waits))
+        if callable(event):
+            event()
+
+
+class Slices:
+    """Knows where some devices are."""
+
+    def __init__(self, *devices: tuple[str, Device]) -> None:
+        self.devices = {(driver, device.id): device for driver, device in devices}
+
+    def device(self, driver: str, name: str) -> Device | None:
+        return self.devices.get((driver, name))
+
+
+def lookup(kubelet: PodResources, clock: Clock, whereabouts: Whereabouts | None = None) -> DeviceLookup:
+    return DeviceLookup(lambda: str(kubelet.path), whereabouts or NoSlices(), clock, clock.wait)
+
+
+def wanting(*limits: tuple[str, int], claims: tuple[str, ...] = (), kind: ContainerKind = ContainerKind.APP) -> Pod:
+    amounts = {name: Quantity.parse(str(count)) for name, count in limits}
+    uses = tuple(ClaimUse(claim) for claim in claims)
+    return Pod("u", "web", containers=(Container("main", kind, amounts, amounts, claims=uses),))
+
+
+def test_a_pod_that_wants_no_device_is_not_asked_about(kubelet: PodResources) -> None:
+    assert lookup(kubelet, Clock()).of_pod(wanting(("cpu", 2)), 101.0) is None
+    assert kubelet.asked == []
+
+
+def test_devices_of_plugins_come_with_their_nodes_in_one_question(kubelet: PodResources) -> None:
+    kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}
+    found = lookup(kubelet, Clock()).of_pod(wanting((GPU, 2)), 101.0)
+    assert found is not None
+    assert (found.held, found.unknown) == ({"main": {GPU: (GPU0, GPU1)}}, "")
+    assert kubelet.asked == ["GetPodResourcesRequest"]
+
+
+def test_devices_of_drivers_are_where_their_slices_say(kubelet: PodResources) -> None:
+    kubelet.claims["web"] = {"main": (ClaimDevice("gpu", DRIVER, "node-1", "g3"),)}
+    near = Device("node-1/g3", (1,))
+    found = lookup(kubelet, Clock(), Slices((DRIVER, near))).of_pod(wanting(claims=("gpu",)), 101.0)
+    assert found is not None
+    assert (found.held, found.unknown) == ({"main": {DRIVER: (near,)}}, "")
+
+
+def test_a_driver_whose_slice_was_not_seen_is_waited_for_and_then_done_without(kubelet: PodResources) -> None:
+    kubelet.claims["web"] = {"main": (ClaimDevice("gpu", DRIVER, "node-1", "g3"),)}
+    clock = Clock()
+    found = lookup(kubelet, clock, Slices()).of_pod(wanting(claims=("gpu",)), 100.2)
+    assert found is not None
+    assert found.unknown == f"not told yet: the slice of {DRIVER} with its device"
+    assert found.missing == (DRIVER,)
+    assert 0.08 < sum(clock.waits) <= 0.1
+
+
+def test_what_is_there_a_little_later_is_found_within_the_time(kubelet: PodResources) -> None:
+    kubelet.plugins[GPU] = (GPU0, GPU1)
+    kubelet.pods["web"] = {"main": {}}
+    clock = Clock()
+    clock.meanwhile[3] = lambda: kubelet.pods.update(web={"main": {GPU: (GPU1,)}})
+    found = lookup(kubelet, clock).of_pod(wanting((GPU, 1)), 101.0)
+    assert found is not None
+    assert (found.held, found.unknown, len(clock.waits)) == ({"main": {GPU: (GPU1,)}}, "", 3)
+
+
+def test_a_resource_that_no_plugin_serves_is_not_waited_for(kubelet: PodResources) -> None:
+    kubelet.plugins[GPU] = (GPU0,)
+    kubelet.pods["web"] = {"main": {}}
+    clock = Clock()
+    found = lookup(kubelet, clock).of_pod(wanting(("example.com/licence", 1)), 101.0)
+    assert found is not None
+    assert (found.held, found.unknown, clock.waits) == ({}, "", [])
+
+
+def test_init_containers_that_end_are_not_waited_for(kubelet: PodResources) -> None:
+    assert lookup(kubelet, Clock()).of_pod(wanting((GPU, 1), kind=ContainerKind.INIT), 101.0) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(grpc.StatusCode.RESOURCE_EXHAUSTED, "made up"), (grpc.StatusCode.UNAVAILABLE, "made up")],
+    ids=["rate limit", "away"],
+)
+def test_a_kubelet_that_refuses_is_asked_again_until_half_of_the_time_is_over(
+    kubelet: PodResources, code: grpc.StatusCode, words: str
+) -> None:
+    kubelet.refusing = code
+    clock = Clock()
+    found = lookup(kubelet, clock).of_pod(wanting((GPU, 1)), 100.4)
+    assert found is not None
+    assert found.held == {}
+    assert words in found.unknown
+    assert 0.15 < sum(clock.waits) <= 0.2
+
+
+def test_a_kubelet_that_hangs_costs_the_time_and_no_more(kubelet: PodResources) -> None:
+    kubelet.goes.clear()
+    found = DeviceLookup(lambda: str(kubelet.path), NoSlices(), lambda: 100.0, _never).of_pod(wanting((GPU, 1)), 100.0)
+    assert found is not None
+    assert found.unknown.startswith("the kubelet does not tell")
+    assert found.missing == (GPU,)
+
+
+def _never(_seconds: float) -> None:
+    raise AssertionError("there is no time to wait")
+
+
+def test_a_kubelet_without_the_question_is_asked_for_its_list(kubelet: PodResources) -> None:
+    kubelet.pods["web"] = {"main": {GPU: (GPU0,)}}
+    kubelet.unknown.add("Get")
+    found = lookup(kubelet, Clock()).of_pod(wanting((GPU, 1)), 101.0)
+    assert found is not None
+    assert (found.held, found.unknown) == ({"main": {GPU: (GPU0,)}}, "")
+
+
+def test_a_kubelet_that_comes_back_is_asked_over_a_new_connection(kubelet: PodResources) -> None:
+    kubelet.pods["web"] = {"main": {GPU: (GPU0,)}}
+    clock = Clock()
+    asking = lookup(kubelet, clock)
+    assert asking.of_pod(wanting((GPU, 1)), 101.0)
+    kubelet.stop()
+    clock.meanwhile[2] = kubelet.start
+    found = asking.of_pod(wanting((GPU, 1)), 102.0)
+    assert found is not None
+    assert (found.held, found.unknown) == ({"main": {GPU: (GPU0,)}}, "")
+
+
+def test_any_pod_of_which_nothing_but_containers_is_known_is_asked_about(kubelet: PodResources) -> None:
+    kubelet.pods["web"] = {"main": {GPU: (GPU1,)}}
+    found = lookup(kubelet, Clock()).of_pod(wanting(("cpu", 1)), 101.0, is_derived=True)
+    assert found is not None
+    assert found.held == {"main": {GPU: (GPU1,)}}
+
+
+def test_all_pods_are_learned_in_one_question_with_the_health_of_their_devices(kubelet: PodResources) -> None:
+    kubelet.plugins[GPU] = (GPU0,)
+    kubelet.pods = {"web": {"main": {GPU: (GPU0, GPU1)}}, "other": {"main": {}}}
+    pods = {"u": wanting(), "o": Pod("o", "other"), "g": Pod("g", "gone")}
+    found = lookup(kubelet, Clock()).of_all(pods, {"o": (NIC,)}, 5.0)
+    assert [one.healthy for one in found["u"].held["main"][GPU]] == [True, False]
+    assert (found["u"].unknown, found["o"].missing, bool(found["g"].unknown)) == ("", (NIC,), True)
+    assert kubelet.asked == ["ListPodResourcesRequest", "AllocatableResourcesRequest"]
+
+
+def test_without_a_kubelet_nothing_is_known_of_any_pod(tmp_path: Path) -> None:
+    found = DeviceLookup(lambda: str(tmp_path / "none.sock"), NoSlices()).of_all({"u": wanting()}, {"u": (GPU,)}, 1.0)
+    assert (found["u"].held, found["u"].missing) == ({}, (GPU,))
+    assert found["u"].unknown.startswith("the kubelet does not tell")

@@ -1,0 +1,226 @@
+"""CPUs and memory follow the devices that an event brings, on a node of 8 CPUs in two NUMA nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox
+
+from mooring.agent.nri.types import Event
+from mooring.agent.pods.events import ClusterEvent
+from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.devices_learned import devices_learned, is_news_of_devices
+from mooring.agent.reactor.effects import AgentReport, Evict, ReportKind
+from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
+from mooring.agent.reactor.resume import reconfigured, resume
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.values import AgentState, DevicesFound, Options
+from mooring.core.config import (
+    DEVICE_ALIGNMENT,
+    DeviceAlignment,
+    DeviceAlignments,
+    KubeletConfig,
+    MooringConfig,
+)
+from mooring.core.pod import Pod
+from mooring.devicemanager.state import Device
+
+GPU = "nvidia.com/gpu"
+NEAR_1 = DevicesFound({"main": {GPU: (Device("gpu1", (1,)),)}})
+NEAR_0 = DevicesFound({"main": {GPU: (Device("gpu0", (0,)),)}})
+UNKNOWN = DevicesFound({}, "the kubelet does not know the pod yet", (GPU,))
+
+
+def node(
+    config: KubeletConfig = CONFIG,
+    default: DeviceAlignment = DeviceAlignment.FOLLOW,
+    options: Options | None = None,
+) -> AgentState:
+    mooring = MooringConfig(
+        frozenset({DEVICE_ALIGNMENT}),
+        frozenset({"pod-restart"}),
+        device_alignments=DeviceAlignments(default),
+    )
+    return resume(INFO, config, mooring, None, options).state
+
+
+def policy(name: str) -> KubeletConfig:
+    return replace(CONFIG, topology_manager_policy=name)
+
+
+def create(state: AgentState, pod: Pod, devices: DevicesFound | None, name: str = "main") -> EventOutcome:
+    return create_container(state, sandbox(pod.uid), container(pod.uid, name), pod, devices=devices)
+
+
+def begin(state: AgentState, pod: Pod, devices: DevicesFound | None = None, name: str = "main") -> EventOutcome:
+    told = container(pod.uid, name, pid=9, cgroups_path="/c")
+    return state_change(state, Event.START_CONTAINER, sandbox(pod.uid), told, None, None, devices)
+
+
+def cpus(state: AgentState, pod: Pod, name: str = "main") -> int:
+    return state.kubelet.node.cpu.assignments.get(pod.uid, {}).get(name, 0)
+
+
+def nodes(state: AgentState, pod: Pod) -> list[tuple[int, ...]]:
+    return [block.numa for block in state.kubelet.node.memory.assignments[pod.uid]["main"]]
+
+
+def reports(outcome: EventOutcome) -> list[tuple[ReportKind, str]]:
+    return [(one.finding, one.message) for one in outcome.effects if isinstance(one, AgentReport)]
+
+
+POD = guaranteed("a", "2")
+
+
+def test_cpus_and_memory_are_near_the_device_and_without_one_where_they_always_were() -> None:
+    near = create(node(), POD, NEAR_1)
+    assert isinstance(near.answer, Adjusted)
+    assert (near.answer.adjustment.resources.cpus, near.answer.adjustment.resources.mems) == ("4-5", "1")
+    plain = create(node(), POD, None)
+    assert isinstance(plain.answer, Adjusted)
+    assert (plain.answer.adjustment.resources.cpus, plain.answer.adjustment.resources.mems) == ("1-2", "0")
+
+
+@pytest.mark.parametrize(("evict", "wishes"), [(False, 0), (True, 1)])
+def test_what_cannot_be_aligned_is_refused_held_and_evicted_as_configured(*, evict: bool, wishes: int) -> None:
+    state = node(policy("restricted"), options=Options(evict=evict))
+    full = create(state, guaranteed("b", "4"), NEAR_1).state
+    refused = create(full, POD, NEAR_1)
+    assert isinstance(refused.answer, Refused)
+    assert "TopologyAffinityError" in refused.answer.text
+    assert POD.uid in refused.state.held
+    assert sum(isinstance(one, Evict) for one in refused.effects) == wishes
+    told = [one.note for one in refused.effects if isinstance(one, ClusterEvent)]
+    assert "NUMA node 1" in told[0]
+    assert GPU in told[0]
+
+
+def test_a_pod_that_is_held_is_asked_about_again_when_it_has_another_device() -> None:
+    full = create(node(policy("single-numa-node")), guaranteed("b", "4"), NEAR_1).state
+    held = create(full, POD, NEAR_1).state
+    assert isinstance(create(held, POD, NEAR_1).answer, Refused)
+    assert isinstance(create(held, POD, NEAR_0).answer, Adjusted)
+
+
+def test_unknown_devices_are_done_without_and_that_is_said_once() -> None:
+    first = create(node(), POD, UNKNOWN)
+    assert cpus(first.state, POD) == 0b110
+    text = "default/name-a: decided without all of its devices: the kubelet does not know the pod yet (MOOR-624)"
+    assert (ReportKind.DEVICES_UNKNOWN, text) in reports(first)
+    assert [one.reason for one in first.effects if isinstance(one, ClusterEvent)] == ["DevicesUnknown"]
+    again = create(first.state, POD, replace(UNKNOWN, unknown="no answer"))
+    assert reports(again) == []
+
+
+def test_devices_that_require_alignment_are_waited_for_and_nobody_is_evicted_for_that() -> None:
+    state = node(default=DeviceAlignment.REQUIRE, options=Options(evict=True))
+    waits = create(state, POD, UNKNOWN)
+    assert isinstance(waits.answer, Refused)
+    assert waits.answer.text.startswith("DevicesUnknown: its devices require alignment and are not all known: ")
+    assert not any(isinstance(one, Evict) for one in waits.effects)
+    assert not waits.state.kubelet.node.active
+    assert cpus(create(waits.state, POD, NEAR_1).state, POD) == 0b110000
+
+
+def test_a_pod_waits_for_a_claim_of_an_unknown_driver_when_any_class_requires_alignment() -> None:
+    asked = replace(POD, annotations={"mooring/device-alignment": "nics=require"})
+    found = DevicesFound({}, "claim nic is not told", ("",))
+    assert isinstance(create(node(), asked, found).answer, Refused)
+    assert isinstance(create(node(), asked, replace(found, missing=("nvidia.com/gpu",))).answer, Adjusted)
+
+
+def test_a_pod_of_which_nothing_runs_is_placed_anew_when_its_devices_are_known_at_its_start() -> None:
+    created = create(node(), POD, UNKNOWN).state
+    begun = begin(created, POD, NEAR_1)
+    assert not isinstance(begun.answer, Refused)
+    assert (cpus(begun.state, POD), nodes(begun.state, POD)) == (0b110000, [(1,)])
+    assert not begun.state.without_devices
+
+
+def test_a_container_that_is_made_meanwhile_moves_with_its_pod() -> None:
+    pod = guaranteed("a", "1", "1")
+    created = create(node(), pod, UNKNOWN).state
+    second = create(created, pod, replace(NEAR_1, held={**NEAR_1.held, "c1": {GPU: (Device("gpu3", (1,)),)}}), "c1")
+    assert (cpus(second.state, pod), cpus(second.state, pod, "c1")) == (1 << 4, 1 << 5)
+
+
+def test_a_start_is_refused_when_what_is_known_now_cannot_be_aligned() -> None:
+    state = create(node(policy("single-numa-node")), guaranteed("b", "4"), NEAR_1).state
+    created = create(state, POD, UNKNOWN).state
+    begun = begin(created, POD, NEAR_1)
+    assert isinstance(begun.answer, Refused)
+    assert POD.uid in begun.state.held
+
+
+def test_nothing_moves_once_a_program_runs_and_that_is_said_with_the_numa_nodes() -> None:
+    state = begin(create(node(), POD, UNKNOWN).state, POD).state
+    assert is_news_of_devices(state, {POD.uid: NEAR_1})
+    learned = devices_learned(state, {POD.uid: NEAR_1})
+    assert cpus(learned.state, POD) == 0b110
+    text = (
+        "default/name-a: main has CPUs 1-2 on NUMA node 0 and memory of NUMA node 0, and nvidia.com/gpu gpu1 is near "
+        "NUMA node 1; nothing moves while it runs (MOOR-625)"
+    )
+    assert (ReportKind.DEVICES_ELSEWHERE, text) in reports(learned)
+    assert not learned.state.without_devices
+    assert not is_news_of_devices(learned.state, {POD.uid: NEAR_1})
+    assert reports(devices_learned(learned.state, {POD.uid: NEAR_1})) == []
+
+
+def test_a_look_before_the_start_places_a_pod_anew() -> None:
+    created = create(node(), POD, UNKNOWN).state
+    learned = devices_learned(created, {POD.uid: NEAR_1})
+    assert cpus(learned.state, POD) == 0b110000
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (
+            DevicesFound({"main": {GPU: (Device("gpu1", (1,), healthy=False),)}}),
+            "nvidia.com/gpu gpu1 of main is not healthy any more, or not reported",
+        ),
+        (DevicesFound({}), "nvidia.com/gpu gpu1 of main is not healthy any more, or not reported"),
+        (
+            DevicesFound({"main": {GPU: (Device("gpu1", (0,)),)}}),
+            "nvidia.com/gpu gpu1 of main was near NUMA node 1 and is near NUMA node 0",
+        ),
+    ],
+    ids=["unhealthy", "forgotten", "moved"],
+)
+def test_what_becomes_of_a_device_in_use_moves_nothing_and_is_said_once(now: DevicesFound, said: str) -> None:
+    state = begin(create(node(), POD, NEAR_1).state, POD).state
+    learned = devices_learned(state, {POD.uid: now})
+    assert cpus(learned.state, POD) == 0b110000
+    assert (ReportKind.DEVICES_CHANGED, f"default/name-a: {said} (MOOR-626)") in reports(learned)
+    assert not is_news_of_devices(learned.state, {POD.uid: now})
+
+
+def test_a_kubelet_that_does_not_answer_takes_nothing_away() -> None:
+    state = begin(create(node(), POD, NEAR_1).state, POD).state
+    assert not is_news_of_devices(state, {POD.uid: UNKNOWN})
+
+
+def test_after_a_restart_devices_are_known_again_and_later_pods_are_placed_by_theirs() -> None:
+    fresh = node(policy("restricted"))
+    pods = {POD.uid: POD}
+    told = [running(POD.uid, cpus="4-5", mems="1")]
+    back = synchronize(fresh, [sandbox(POD.uid)], told, pods, devices={POD.uid: NEAR_1})
+    assert cpus(back.state, POD) == 0b110000
+    assert back.state.kubelet.node.providers.devices.held_by(POD.uid, "main", GPU) == {"gpu1"}
+
+
+def test_another_configuration_keeps_what_is_known_of_devices() -> None:
+    state = create(node(), POD, NEAR_1).state
+    after = reconfigured(state, policy("restricted"), state.kubelet.mooring)
+    assert after.state.kubelet.node.providers.devices == state.kubelet.node.providers.devices  # type: ignore[union-attr]
+
+
+def test_what_a_pod_held_is_free_for_the_next_one() -> None:
+    state = create(node(), POD, NEAR_1).state
+    ended = state_change(state, Event.STOP_POD_SANDBOX, sandbox(POD.uid), None).state
+    other = create(ended, guaranteed("b", "4"), NEAR_1)
+    assert cpus(other.state, guaranteed("b", "4")) == 0b11110000
+    assert set(other.state.kubelet.node.providers.devices.held) == {"b"}
