@@ -9,13 +9,14 @@ from mooring.core.bits import CPUMask
 from mooring.core.topology import discover_topology
 from mooring.discovery.loader import load_machine
 from mooring.dra.claims_client import ClaimableCPUs
-from mooring.dra.devices import CAPACITY, CPUGroup, Grouping, device_cpus, devices_of
+from mooring.dra.devices import CAPACITY, CPUGroup, Grouping, device_cpus, devices_of, near_nodes
 from mooring.dra.slices import is_same, newest_generation, offered, slices
 from mooring.extensions.claimed import HeldClaim, HeldShare
 
 # Two NUMA nodes with four cores each; CPU n and n + 8 are siblings.
 SMALL = discover_topology(machine())
 NUMA0, NUMA1 = 0x0F0F, 0xF0F0
+_NUMA_NODE = "resource.kubernetes.io/numaNode"
 
 
 def amounts(devices: tuple[CPUGroup, ...], grouping: Grouping, room: ClaimableCPUs) -> dict[str, str]:
@@ -63,6 +64,27 @@ def test_a_group_across_numa_nodes_has_no_numa_node() -> None:
     [socket] = devices_of(topology, Grouping.SOCKET)
     assert "dra.cpu/numaNodeID" not in socket.attributes
     assert socket.attributes["dra.cpu/socketID"] == 0
+
+
+def test_a_list_of_numa_nodes_begins_with_the_own_and_has_the_nearest_of_its_socket() -> None:
+    machine_info = load_machine("kunpeng-920-2s").info
+    assert near_nodes(machine_info) == {0: (0, 1), 1: (1, 0), 2: (2, 3), 3: (3, 2)}
+    assert near_nodes(load_machine("xeon-8480-2s").info) == {0: (0,), 1: (1,)}
+    topology = discover_topology(machine_info)
+    groups = devices_of(topology, Grouping.NUMA, near_nodes=near_nodes(machine_info))
+    rows = offered(groups, Grouping.NUMA, ClaimableCPUs(topology.all_cpus, last=False))
+    assert [row["attributes"][_NUMA_NODE] for row in rows] == [
+        {"ints": list(two)} for two in ((0, 1), (1, 0), (2, 3), (3, 2))
+    ]
+    sockets = devices_of(topology, Grouping.SOCKET, near_nodes=near_nodes(machine_info))
+    assert [one.attributes[_NUMA_NODE] for one in sockets] == [(0, 1), (2, 3)]
+
+
+def test_a_numa_node_without_cpus_is_near_to_every_socket() -> None:
+    info = load_machine("xeonmax-9460-2s-snc4-flat").info
+    nearest = near_nodes(info)
+    assert nearest[0] == (0, 1, 2, 3)
+    assert nearest[8] == (8, 0)
 
 
 def test_kinds_of_cores_are_told_where_a_group_has_one_kind() -> None:

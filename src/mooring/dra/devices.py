@@ -15,11 +15,12 @@ from typing import TypeAlias
 
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.hardware import Hardware
+from mooring.core.machineinfo import MachineInfo, NUMANode
 from mooring.core.topology import Topology
 
 CAPACITY = "dra.cpu/cpu"
 """How a claim asks a group for CPUs."""
-Attribute: TypeAlias = bool | int | str | tuple[str, ...]
+Attribute: TypeAlias = bool | int | str | tuple[str, ...] | tuple[int, ...]
 
 
 class Grouping(Enum):
@@ -32,6 +33,7 @@ class Grouping(Enum):
     """One device for each CPU: the scheduler chooses, not the engine."""
 
 
+_NUMA_NODE = "resource.kubernetes.io/numaNode"
 _PREFIX = {Grouping.NUMA: "numa", Grouping.SOCKET: "socket", Grouping.L3: "l3-", Grouping.CPU: "cpu"}
 
 
@@ -63,6 +65,7 @@ def devices_of(
     grouping: Grouping,
     hardware: Hardware | None = None,
     pcie_roots: Mapping[str, int] | None = None,
+    near_nodes: Mapping[int, tuple[int, ...]] | None = None,
 ) -> tuple[CPUGroup, ...]:
     """Return the devices of a machine in the order of their numbers.
 
@@ -71,13 +74,14 @@ def devices_of(
         grouping: what a device is.
         hardware: tells kinds of cores, where it is known.
         pcie_roots: root -> mask of its local CPUs.
+        near_nodes: from :func:`near_nodes`, where the attribute numaNode is a list; None where it is one number.
     """
     kinds = _kinds(hardware)
     return tuple(
         CPUGroup(
             f"{_PREFIX[grouping]}{number}",
             cpus,
-            dict(_attributes(topology, grouping, number, cpus, kinds, pcie_roots or {})),
+            dict(_attributes(topology, grouping, number, cpus, kinds, pcie_roots or {}, near_nodes)),
         )
         for number, cpus in _groups(topology, grouping).items()
     )
@@ -102,6 +106,7 @@ def _attributes(
     cpus: int,
     kinds: Mapping[str, int],
     pcie_roots: Mapping[str, int],
+    near_nodes: Mapping[int, tuple[int, ...]] | None,
 ) -> Iterator[tuple[str, Attribute]]:
     yield "dra.cpu/smtEnabled", any(mask.bit_count() > 1 for mask in topology.cores.values())
     if grouping is Grouping.CPU:
@@ -112,7 +117,11 @@ def _attributes(
     numa, socket, cache = (_only(groups, cpus) for groups in (topology.numa, topology.sockets, topology.uncores))
     if numa is not None and numa >= 0:
         yield "dra.cpu/numaNodeID", numa
-        yield "resource.kubernetes.io/numaNode", numa
+    own = tuple(node for node, mask in topology.numa.items() if mask & cpus and node >= 0)
+    if near_nodes is not None and own:
+        yield _NUMA_NODE, near_nodes.get(own[0], own) if len(own) == 1 else own
+    elif numa is not None and numa >= 0:
+        yield _NUMA_NODE, numa
     if socket is not None and socket >= 0:
         yield "dra.cpu/socketID", socket
     if cache is not None and grouping in (Grouping.L3, Grouping.CPU):
@@ -128,6 +137,31 @@ def _attributes(
 def _only(groups: Mapping[int, int], cpus: int) -> int | None:
     """Return the one group in which all CPUs lie; None when they lie in several."""
     return next((number for number, mask in groups.items() if not cpus & ~mask), None)
+
+
+def near_nodes(info: MachineInfo) -> dict[int, tuple[int, ...]]:
+    """Return for each NUMA node itself and then its socket's nodes that are nearest to it, by the table of distances.
+
+    A node whose socket is not known, because it has no CPUs, counts to every socket.
+
+    Source: k8s.io/dynamic-resource-allocation v0.37.1, deviceattribute/numa_linux.go (makeNUMANodeListAttribute).
+    """
+    return {node.node_id: (node.node_id, *_nearest(info, node)) for node in info.topology}
+
+
+def _nearest(info: MachineInfo, node: NUMANode) -> Iterator[int]:
+    distances = node.distances or ()
+    others = [one for one in info.topology if one.node_id != node.node_id and one.node_id < len(distances)]
+    least = min((distances[one.node_id] for one in others), default=0)
+    sockets = _sockets(node)
+    for other in others:
+        is_apart = sockets and _sockets(other) and sockets.isdisjoint(_sockets(other))
+        if distances[other.node_id] == least and not is_apart:
+            yield other.node_id
+
+
+def _sockets(node: NUMANode) -> frozenset[int]:
+    return frozenset(core.socket_id for core in node.cores)
 
 
 def _kinds(hardware: Hardware | None) -> dict[str, int]:

@@ -53,6 +53,7 @@ class DriverOptions:
     cdi_root: Path = Path("/var/run/cdi")
     hardware: Hardware | None = None
     pcie_roots: Mapping[str, int] = field(default_factory=dict)
+    numa_node_list: bool = False
     immediate: bool = False
     health: Address | None = None
     log_format: LogFormat = LogFormat.JSON
@@ -84,7 +85,11 @@ def run_driver(asked: DriverOptions, stop: threading.Event | None = None) -> Non
         specs = CDISpecs(asked.cdi_root, asked.name)
         driver = Driver(asked.name, node, agent, objects, specs, log)
         publisher = SlicePublisher(
-            SliceOffer(asked.name, node, asked.grouping, asked.hardware, asked.pcie_roots), objects, log
+            SliceOffer(
+                asked.name, node, asked.grouping, asked.hardware, asked.pcie_roots, numa_node_list=asked.numa_node_list
+            ),
+            objects,
+            log,
         )
         reconciler = Reconciler(driver, agent, objects, specs, publisher, log, immediate=asked.immediate)
         plugin_folder = asked.kubelet_root / "plugins" / asked.name

@@ -13,7 +13,7 @@ from typing import Any, Final
 from mooring.core.hardware import Hardware
 from mooring.core.topology import discover_topology
 from mooring.dra.claims_client import AgentNode, ClaimableCPUs
-from mooring.dra.devices import CAPACITY, Attribute, CPUGroup, Grouping, devices_of
+from mooring.dra.devices import CAPACITY, Attribute, CPUGroup, Grouping, devices_of, near_nodes
 from mooring.dra.objects import ClaimObjects
 from mooring.service.logs import Log
 
@@ -123,7 +123,9 @@ def _value(value: Attribute) -> dict[str, Any]:
         return {"bool": value}
     if isinstance(value, int):
         return {"int": value}
-    return {"string": value} if isinstance(value, str) else {"strings": list(value)}
+    if isinstance(value, str):
+        return {"string": value}
+    return {"ints" if all(isinstance(one, int) for one in value) else "strings": list(value)}
 
 
 PAUSE: Final = 2.0
@@ -144,6 +146,7 @@ class SliceOffer:
     grouping: Grouping
     hardware: Hardware | None = None
     pcie_roots: Mapping[str, int] | None = None
+    numa_node_list: bool = False
 
 
 class SlicePublisher:
@@ -198,5 +201,6 @@ class SlicePublisher:
     def devices(self, node: AgentNode) -> tuple[CPUGroup, ...]:
         """Return the devices of the node, without those that are all reserved."""
         offer = self._offer
-        made = devices_of(discover_topology(node.info), offer.grouping, offer.hardware, offer.pcie_roots)
+        near = near_nodes(node.info) if offer.numa_node_list else None
+        made = devices_of(discover_topology(node.info), offer.grouping, offer.hardware, offer.pcie_roots, near)
         return tuple(one for one in made if one.cpus & ~node.reserved)

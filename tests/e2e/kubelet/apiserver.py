@@ -93,7 +93,9 @@ class APIServer:
 
 
 @contextlib.contextmanager
-def api_server(parts: Any, folder: Path, ports: Ports = PRIVATE, nodes: Sequence[str] = ()) -> Iterator[APIServer]:
+def api_server(
+    parts: Any, folder: Path, ports: Ports = PRIVATE, nodes: Sequence[str] = (), gates: Sequence[str] = ()
+) -> Iterator[APIServer]:
     """Run etcd and an API server until the end of the block.
 
     Args:
@@ -101,6 +103,7 @@ def api_server(parts: Any, folder: Path, ports: Ports = PRIVATE, nodes: Sequence
         folder: empty; everything goes there.
         ports: free ones.
         nodes: whose kubelets have credentials (:func:`as_kubelet`).
+        gates: feature gates to switch on.
     """
     token = secrets.token_hex(16)
     key = folder / "service-accounts.key"
@@ -114,7 +117,8 @@ def api_server(parts: Any, folder: Path, ports: Ports = PRIVATE, nodes: Sequence
 
         def start() -> None:
             log = folder / "apiserver.log"
-            server = life.enter_context(process(_server(parts, folder, key, ports), log))
+            words = [*_server(parts, folder, key, ports), *(f"--feature-gates={one}=true" for one in gates)]
+            server = life.enter_context(process(words, log))
             certificate = folder / "certificates" / "apiserver.crt"
             until(lambda: server.poll() is not None or certificate.exists(), "the API server has a certificate")
             kubeconfig.write_text(json.dumps(_kubeconfig(certificate, token, ports)), encoding="utf-8")

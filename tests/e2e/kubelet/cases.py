@@ -49,7 +49,7 @@ class Case:
         return ""
 
 
-def _policies(
+def policies(
     topology: str = "none", memory: str = "Static", *, scope: str = "container", **options: str
 ) -> Mapping[str, Any]:
     named = {name.replace("_", "-"): value for name, value in options.items()}
@@ -67,32 +67,32 @@ def _policies(
 _EIGHT, _SHARED_L3, _ONE = "epyc-7763-2s-nps4", "xeon-6230-2s-snc2", "xeon-6338n-1s"
 
 CASES: Sequence[Case] = (
-    Case("restricted", _EIGHT, _policies("restricted"), 6, 34, reserved="0,128"),
+    Case("restricted", _EIGHT, policies("restricted"), 6, 34, reserved="0,128"),
     Case(
         "best-effort-pod",
         _SHARED_L3,
-        _policies("best-effort", scope="pod", full_pcpus_only="true", distribute_cpus_across_numa="true"),
+        policies("best-effort", scope="pod", full_pcpus_only="true", distribute_cpus_across_numa="true"),
         4,
         24,
         reserved="0,40",
     ),
-    Case("none", _ONE, _policies(memory="None"), 3, 34),
+    Case("none", _ONE, policies(memory="None"), 3, 34),
     Case(
         "uncore",
         "synth-epyc7763-2s-nps1",
-        _policies("best-effort", prefer_align_cpus_by_uncorecache="true"),
+        policies("best-effort", prefer_align_cpus_by_uncorecache="true"),
         5,
         70,
         is_snapshot=True,
     ),
 )
 MORE: Sequence[Case] = (
-    Case("single-numa-node", _EIGHT, _policies("single-numa-node"), 5, 34, reserved="0-1,128-129"),
-    Case("single-numa-node-pod", _SHARED_L3, _policies("single-numa-node", scope="pod"), 3, 24, reserved="0,40"),
-    Case("strict", _ONE, _policies("restricted", "None", strict_cpu_reservation="true"), 3, 34, reserved="0,32"),
-    Case("restricted-no-memory", _SHARED_L3, _policies("restricted", "None"), 3, 24, reserved="0,40"),
-    Case("packed", _EIGHT, _policies(full_pcpus_only="true"), 6, 34, reserved="0,128"),
-    Case("offline-siblings", "synth-cascadelake6230-2s-snc2-smtoff", _policies("restricted"), 3, 12, is_snapshot=True),
+    Case("single-numa-node", _EIGHT, policies("single-numa-node"), 5, 34, reserved="0-1,128-129"),
+    Case("single-numa-node-pod", _SHARED_L3, policies("single-numa-node", scope="pod"), 3, 24, reserved="0,40"),
+    Case("strict", _ONE, policies("restricted", "None", strict_cpu_reservation="true"), 3, 34, reserved="0,32"),
+    Case("restricted-no-memory", _SHARED_L3, policies("restricted", "None"), 3, 24, reserved="0,40"),
+    Case("packed", _EIGHT, policies(full_pcpus_only="true"), 6, 34, reserved="0,128"),
+    Case("offline-siblings", "synth-cascadelake6230-2s-snc2-smtoff", policies("restricted"), 3, 12, is_snapshot=True),
 )
 """With MOORING_E2E_KUBELET=full."""
 

@@ -25,8 +25,10 @@ _SCHEDULER_PORT = 10259
 
 
 @contextlib.contextmanager
-def scheduler_on(program: Path, api: APIServer, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a scheduler until the end of the block."""
+def scheduler_on(
+    program: Path, api: APIServer, folder: Path, gates: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a scheduler with some feature gates on until the end of the block."""
     configuration = folder / "scheduler.json"
     content = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -41,6 +43,7 @@ def scheduler_on(program: Path, api: APIServer, folder: Path) -> Iterator[subpro
         f"--secure-port={_SCHEDULER_PORT}",
         "--bind-address=127.0.0.1",
         f"--cert-dir={folder / 'scheduler-certificates'}",
+        *(f"--feature-gates={one}=true" for one in gates),
     ]
     with (folder / "scheduler.log").open("wb") as log:
         made = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)

@@ -38,6 +38,7 @@ NO_EVICTION = dict.fromkeys(
     ("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"), "0%"
 )
 """The real memory in use would count against the machine that is played."""
+DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
 NO_POLICIES = {"cpuManagerPolicy": "none", "memoryManagerPolicy": "None", "topologyManagerPolicy": "none"}
 
 
@@ -56,6 +57,11 @@ class Kubelet:
     @property
     def configuration(self) -> Path:
         return self.folder / "kubelet.json"
+
+    @property
+    def device_plugins(self) -> Path:
+        """Folder of the sockets of device plugins, and of the record of the devices that containers have."""
+        return self.root / "device-plugins"
 
     @property
     def manifests(self) -> Path:
@@ -100,6 +106,7 @@ def kubelet_on(
     made = Kubelet(name, node.folder / name)
     made.root.mkdir(parents=True, exist_ok=True)
     made.manifests.mkdir(exist_ok=True)
+    made.device_plugins.mkdir(exist_ok=True)
     ready = made.root / "pod-resources" / "kubelet.sock"
     ready.unlink(missing_ok=True)
     if cpu_state:
@@ -116,7 +123,7 @@ def kubelet_on(
         "--v=4",
         *([f"--kubeconfig={kubeconfig}"] if kubeconfig is not None else []),
     ]
-    script = "set -e\n" + "".join(f"{shlex.join(one)}\n" for one in _mounts(made.folder, machine))
+    script = "set -e\n" + "".join(f"{shlex.join(one)}\n" for one in _mounts(made, machine))
     with (made.folder / "kubelet.log").open("wb") as log:
         process = subprocess.Popen(
             [*_unshare(), "sh", "-c", f"{script}exec {shlex.join(words)}"],
@@ -173,7 +180,8 @@ def _configuration(node: Runtime, made: Kubelet, policies: Mapping[str, Any]) ->
     }
 
 
-def _mounts(folder: Path, machine: Path | None) -> Iterator[Sequence[str]]:
+def _mounts(made: Kubelet, machine: Path | None) -> Iterator[Sequence[str]]:
+    folder = made.folder
     for name, value in SETTINGS.items():
         kept = folder / "settings" / name
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -185,6 +193,9 @@ def _mounts(folder: Path, machine: Path | None) -> Iterator[Sequence[str]]:
         work.mkdir(exist_ok=True)
         options = f"lowerdir=/var/{name},upperdir={upper},workdir={work}"
         yield "mount", "-t", "overlay", "overlay", "-o", options, f"/var/{name}"
+    # The kubelet looks for device plugins there whatever its root directory is.
+    yield "mkdir", "-p", DEVICE_PLUGINS
+    yield "mount", "--bind", str(made.device_plugins), DEVICE_PLUGINS
     for path in MOUNTED if machine is not None else ():
         assert machine is not None
         if (machine / path).exists():

@@ -76,6 +76,12 @@ Examples:
 )
 @options.machine
 @click.option("--pcie-roots", "pcie_roots", is_flag=True, help="Publish PCIe roots (gate DRAListTypeAttributes).")
+@click.option(
+    "--numa-node-list",
+    "numa_node_list",
+    is_flag=True,
+    help="Publish numaNode as a list, with the nearest NUMA nodes of the socket (gate DRAListTypeAttributes).",
+)
 @click.option("--immediate", is_flag=True, help="Immediately allocate claims that request it and name this node.")
 @click.option("--health-address", "health", default="", metavar="HOST:PORT", help="Serve /healthz and /readyz there.")
 @click.option("--log-format", "log_format", type=click.Choice(("json", "console")), default="json", show_default=True)
@@ -101,6 +107,7 @@ def command(
     log_level: str,
     *,
     pcie_roots: bool,
+    numa_node_list: bool,
     immediate: bool,
 ) -> int:
     """Publish this node's CPUs as devices and prepare claims to them, until SIGTERM or SIGINT.
@@ -121,6 +128,7 @@ def command(
             cdi_root=Path(cdi_root).absolute(),
             hardware=loader.load_machine(machine).hardware,
             pcie_roots=devices.pcie_roots() if pcie_roots else {},
+            numa_node_list=numa_node_list,
             immediate=immediate,
             health=service_options.parse_address(health, source="--health-address"),
             log_format=service_options.LogFormat(log_format),
