@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tests.e2e.containerd.runtime import Runtime
-from tests.e2e.kubelet.apiserver import APIServer
+from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.placements import containers
 
@@ -30,6 +30,13 @@ def arrive(
         until(partial(_is_settled, node, created, refused), f"pod {created['metadata']['name']} runs or is refused")
         made.append(created)
     return made
+
+
+def remove_pods(api: APIServer) -> None:
+    """Delete all pods, and wait until their kubelet has ended them."""
+    for pod in api.pods():
+        api.delete(f"{PODS}/{pod['metadata']['name']}")
+    until(lambda: not api.pods(), "all pods are gone")
 
 
 def runs(node: Runtime, pod: Mapping[str, Any]) -> bool:

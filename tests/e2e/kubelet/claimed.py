@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from tests.e2e.containerd.runtime import Runtime, e2e_parts
-from tests.e2e.kubelet.apiserver import PODS, APIServer
-from tests.e2e.kubelet.arrival import runs
+from tests.e2e.kubelet.apiserver import APIServer
+from tests.e2e.kubelet.arrival import remove_pods, runs
 from tests.e2e.kubelet.cases import Case, cases
 from tests.e2e.kubelet.claiming import (
     CLAIMS,
@@ -120,7 +120,5 @@ def claims_on(
         made = Claimed(api, node, both, driver)
         until(made.capacity, "slices are published")
         yield made
-        for pod in api.pods():
-            api.delete(f"{PODS}/{pod['metadata']['name']}")
-        until(lambda: not api.pods(), "all pods are gone")
+        remove_pods(api)
     forget_claims(api)

@@ -109,6 +109,7 @@ def kubelet_on(
     made.device_plugins.mkdir(exist_ok=True)
     ready = made.root / "pod-resources" / "kubelet.sock"
     ready.unlink(missing_ok=True)
+    (made.device_plugins / "kubelet.sock").unlink(missing_ok=True)
     if cpu_state:
         (made.root / "cpu_manager_state").write_text(cpu_state, encoding="utf-8")
     _make_groups(node.cgroup_parent)

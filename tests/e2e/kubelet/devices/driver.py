@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.kubelet.apiserver import APIServer
+from tests.e2e.kubelet.arrival import remove_pods
 from tests.e2e.kubelet.claiming import GROUP
 from tests.e2e.kubelet.kubelet import Kubelet
 from tests.e2e.kubelet.patience import until
@@ -136,13 +137,15 @@ class DeviceDriver:
 
 @contextlib.contextmanager
 def drivers_on(*drivers: DeviceDriver) -> Iterator[None]:
-    """Run drivers until the end of the block, with a class of devices for each."""
+    """Run drivers until the end of the block, with a class of devices for each; then there are no pods any more."""
     with contextlib.ExitStack() as opened:
         for one in drivers:
             one.api.post(f"{GROUP}/deviceclasses", class_of(one.device_class, one.name))
             opened.callback(one.stop)
             one.start()
         yield
+        # A kubelet does not let a pod go whose driver is away.
+        remove_pods(drivers[0].api)
 
 
 def class_of(name: str, driver: str) -> dict[str, Any]:

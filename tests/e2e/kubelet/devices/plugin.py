@@ -127,6 +127,8 @@ class DevicePlugin:
     def start(self) -> None:
         """Serve, register with the kubelet, and wait until it was told the devices."""
         self._watched = -1
+        # A kubelet that starts empties the folder before it makes its socket.
+        until((self.folder / KUBELET_SOCKET).exists, "the kubelet takes device plugins")
         server = grpc.server(futures.ThreadPoolExecutor(4, self.endpoint))
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"{PACKAGE}.DevicePlugin", self._rpc()),))
         (self.folder / self.endpoint).unlink(missing_ok=True)

@@ -1,0 +1,288 @@
+"""Measure how well CPUs, memory, GPU and NIC of random pods are aligned, with and without the agent, by the engine.
+
+Pods arrive one after another on a machine with eight GPUs and eight NICs, stay for a while, and leave. Four settings
+see the same pods:
+
+* kubelet, device plugins: one topology manager for CPUs, memory and devices;
+* kubelet, claims: the scheduler allocates GPUs and NICs that match by their NUMA node, and the kubelet, whose topology
+  manager does not see them, chooses CPUs and memory;
+* agent, device plugins: the kubelet chooses devices alone, and the agent CPUs and memory beside them;
+* agent, claims: the scheduler allocates as above, and the agent chooses CPUs and memory beside the devices.
+
+A container is aligned when its CPUs, memory and devices lie on one NUMA node. Prints a table in Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from mooring.configuration.node_configuration import load_config
+from mooring.core.machine import Machine
+from mooring.core.pod import Pod
+from mooring.devicemanager.state import Device, DeviceState
+from mooring.discovery.loader import load_machine
+from mooring.kubelet.admit import AdmitResult, admit
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_on
+from mooring.manifest.pods import pod_from_object
+from mooring.planner.alignment import extent_of_nodes
+
+MACHINES = ("xeon-8480-2s", "xeon-6230-2s-snc2", "kunpeng-920-2s", "epyc-7763-2s-nps4")
+GPU, NIC = "vendor.example/gpu", "vendor.example/nic"
+DEVICES = 8
+"""Of each resource."""
+RESERVED_MEMORY = "1Gi"
+
+Held = Mapping[str, Mapping[str, tuple[Device, ...]]]
+"""Container -> resource -> devices."""
+
+
+class Setting(Enum):
+    """Who chooses what; the value is how the table names it."""
+
+    KUBELET_PLUGINS = "kubelet, device plugins"
+    KUBELET_CLAIMS = "kubelet, claims"
+    AGENT_PLUGINS = "agent, device plugins"
+    AGENT_CLAIMS = "agent, claims"
+
+
+class Outcome(Enum):
+    """What became of a pod."""
+
+    ALIGNED = "aligned"
+    REFUSED = "refused"
+    MISALIGNED = "misaligned"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A pod that arrives, and how many others arrive before it leaves."""
+
+    document: Mapping[str, Any]
+    stays: int
+
+
+def arrivals(machine: Machine, count: int, seed: int) -> list[Arrival]:
+    """Return random pods with devices, each of which has room on one NUMA node of the empty machine."""
+    drawn = random.Random(seed)  # noqa: S311 - drawn again for the same seed
+    nodes = [node for node in machine.info.topology if node.cores]
+    most = min(sum(len(core.thread_ids) for core in node.cores) for node in nodes) // 2
+    each = max(1, DEVICES // len(nodes))
+    return [_arrival(drawn, f"pod-{number:03}", most, each) for number in range(count)]
+
+
+def _arrival(drawn: random.Random, name: str, most: int, each: int) -> Arrival:
+    containers = []
+    for number in range(drawn.choice((1, 1, 1, 2))):
+        counts = {GPU: drawn.randint(0, each), NIC: drawn.randint(0, each)}
+        if not any(counts.values()):
+            counts[GPU] = 1
+        limits = {"cpu": str(drawn.randint(1, most)), "memory": f"{drawn.randint(1, 8)}Gi"}
+        limits.update({resource: str(wanted) for resource, wanted in counts.items() if wanted})
+        containers.append({"name": f"app{number}", "image": "app", "resources": {"limits": limits}})
+    metadata = {"name": name, "namespace": "default", "uid": name}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}
+    return Arrival(document, drawn.randint(1, 8))
+
+
+def devices_on(machine: Machine) -> dict[str, tuple[Device, ...]]:
+    """Return the GPUs and NICs of a machine, spread evenly over its NUMA nodes."""
+    nodes = [node.node_id for node in machine.info.topology if node.cores]
+
+    def spread(kind: str) -> tuple[Device, ...]:
+        return tuple(Device(f"{kind}-{one}", (nodes[one * len(nodes) // DEVICES],)) for one in range(DEVICES))
+
+    return {GPU: spread("gpu"), NIC: spread("nic")}
+
+
+@dataclass(slots=True)
+class Node:
+    """A machine in one setting."""
+
+    machine: Machine
+    policy: str
+    setting: Setting
+    devices: Mapping[str, tuple[Device, ...]]
+    manager: Kubelet = field(init=False)
+    """Who chooses CPUs and memory."""
+    beside: Kubelet = field(init=False)
+    """The kubelet beside the agent: only devices are its own."""
+    claimed: dict[str, Held] = field(default_factory=dict)
+    """Pod -> what the scheduler allocated to its claims."""
+
+    def __post_init__(self) -> None:
+        """Start the kubelets."""
+        self.manager = self._started("static", "Static")
+        self.beside = self._started("none", "None")
+
+    def ask(self, document: Mapping[str, Any]) -> Outcome:
+        """Let a pod arrive."""
+        pod, bare = _pod(document), _pod(_without_devices(document))
+        if self.setting is Setting.KUBELET_PLUGINS:
+            return self._decided(pod, None)
+        held = self._chosen(pod)
+        if held is None:
+            return Outcome.REFUSED
+        if self.setting is Setting.KUBELET_CLAIMS:
+            return self._decided(bare, held)
+        self.manager = self.manager.with_devices(_with_pod(self.manager.node.providers.devices, pod.uid, held))
+        return self._decided(pod, held)
+
+    def leave(self, uid: str) -> None:
+        """Let a pod end, where it was admitted."""
+        self.claimed.pop(uid, None)
+        for name in ("manager", "beside"):
+            kubelet: Kubelet = getattr(self, name)
+            setattr(self, name, _without(kubelet, uid))
+
+    def _chosen(self, pod: Pod) -> Held | None:
+        """Return the devices that the kubelet beside or the scheduler gives a pod; None when it gives none."""
+        if self.setting is Setting.AGENT_PLUGINS:
+            self.beside, answer = admit(self.beside, pod)
+            return dict(answer.decision.devices) if answer.admitted else None
+        found = self._allocated(pod)
+        if found is not None:
+            self.claimed[pod.uid] = found
+        return found
+
+    def _allocated(self, pod: Pod) -> Held | None:
+        """Return the first devices in the order of the slices that match by their NUMA node."""
+        taken = {
+            one.id for held in self.claimed.values() for each in held.values() for got in each.values() for one in got
+        }
+        found: dict[str, Mapping[str, tuple[Device, ...]]] = {}
+        for container in pod.containers:
+            wanted = {name: container.limits[name].units for name in self.devices if name in container.limits}
+            free = {name: [one for one in self.devices[name] if one.id not in taken] for name in wanted}
+            nodes = dict.fromkeys(one.numa for devices in free.values() for one in devices)
+            enough = (
+                {
+                    name: tuple(one for one in devices if one.numa == node)[: wanted[name]]
+                    for name, devices in free.items()
+                }
+                for node in nodes
+            )
+            got = next((one for one in enough if all(len(one[name]) == wanted[name] for name in wanted)), None)
+            if got is None:
+                return None
+            found[container.name] = got
+            taken |= {one.id for devices in got.values() for one in devices}
+        return found
+
+    def _decided(self, pod: Pod, held: Held | None) -> Outcome:
+        self.manager, answer = admit(self.manager, pod)
+        if not answer.admitted:
+            self.leave(pod.uid)
+            return Outcome.REFUSED
+        return self._judged(answer, answer.decision.devices if held is None else held)
+
+    def _judged(self, answer: AdmitResult, held: Held) -> Outcome:
+        memory = self.manager.node.memory.assignments.get(answer.pod.uid, {})
+        extents = (
+            extent_of_nodes(self.manager, place, memory.get(name, ()), held.get(name, {}))
+            for name, place in answer.decision.containers.items()
+        )
+        return Outcome.ALIGNED if all(one.held <= 1 for one in extents) else Outcome.MISALIGNED
+
+    def _started(self, cpu: str, memory: str) -> Kubelet:
+        first = next(node for node in self.machine.info.topology if node.cores)
+        kept = {"memory": RESERVED_MEMORY}
+        content = {
+            "kind": "KubeletConfiguration",
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "cpuManagerPolicy": cpu,
+            "memoryManagerPolicy": memory,
+            "topologyManagerPolicy": self.policy,
+            "reservedSystemCPUs": str(first.cores[0].thread_ids[0]),
+            "kubeReserved": kept,
+            "evictionHard": {"memory.available": "0%"},
+            **({"reservedMemory": [{"numaNode": 0, "limits": kept}]} if memory == "Static" else {}),
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "kubelet.json"
+            path.write_text(json.dumps(content), encoding="utf-8")
+            found = load_config(path)
+        start = start_on(self.machine, found.kubelet, found.mooring, StateTexts())
+        if start.kubelet is None:
+            raise RuntimeError(f"{self.machine.name}: {start.refusal}")
+        return start.kubelet.with_devices(DeviceState(self.devices))
+
+
+def outcomes(machine: Machine, policy: str, setting: Setting, pods: Sequence[Arrival]) -> list[Outcome]:
+    """Return what becomes of pods in the order of their arrival."""
+    node = Node(machine, policy, setting, devices_on(machine))
+    leaving: dict[int, list[str]] = {}
+    found = []
+    for number, pod in enumerate(pods):
+        for uid in leaving.pop(number, ()):
+            node.leave(uid)
+        found.append(node.ask(pod.document))
+        leaving.setdefault(number + pod.stays + 1, []).append(pod.document["metadata"]["uid"])
+    return found
+
+
+def _pod(document: Mapping[str, Any]) -> Pod:
+    return pod_from_object(document, source="random")
+
+
+def _without_devices(document: Mapping[str, Any]) -> dict[str, Any]:
+    containers = [
+        {**one, "resources": {"limits": {key: one["resources"]["limits"][key] for key in ("cpu", "memory")}}}
+        for one in document["spec"]["containers"]
+    ]
+    return {**document, "spec": {**document["spec"], "containers": containers}}
+
+
+def _with_pod(state: DeviceState, uid: str, held: Held) -> DeviceState:
+    ids = {
+        name: {resource: frozenset(one.id for one in devices) for resource, devices in each.items()}
+        for name, each in held.items()
+    }
+    return replace(state, held={**state.held, uid: ids})
+
+
+def _without(kubelet: Kubelet, uid: str) -> Kubelet:
+    after = kubelet.without([uid]) if uid in kubelet.node.active else kubelet.settled()
+    devices = after.node.providers.devices
+    return after.with_devices(replace(devices, held={key: held for key, held in devices.held.items() if key != uid}))
+
+
+def rows(machines: Sequence[str], policy: str, count: int, seed: int) -> Iterator[str]:
+    """Yield the rows of the table for one topology policy."""
+    for name in machines:
+        machine = load_machine(name)
+        pods = arrivals(machine, count, seed)
+        nodes = sum(1 for node in machine.info.topology if node.cores)
+        for setting in Setting:
+            share = Counter(outcomes(machine, policy, setting, pods))
+            cells = (f"{100 * share[one] / count:.1f} %" for one in Outcome)
+            yield f"| {name} ({nodes}) | {setting.value} | {' | '.join(cells)} |"
+
+
+def main() -> int:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--pods", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=19)
+    parser.add_argument("--policy", action="append", help="of the topology manager; repeat for several")
+    asked = parser.parse_args()
+    for policy in asked.policy or ["single-numa-node", "restricted", "best-effort"]:
+        print(f"\n{policy}, {asked.pods} pods:\n")
+        print(f"| machine (NUMA nodes) | setting | {' | '.join(one.value for one in Outcome)} |")
+        print("|---|---|---|---|---|")
+        for row in rows(MACHINES, policy, asked.pods, asked.seed):
+            print(row, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
