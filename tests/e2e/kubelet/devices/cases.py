@@ -20,12 +20,14 @@ TWO_NODES, FOUR_NODES, EIGHT_NODES = "xeon-8480-2s", "xeon-6230-2s-snc2", "epyc-
 DEVICE_CASES: Sequence[Case] = (
     Case("two-nodes", TWO_NODES, policies("single-numa-node"), 6, 60, reserved="0,112"),
     Case("four-nodes-pod", FOUR_NODES, policies("restricted", scope="pod"), 3, 14, reserved="0,40"),
-    Case("eight-nodes", EIGHT_NODES, policies("best-effort"), 6, 20, reserved="0,128"),
+    Case("eight-nodes", EIGHT_NODES, policies("single-numa-node"), 6, 20, reserved="0,128"),
 )
+"""Under another policy a kubelet would merge 255 hints of each of four resources on eight NUMA nodes, for hours."""
 MORE_DEVICE_CASES: Sequence[Case] = (
     Case("two-nodes-restricted", TWO_NODES, policies("restricted"), 6, 60, reserved="0,112"),
     Case("four-nodes-single", FOUR_NODES, policies("single-numa-node"), 3, 14, reserved="0,40"),
     Case("eight-nodes-single-pod", EIGHT_NODES, policies("single-numa-node", scope="pod"), 6, 20, reserved="0,128"),
+    Case("two-nodes-best-effort", TWO_NODES, policies("best-effort"), 6, 60, reserved="0,112"),
     Case("eight-nodes-none", EIGHT_NODES, policies(), 6, 20, reserved="0,128"),
 )
 """With MOORING_E2E_KUBELET=full."""
