@@ -22,6 +22,7 @@ from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.desired import expected, node_set_of, nodes_of, set_of
+from mooring.agent.reactor.devices_learned import devices_learned, is_news_of_devices
 from mooring.agent.reactor.effects import (
     BEFORE_THE_REPLY,
     AgentReport,
@@ -46,7 +47,7 @@ from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import outcome
-from mooring.agent.reactor.values import AgentState, Options
+from mooring.agent.reactor.values import AgentState, DevicesFound, Options
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machineinfo import MachineInfo
@@ -89,6 +90,8 @@ class World:
     without_source: set[str] = field(default_factory=set)
     """Uids of pods that must be derived from their containers."""
     mooring: MooringConfig = field(default_factory=lambda: MooringConfig(fixed_defects=frozenset({"pod-restart"})))
+    devices: dict[str, DevicesFound] = field(default_factory=dict)
+    """What the kubelet tells of pods' devices, by uid (extension device-alignment)."""
     clock: list[Moment] = field(default_factory=lambda: [Moment()])
     """The present moment, last."""
 
@@ -120,13 +123,16 @@ class SimulatedAgent:
         missing = unknown_pods(self.state, pods, containers, running)
         specs = {one.uid: self._pod(one, [c for c in containers if c.pod_sandbox_id == one.id]) for one in missing}
         now = self.world.now
-        return self._updates(self._done(synchronize(self.state, pods, containers, specs, None, now, running), ""))
+        devices = self.world.devices
+        found = synchronize(self.state, pods, containers, specs, None, now, running, devices)
+        return self._updates(self._done(found, ""))
 
     def create_container(
         self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         spec = self._pod(pod, [*messages_of(self.state, pod.id), container])
-        answer = self._done(create_container(self.state, pod, container, spec), pod.uid).answer
+        devices = self.world.devices.get(pod.uid)
+        answer = self._done(create_container(self.state, pod, container, spec, devices=devices), pod.uid).answer
         assert isinstance(answer, Adjusted)
         return answer.adjustment, answer.updates
 
@@ -143,7 +149,8 @@ class SimulatedAgent:
         spec = None
         if pod is not None and container is not None and needs_pod(self.state, event, pod, container):
             spec = self._pod(pod, [*messages_of(self.state, pod.id), container])
-        self._done(state_change(self.state, event, pod, container, spec), "" if pod is None else pod.uid)
+        devices = None if pod is None else self.world.devices.get(pod.uid)
+        self._done(state_change(self.state, event, pod, container, spec, None, devices), "" if pod is None else pod.uid)
 
     def next_reply(self) -> None:
         """Answer a request about a container that nobody knows: any reply brings the runtime's record up to date."""
@@ -180,6 +187,11 @@ class SimulatedAgent:
     def unprepare(self, uid: str) -> None:
         """Take a claim's CPUs back."""
         self._done(unprepare_claim(self.state, uid), "")
+
+    def look_at_devices(self) -> None:
+        """Learn what the kubelet tells of all pods now, as the agent does every few seconds."""
+        if is_news_of_devices(self.state, self.world.devices):
+            self._done(devices_learned(self.state, self.world.devices), "")
 
     def verify_all(self) -> None:
         self._verify(tuple(expected(self.state)))

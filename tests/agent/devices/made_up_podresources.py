@@ -52,6 +52,8 @@ class PodResources:
     """Name of the pod -> what its containers hold."""
     claims: dict[str, Mapping[str, tuple[ClaimDevice, ...]]] = field(default_factory=dict)
     """Name of the pod -> container -> devices of claims."""
+    namespace: str = "default"
+    """Of all pods."""
     refusing: grpc.StatusCode | None = None
     goes: threading.Event = field(default_factory=threading.Event)
     """Answers come while it is set."""
@@ -110,12 +112,12 @@ class PodResources:
 
     def _pod(self, name: str) -> PodResourcesMessage:
         held, claims = self.pods.get(name, {}), self.claims.get(name, {})
-        message = PodResourcesMessage(name=name, namespace="default")
+        message = PodResourcesMessage(name=name, namespace=self.namespace)
         for container in dict.fromkeys((*held, *claims)):
             made = message.containers.add(name=container)
             made.devices.extend(_entries(held.get(container, {})))
             for one in claims.get(container, ()):
-                claim = DynamicResourceMessage(claim_name=one.claim, claim_namespace="default")
+                claim = DynamicResourceMessage(claim_name=one.claim, claim_namespace=self.namespace)
                 claim.claim_resources.add(driver_name=one.driver, pool_name=one.pool, device_name=one.name)
                 made.dynamic_resources.append(claim)
         return message

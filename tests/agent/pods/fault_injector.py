@@ -23,6 +23,9 @@ from lightkube.config.models import Cluster as ClusterEntry
 from lightkube.config.models import User
 
 PATIENCE = 20.0
+SLICES = " slices"
+COLLECTIONS = {"/api/v1/pods": "", "/apis/resource.k8s.io/v1/resourceslices": SLICES}
+"""Path -> what comes after ``list`` and ``watch``."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,8 @@ class Request:
 
     @property
     def what(self) -> str:
-        if self.path == "/api/v1/pods":
-            return "watch" if self.query.get("watch") else "list"
+        if self.path in COLLECTIONS:
+            return ("watch" if self.query.get("watch") else "list") + COLLECTIONS[self.path]
         return f"{self.method} {self.path}"
 
 
@@ -61,6 +64,7 @@ class FaultInjector:
     port: int = 0
     """0 takes a free one."""
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    slices: dict[str, dict[str, Any]] = field(default_factory=dict)
     taints: list[dict[str, Any]] = field(default_factory=list)
     faults: dict[str, deque[Fault]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
@@ -107,13 +111,14 @@ class FaultInjector:
         self.faults.setdefault(what, deque()).extend(faults)
 
     def put(self, obj: dict[str, Any], kind: str = "") -> None:
-        """Add or change a pod."""
+        """Add or change a pod, or a slice."""
+        known = self.slices if obj["kind"] == "ResourceSlice" else self.pods
         with self.changed:
             self.version += 1
             name = obj["metadata"]["name"]
             obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}
-            self.log.append({"type": kind or ("MODIFIED" if name in self.pods else "ADDED"), "object": obj})
-            self.pods[name] = obj
+            self.log.append({"type": kind or ("MODIFIED" if name in known else "ADDED"), "object": obj})
+            known[name] = obj
             self.changed.notify_all()
 
     def delete(self, name: str) -> None:
@@ -208,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.injector.changed.notify_all()
         if fault is not None and fault.status != 200:
             self.send(fault.status, {"kind": "Status", "code": fault.status, "message": "injected"}, fault)
-        elif request.what == "watch":
+        elif request.what.startswith("watch"):
             self.watch(request, fault)
         else:
             self.send(*reply(self.injector, request), fault)
@@ -232,7 +237,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         try:
             if fault is None:
-                self.events(int(request.query["resourceVersion"]))
+                self.events(int(request.query["resourceVersion"]), slices=request.what.endswith(SLICES))
             else:
                 self.chunk(fault.stream)
             if fault is None or not fault.cut:
@@ -242,7 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
 
-    def events(self, version: int) -> None:
+    def events(self, version: int, *, slices: bool) -> None:
         for _ in range(self.injector.bookmarks):
             mark = {"kind": "Pod", "metadata": {"resourceVersion": str(version)}}
             self.chunk(json.dumps({"type": "BOOKMARK", "object": mark}).encode() + b"\n")
@@ -250,6 +255,8 @@ class _Handler(BaseHTTPRequestHandler):
             found = self.after(version)
             for event in found:
                 version = int(event["object"]["metadata"]["resourceVersion"])
+                if slices is not (event["object"]["kind"] == "ResourceSlice"):
+                    continue
                 self.chunk(json.dumps(event).encode() + b"\n")
             if not found:
                 return
@@ -273,6 +280,9 @@ def newer(injector: FaultInjector, version: int) -> list[dict[str, Any]]:
 
 def reply(injector: FaultInjector, request: Request) -> tuple[int, Any]:
     with injector.changed:
+        if request.what == f"list{SLICES}":
+            items, version = list(injector.slices.values()), str(injector.version)
+            return 200, {"kind": "ResourceSliceList", "metadata": {"resourceVersion": version}, "items": items}
         if request.what == "list":
             start = int(request.query.get("continue", "0"))
             end = start + injector.page if injector.page else len(injector.pods)
