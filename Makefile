@@ -19,7 +19,7 @@ help:
 	@echo "make test-browser  run the tests of the HTML report in headless Chromium"
 	@echo "make e2e           run the tests of the node agent against real containerd (root on Debian)"
 	@echo "make e2e-crio      the same against real CRI-O, from built parts beside the repository (root on Debian)"
-	@echo "make e2e-size      kill agent and runtime beside many containers; thousands of container lifecycles: KILLS, RESTARTS, CONTAINERS, LIVES; RUNTIMES (debian built crio)"
+	@echo "make e2e-size      kill agent and runtime beside many containers; thousands of container lifecycles: KILLS, RESTARTS, CONTAINERS, SHARING, SEED, LIVES; RUNTIMES (debian built crio)"
 	@echo "make e2e-faults    break the connection of agent and runtime at every frame and in every way (an hour or more)"
 	@echo "make e2e-numa      boot guests with 64 CPUs and 8 NUMA nodes in QEMU: control groups, then the agent with containerd and runc"
 	@echo "make e2e-resize    resize pods in guests with 16 CPUs: the cases of KEP-6122, and a program that follows its CPUs"
@@ -86,6 +86,8 @@ e2e-size: export MOORING_E2E_KILLS = $(or $(KILLS),4)
 e2e-size: export MOORING_E2E_RESTARTS = $(or $(RESTARTS),2)
 e2e-size: export MOORING_E2E_CONTAINERS = $(or $(CONTAINERS),40)
 e2e-size: export MOORING_E2E_LIVES = $(or $(LIVES),200)
+e2e-size: export MOORING_E2E_SHARING = $(SHARING)
+e2e-size: export MOORING_E2E_SEED = $(or $(SEED),1)
 e2e-size: export MOORING_E2E_SIZE_RUNTIMES = $(or $(RUNTIMES),debian crio)
 e2e-size: $(STAMP)
 	$(BIN)/python scripts/e2e_parts.py

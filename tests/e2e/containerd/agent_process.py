@@ -120,7 +120,7 @@ class AgentProcess:
             )
 
     def until_ready(self) -> None:
-        until(self._is_ready_or_dead, "the agent is ready", seconds=40)
+        until(self._is_ready_or_dead, "the agent is ready", seconds=40, pause=0.05)
         assert self._process is not None
         text = (self.node.folder / f"{self.name}.log").read_text(encoding="utf-8")
         assert self._process.poll() is None, text[-2000:]

@@ -95,14 +95,14 @@ class Churn:
             if client.done():
                 client.result()
 
-    def until(self, condition: Callable[[], object], what: str, *, seconds: float = 120.0) -> None:
+    def until(self, condition: Callable[[], object], what: str, *, seconds: float = 120.0, pause: float = 0.02) -> None:
         """Wait for something unless a client fails meanwhile."""
 
         def is_so() -> bool:
             self.raise_failures()
             return bool(condition())
 
-        until(is_so, what, seconds=seconds)
+        until(is_so, what, seconds=seconds, pause=pause)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

@@ -23,6 +23,8 @@ from mooring.core.cpuset import CPUSet
 
 RESERVED = "0-1"
 EVERY_NODE = "0-1"
+ASKING = 0.1
+"""Seconds between two questions to the agent: with hundreds of containers an answer is dear."""
 _log = logging.getLogger(__name__)
 
 
@@ -91,7 +93,8 @@ class Watch:
     def settle(self) -> None:
         """Wait until nobody shares an exclusive CPU, and from then on excuse nothing."""
         with contextlib.suppress(AssertionError):
-            self.churn.until(self.is_settled, "those that started meanwhile are in their places", seconds=60)
+            what = "those that started meanwhile are in their places"
+            self.churn.until(self.is_settled, what, seconds=60, pause=ASKING)
         wrong = [*self.agent.status()["reasons"], *self._shared_now()]
         assert not wrong, "\n".join(wrong[:60])
         self.world.mark("settled")
@@ -140,7 +143,7 @@ class Watch:
         """Let the clients halt; then engine, state files, runtime's record and cpusets must say the same."""
         with self.churn.paused():
             with contextlib.suppress(AssertionError):
-                until(lambda: not self._differences(), "what runs is what the agent says", seconds=30)
+                until(lambda: not self._differences(), "what runs is what the agent says", seconds=30, pause=ASKING)
             found = self._differences()
             assert not found, "\n".join([*found[:20], *self._history(found[0].partition(":")[0])])
             status = self.agent.status()
@@ -155,10 +158,11 @@ class Watch:
     def _differences(self) -> list[str]:
         """Return what is not as the agent says, in words."""
         self.look()
-        said = {one["id"]: one for pod in self.agent.status()["pods"] for one in pod["containers"] if "id" in one}
+        status = self.agent.status()
+        said = {one["id"]: one for pod in status["pods"] for one in pod["containers"] if "id" in one}
         # CRI-O reports no start to an agent that it synchronizes meanwhile; the container has its CPUs already.
         started = {one for one, pod in said.items() if pod["phase"] == "running"}
-        shared = CPUSet.parse(self.agent.status()["cpus"]["shared"])
+        shared = CPUSet.parse(status["cpus"]["shared"])
         # A containerd that was killed in the middle of a creation may have forgotten the container, which runs on.
         listed = {one for one, state in self.node.cri.containers().items() if state == "RUNNING"}
         running = self.world.running & listed

@@ -38,9 +38,11 @@ find() {{
     *"\\"$1\\": \\""*) found=${{2#*\\"$1\\": \\"}}; found=${{found%%\\"*}} ;;
   esac
 }}
-# Ends a process of the player, once: by the next time another process may have its number.
+# Ends a process of the player, once: by the next time another process may have its number. One that has just been made
+# still has the name of this program.
 end() {{
-  read -r pid < {folder}/pid-"$1" && read -r name < /proc/"$pid"/comm && [ "$name" = busybox ] && kill -9 "$pid"
+  read -r pid < {folder}/pid-"$1" && read -r name < /proc/"$pid"/comm &&
+    case $name in busybox|wrapped-runc) kill -9 "$pid" ;; esac
   [ ! -e {folder}/pid-"$1" ] || : > {folder}/pid-"$1"
 }} 2> /dev/null
 tell_sets() {{
@@ -49,7 +51,8 @@ tell_sets() {{
 }}
 case $verb in
   create)
-    text=$(cat "$bundle/config.json")
+    # A shell takes a tenth of a second to find a word in the whole text.
+    text=$(grep -Eo '"(cpus|mems|io.kubernetes.cri.container-type)": ?"[^"]*"' "$bundle/config.json")
     case $text in
       *'"io.kubernetes.cri.container-type":"sandbox"'*) verb=sandbox ;;
     esac

@@ -1,7 +1,8 @@
 """Kills of the agent and of the runtime, in one run beside many containers: ``make e2e-size``.
 
 ``MOORING_E2E_KILLS`` (full: 200), ``MOORING_E2E_RESTARTS`` (full: 50) and ``MOORING_E2E_CONTAINERS`` (full: 500) are
-the size. What runs is read from the OCI runtime's log, outside of agent and runtime.
+the size; several runs with other seeds (``MOORING_E2E_SEED``) come to the same. What runs is read from the OCI
+runtime's log, outside of agent and runtime.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.e2e.containerd.churn import Churn
-from tests.e2e.containerd.watch import Watch, large_machine, nothing_is_left
+from tests.e2e.containerd.watch import ASKING, Watch, large_machine, nothing_is_left
 from tests.e2e.containerd.world import World
 from tests.e2e.containerd.wrapper import Reader, end_forgotten
 from tests.e2e.size.census import Census
@@ -25,9 +26,12 @@ CLIENTS = 16
 KILLS = int(os.environ.get("MOORING_E2E_KILLS", "4"))
 RESTARTS = int(os.environ.get("MOORING_E2E_RESTARTS", "2"))
 CONTAINERS = int(os.environ.get("MOORING_E2E_CONTAINERS", "40"))
-CPUS = 512
-SHARING = min(CONTAINERS // 2, 100)
-"""Containers without CPUs of their own. Each is updated whenever another container gets or releases a CPU."""
+CPUS = 640
+SEED = int(os.environ.get("MOORING_E2E_SEED", "1"))
+"""Of the order of disturbances, and of what the clients do between two."""
+SHARING = int(os.environ.get("MOORING_E2E_SHARING") or min(CONTAINERS // 2, 100))
+"""Containers without CPUs of their own. Each is updated whenever another container gets or releases a CPU, which is
+most of what a run costs."""
 SIZES = (0, 1, 1, 2) if CONTAINERS <= 200 else (0, 1)
 """CPUs that containers request."""
 OFTEN = 10
@@ -36,9 +40,9 @@ _log = logging.getLogger(__name__)
 
 
 def disturbances() -> list[str]:
-    """Return what happens, in a fixed random order."""
+    """Return what happens, in a random order that the seed decides."""
     drawn = [*["agent killed"] * KILLS, *["runtime ended"] * (RESTARTS // 2), *["runtime killed"] * (-(-RESTARTS // 2))]
-    random.Random(1).shuffle(drawn)  # noqa: S311 - the same order in every run
+    random.Random(SEED).shuffle(drawn)  # noqa: S311 - the same order in every run with the seed
     return drawn
 
 
@@ -51,13 +55,13 @@ def disturb(watch: Watch, what: str) -> None:
         return
     with watch.churn.containerd_away():
         watch.node.restart(signal.SIGTERM if what == "runtime ended" else signal.SIGKILL)
-        until(watch.agent.is_ready, "the agent is ready again", seconds=120)
+        until(watch.agent.is_ready, "the agent is ready again", seconds=120, pause=ASKING)
 
 
 def test_kills_of_agent_and_runtime_never_make_two_containers_share_an_exclusive_cpu(
     starting: Starting, folder_in_memory: Path
 ) -> None:
-    folder, chance, agents, runtimes = folder_in_memory, random.Random(2), Census(), Census()  # noqa: S311 - as above
+    folder, chance, agents, runtimes = folder_in_memory, random.Random(SEED + 1), Census(), Census()  # noqa: S311 - as above
     with large_machine(starting(folder), folder, CPUS) as (node, agent):
         churn = Churn(node, SIZES, CONTAINERS, SHARING)
         world = World(Reader(folder), churn.exclusive)
