@@ -39,7 +39,7 @@ from mooring.agent.reactor.effects import (
 )
 from mooring.agent.reactor.enforcement import Compliance, WriteOutcome, correct_deviation, writes_done
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
-from mooring.agent.reactor.lifecycle import needs_pod, state_change, stop_container
+from mooring.agent.reactor.lifecycle import end_missing_sandboxes, needs_pod, state_change, stop_container
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.records import messages_of, unlisted
 from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
@@ -195,6 +195,13 @@ class SimulatedAgent:
 
     def verify_all(self) -> None:
         self._verify(tuple(expected(self.state)))
+
+    def verify_sandboxes(self) -> None:
+        """End the sandboxes of which nothing is left."""
+        runtime = self.runtime
+        alive = {made.sandbox for made in runtime.processes.values() if made.runs}
+        gone = [one for one in self.state.sandboxes if one not in alive and not runtime.has_processes(one)]
+        self._done(end_missing_sandboxes(self.state, gone), "")
 
     def _done(self, outcome: EventOutcome, uid: str) -> EventOutcome:
         self._step()

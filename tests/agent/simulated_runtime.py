@@ -91,7 +91,7 @@ class Runtime:
     sandboxes: dict[str, PodSandbox] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
-    """Sandboxes from before a restart, for which no StopPodSandbox comes."""
+    """Sandboxes from before a restart, of whose end nothing is told."""
     unlisted: set[str] = field(default_factory=set)
     """Sandboxes and containers that run and that Synchronize does not tell."""
     processes: dict[str, Process] = field(default_factory=dict)
@@ -132,7 +132,8 @@ class Runtime:
             self._tell(Event.STOP_POD_SANDBOX, sandbox)
 
     def remove_sandbox(self, sandbox: str) -> None:
-        self._tell(Event.REMOVE_POD_SANDBOX, sandbox)
+        if sandbox not in self.silent:
+            self._tell(Event.REMOVE_POD_SANDBOX, sandbox)
         del self.sandboxes[sandbox]
         self.stopped.discard(sandbox)
         self.silent.discard(sandbox)

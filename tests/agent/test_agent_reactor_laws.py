@@ -223,6 +223,7 @@ class AgentLives(RuleBasedStateMachine):
         assert agent is not None
         agent.steps_to_live = None
         agent.verify_all()
+        agent.verify_sandboxes()
         agent.next_reply()
         found = [*differences(self.runtime, agent)]
         assert not found, found
@@ -265,6 +266,7 @@ class AgentLives(RuleBasedStateMachine):
         for sandbox in [*self.runtime.sandboxes]:
             self._end(sandbox, removed=True)
         assert self.agent is not None
+        self.agent.verify_sandboxes()
         state = self.agent.state
         assert not state.containers
         assert not state.held

@@ -119,6 +119,25 @@ def test_a_container_that_came_while_the_agent_was_away_is_no_repair(node: Node)
     assert (node.cpus(made), agent.metrics.counts().repairs) == ("0,3-7", 0)
 
 
+def test_a_container_of_which_nothing_was_heard_before_it_ran_is_placed_and_others_leave_its_cpus(node: Node) -> None:
+    agent, runtime = begun(node)
+    shared = start(node, runtime, "shared", 0)
+    made = node.running(whole("stray", 2), "0-7", 200_000)
+    runtime.state_change(Event.POST_START_CONTAINER, pod("stray"), made)
+    assert (node.cpus(made), node.cpus(shared)) == ("1-2", "0,3-7")
+    assert [one["containers"][0]["id"] for one in node.status["pods"]] == [shared.id, made.id]
+    assert agent.metrics.counts().repairs == 0
+
+
+def test_a_container_of_which_nothing_was_heard_before_it_ran_stays_in_the_pool_without_room(node: Node) -> None:
+    _, runtime = begun(node)
+    start(node, runtime, "own", 6)
+    made = node.running(whole("stray", 2), "0-7", 200_000)
+    runtime.state_change(Event.POST_START_CONTAINER, pod("stray"), made)
+    assert node.cpus(made) == "0,3"
+    assert [one["running"][0]["id"] for one in node.status["held"]] == [made.id]
+
+
 def test_a_record_that_is_right_over_a_cgroup_that_is_not_is_a_repair_at_synchronize(node: Node) -> None:
     agent, runtime = begun(node)
     own, shared = start(node, runtime, "own", 2), start(node, runtime, "shared", 0)

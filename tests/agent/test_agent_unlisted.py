@@ -12,12 +12,12 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.small_node import container, guaranteed, running, sandbox, shared, small_state
 from tests.agent.whole_agent import Node, pod, start
 
-from mooring.agent.nri.types import RuntimeContainer
+from mooring.agent.nri.types import Event, LinuxResources, RuntimeContainer
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, WriteCPUSet
-from mooring.agent.reactor.lifecycle import end_missing_sandboxes
+from mooring.agent.reactor.lifecycle import end_missing_sandboxes, state_change
 from mooring.agent.reactor.records import ListedGroup, unlisted
-from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.values import AgentState, LastSeen, Phase
 from mooring.agent.storage.journal import JournalWriter, read_journal
 
@@ -133,6 +133,61 @@ def test_the_cgroup_of_an_unlisted_container_is_written_with_every_answer_that_c
 def test_a_listed_container_of_a_sandbox_that_nobody_knows_is_reported() -> None:
     told = synchronize(small_state(), [], [running("own")], {})
     assert [one.container_id for one in told.effects if isinstance(one, AgentReport)] == ["own-main-0"]
+
+
+def test_a_listed_container_of_a_sandbox_that_nobody_knows_is_placed_by_its_labels() -> None:
+    labels = {f"io.kubernetes.pod.{key}": value for key, value in (("uid", "own"), ("name", "o"), ("namespace", "n"))}
+    stranger = replace(running("own"), labels=labels, cgroups_path="/pods/own/c")
+    [box] = unknown_pods(small_state(), [], [stranger])
+    assert (box.id, box.uid, box.name, box.namespace, box.cgroup_parent) == (
+        "sandbox-own-0",
+        "own",
+        "o",
+        "n",
+        "/pods/own",
+    )
+    told = synchronize(small_state(), [], [stranger], {"own": guaranteed("own", "2")})
+    assert told.state.kubelet.node.cpu.assignments == {"own": {"main": 0b110}}
+    assert [one.container_id for one in told.effects if isinstance(one, WriteCPUSet)] == ["own-main-0"]
+
+
+# A creation that a restart of the runtime has ended: nothing reports it.
+
+
+def state_of_interrupted_creation(state: AgentState) -> AgentState:
+    """Return what a Synchronize after a restart of the runtime makes of a second container that was being made."""
+    made = create_container(state, sandbox("own"), container("own", "c1"), guaranteed("own", "2", "1")).state
+    return synchronize(
+        made, [sandbox("own"), sandbox("other")], [running("own", cpus="1-2"), running("other")], {}
+    ).state
+
+
+def test_a_pod_ends_with_its_last_container_although_the_creation_of_another_was_interrupted() -> None:
+    state = state_of_interrupted_creation(state_of_two())
+    assert set(state.kubelet.node.cpu.assignments["own"]) == {"main", "c1"}
+    gone = state_change(state, Event.REMOVE_CONTAINER, sandbox("own"), running("own")).state
+    assert gone.kubelet.node.cpu.assignments == {}
+
+
+def test_a_sandbox_without_a_group_ends_although_a_creation_in_it_was_interrupted() -> None:
+    state = state_of_interrupted_creation(state_of_two())
+    assert end_missing_sandboxes(state, ["sandbox-own-0"]).state.kubelet.node.cpu.assignments == {}
+
+
+def test_a_container_that_is_listed_takes_the_place_of_an_interrupted_creation_with_its_name() -> None:
+    state = state_of_interrupted_creation(state_of_two())
+    boxes = [sandbox("own"), sandbox("other")]
+    again = replace(running("own", "c1", cpus="3"), id="own-c1-1")
+    state = synchronize(state, boxes, [running("own", cpus="1-2"), running("other"), again], {}).state
+    assert {one.id for one in state.containers_of("own")} == {"own-main-0", "own-c1-1"}
+
+
+def test_a_creation_that_goes_on_after_all_is_no_longer_in_doubt() -> None:
+    state = state_of_interrupted_creation(state_of_two())
+    assert state.containers["own-c1-0"].is_doubtful
+    made = container("own", "c1", resources=LinuxResources(cpus="3"))
+    state = state_change(state, Event.POST_CREATE_CONTAINER, sandbox("own"), made).state
+    assert (state.containers["own-c1-0"].phase, state.containers["own-c1-0"].unlisted) == (Phase.CREATED, False)
 
 
 def test_the_journal_of_an_agent_that_was_told_nothing_yet_keeps_what_ran() -> None:

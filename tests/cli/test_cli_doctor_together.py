@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from tests.cli.command import Answered, mooring
+
+from mooring.checkpoint.device_file import HeldDevices, device_text
 
 CONFIG = """\
 kind: KubeletConfiguration
@@ -99,16 +100,14 @@ def test_a_lost_entry_is_named_with_the_file_that_lacks_it(node: Node, file: str
 
 
 def test_the_device_record_names_containers_that_both_files_have_lost(node: Node) -> None:
-    entry = {"PodUID": "uid-gpu", "ContainerName": "app", "ResourceName": "v.com/gpu", "DeviceIDs": {"0": ["a"]}}
-    node.record(json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
+    node.record(device_text([HeldDevices("uid-gpu", "app", "v.com/gpu", {0: ("a",)})], {}))
     for file in ("cpu_manager_state", "memory_manager_state"):
         (node.root / file).unlink()
     assert concerned(node.doctor(), "MOOR-345") == ["uid-gpu"]
 
 
 def test_a_running_container_without_its_devices_in_the_record_is_named(node: Node) -> None:
-    entry = {"PodUID": "other", "ContainerName": "app", "ResourceName": "v.com/gpu", "DeviceIDs": {"0": ["a"]}}
-    node.record(json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
+    node.record(device_text([HeldDevices("other", "app", "v.com/gpu", {0: ("a",)})], {}))
     text = node.pods.read_text(encoding="utf-8")
     node.pods.write_text(text.replace("memory: 1Gi", "memory: 1Gi, v.com/gpu: 1", 1), encoding="utf-8")
     assert concerned(node.doctor("--active", node.pods), "MOOR-348") == ["uid-0"]

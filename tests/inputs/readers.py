@@ -25,7 +25,7 @@ from mooring.agent.nri.frames import FrameReader, MessageReader, MessageType
 from mooring.agent.nri.methods import parse
 from mooring.agent.nri.ttrpc import TTRPCRequestMessage
 from mooring.agent.storage.journal import JournalWriter, read_journal
-from mooring.checkpoint.device_file import held_devices
+from mooring.checkpoint.device_file import device_record
 from mooring.configuration.node_configuration import configuration_of
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
@@ -313,7 +313,7 @@ READERS = (
     Reader("cpu-state", _cpu_file, lambda: _state_seeds("cpu")),
     Reader("memory-state", _memory_file, lambda: _state_seeds("memory")),
     Reader(
-        "device-checkpoint", lambda data: held_devices(data.decode(errors="surrogateescape")), lambda: [_DEVICE_RECORD]
+        "device-checkpoint", lambda data: device_record(data.decode(errors="surrogateescape")), lambda: [_DEVICE_RECORD]
     ),
     Reader("journal", _journal, _journal_seeds),
     Reader("journal-body", _journal_body, lambda: [agent_handler.body_of(seed) for seed in _journal_seeds()]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from tests.agent.small_node import CONFIG, INFO
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.services import PodResourcesService
 from mooring.agent.status.snapshot import Snapshot
-from mooring.checkpoint.device_file import held_devices
+from mooring.checkpoint.device_file import HeldDevices, device_text
 from mooring.core.config import MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
@@ -23,7 +22,7 @@ from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
-from mooring.publisher.kubelet_source import ASKING, REGISTERING, KubeletSource, UnsettledError
+from mooring.publisher.kubelet_source import ASKING, REGISTERING, KubeletSource, UnsettledError, held_devices
 from mooring.publisher.naming import Names, names_of
 from mooring.publisher.objects import NodeFacts, PodKey
 from mooring.releases.catalog import RELEASES
@@ -68,12 +67,12 @@ class RunningKubelet:
         texts = {"cpu_manager_state": self.kubelet.files.cpu, "memory_manager_state": self.kubelet.files.memory}
         held = self.kubelet.node.providers.devices.held
         entries = [
-            {"PodUID": uid, "ContainerName": name, "ResourceName": resource, "DeviceIDs": {"-1": sorted(ids)}}
+            HeldDevices(uid, name, resource, {-1: tuple(sorted(ids))})
             for uid, containers in held.items()
             for name, resources in containers.items()
             for resource, ids in resources.items()
         ]
-        texts["device-plugins/kubelet_internal_checkpoint"] = json.dumps({"Data": {"PodDeviceEntries": entries}})
+        texts["device-plugins/kubelet_internal_checkpoint"] = device_text(entries, {})
         for name, text in texts.items():
             new = self.root / f"{name}.new"
             new.write_text(text or "", encoding="utf-8")

@@ -20,6 +20,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import msgspec
 
 from mooring.checkpoint.gotypes import (
+    GoBytes,
     GoInteger,
     GoMap,
     GoPointer,
@@ -74,6 +75,8 @@ def _plain(kind: GoType) -> Any:
     match kind:
         case GoString():
             return str
+        case GoBytes():
+            return bytes
         case GoInteger(low=low, high=high):
             # Go's unsigned type holds twice as much; texts with such sizes are left to the strict readers.
             return Annotated[int, msgspec.Meta(ge=low, le=min(high, INT64_MAX))]

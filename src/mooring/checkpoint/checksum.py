@@ -16,6 +16,7 @@ from functools import cache
 from typing import NamedTuple
 
 from mooring.checkpoint.gotypes import (
+    GoBytes,
     GoMap,
     GoPointer,
     GoSelfDecoding,
@@ -85,6 +86,11 @@ def dump(struct: GoStruct, value: dict[str, GoValue], name: str) -> str:
     return f"(*state.{name}){_plain(struct, value)}"
 
 
+def value_checksum(struct: GoStruct, value: dict[str, GoValue]) -> int:
+    """Return the checksum of a structure that is hashed as it is, not by a pointer."""
+    return fnv1a_32(f"({type_name(struct)}){_plain(struct, value)}".encode(errors="surrogatepass"))
+
+
 def legacy_checksum(struct: GoStruct, value: dict[str, GoValue], name: str) -> int:
     """Return the checksum of a structure of the older formats: over its dump with the checksum itself 0."""
     return fnv1a_32(dump(struct, {**value, "checksum": 0}, name).encode(errors="surrogatepass"))
@@ -108,6 +114,8 @@ def _plain(kind: GoType, value: GoValue) -> str:
         case GoMap(element=element):
             # Text keys sort by code point, which is the order of their UTF-8 bytes; integer keys sort as numbers.
             return f"map[{' '.join(f'{key}:{_plain(element, value[key])}' for key in sorted(value))}]"
+        case GoBytes():
+            return f"[{' '.join(map(str, value))}]"
         case GoSlice(element=element):
             return f"[{' '.join(_plain(element, item) for item in value)}]"
         case GoPointer(element=element):

@@ -10,12 +10,14 @@ Source: encoding/json of Go (decode.go, encode.go) as built into kubelet v1.37.1
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from dataclasses import dataclass, replace
 
 from mooring.checkpoint.goscan import JSONNumber, JSONObject, JSONValue
 from mooring.checkpoint.gotypes import (
-    INT,
+    GoBytes,
     GoField,
     GoInteger,
     GoMap,
@@ -36,6 +38,8 @@ from mooring.core.gotext import GoSyntaxError, atoi
 _FOLD = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZſ\u212a", "abcdefghijklmnopqrstuvwxyzsk")
 _LONGEST_INTEGER = 20  # characters of the longest 64-bit number, sign included; JSON allows no leading zeros
 _TO_ESCAPE = re.compile('[\x00-\x1f"\\\\<>&\u2028\u2029\ud800-\udfff]')
+_BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
+_BYTE = GoInteger("uint8", 0, 255)
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -101,7 +105,7 @@ class _Decoding:
     __slots__ = ("_path", "_struct", "fault")
 
     def __init__(self) -> None:
-        self.fault: TypeFault | None = None
+        self.fault: TypeFault | str | None = None
         self._struct = ""
         self._path: tuple[str, ...] = ()
 
@@ -110,7 +114,7 @@ class _Decoding:
         if isinstance(kind, GoSelfDecoding):
             return self._self_decoding(kind, found)
         if found is None:
-            return None if isinstance(kind, GoMap | GoSlice | GoPointer) else current
+            return None if isinstance(kind, GoMap | GoSlice | GoBytes | GoPointer) else current
         if isinstance(kind, GoPointer):
             return self.value(kind.element, found, zero(kind.element) if current is None else current)
         return self._plain(kind, found, current)
@@ -126,6 +130,10 @@ class _Decoding:
                 return self._members(kind, found, current)
             case GoMap() if isinstance(found, JSONObject):
                 return self._entries(kind, found, current)
+            case GoBytes() if isinstance(found, str):
+                return self._bytes(found, current)
+            case GoBytes() if isinstance(found, list):
+                return bytes(self._elements(_BYTE, found, list(current or b"")))
             case GoSlice(element=element) if isinstance(found, list):
                 return self._elements(element, found, current or [])
             case _:
@@ -154,7 +162,7 @@ class _Decoding:
             try:
                 entries[atoi(name)] = element
             except GoSyntaxError:
-                self._refuse(f"number {name}", INT)
+                self._refuse(f"number {name}", GoInteger(kind.key))
         return entries
 
     def _elements(self, kind: GoType, found: list[JSONValue], current: list[GoValue]) -> list[GoValue]:
@@ -164,6 +172,16 @@ class _Decoding:
             self.value(kind, value, current[index] if index < known else zero(kind))
             for index, value in enumerate(found)
         ]
+
+    def _bytes(self, found: str, current: GoValue) -> GoValue:
+        # Go passes over the ends of lines in base64, and nothing else.
+        text = found.replace("\n", "").replace("\r", "")
+        try:
+            return base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            wrong = next((place for place, char in enumerate(text) if char not in _BASE64), len(text))
+            self.fault = self.fault or f"illegal base64 data at input byte {wrong}"
+            return current
 
     def _integer(self, kind: GoInteger, text: str, current: GoValue) -> GoValue:
         digits = text.removeprefix("-") if kind.low < 0 else text  # unsigned types take no sign, not even that of -0

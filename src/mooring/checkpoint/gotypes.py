@@ -42,6 +42,8 @@ class GoMap:
     name: str
     element: GoType
     integer_keys: bool = False
+    key: str = "int"
+    """Name of the type of integer keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,13 @@ class GoSlice:
 
     name: str
     element: GoType
+
+
+@dataclass(frozen=True, slots=True)
+class GoBytes:
+    """A slice of bytes: base64 in JSON, numbers in a dump; its value is ``bytes``."""
+
+    name: str = "[]uint8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +89,11 @@ class GoField:
 
 @dataclass(frozen=True, slots=True)
 class GoStruct:
-    """A structure; its full name in messages is ``state.<name>``."""
+    """A structure; its full name in messages is ``<package>.<name>``."""
 
     name: str
     fields: tuple[GoField, ...]
+    package: str = "state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +113,7 @@ class GoSelfDecoding:
     """The value before anything was decoded."""
 
 
-GoType: TypeAlias = GoString | GoInteger | GoMap | GoSlice | GoPointer | GoStruct | GoSelfDecoding
+GoType: TypeAlias = GoString | GoInteger | GoMap | GoSlice | GoBytes | GoPointer | GoStruct | GoSelfDecoding
 
 STRING = GoString()
 INT = GoInteger()
@@ -118,8 +128,8 @@ def type_name(kind: GoType) -> str:
     '[]int'
     """
     match kind:
-        case GoStruct(name=name):
-            return f"state.{name}"
+        case GoStruct(name=name, package=package):
+            return f"{package}.{name}"
         case GoPointer(element=element):
             return type_name(element)
         case GoSelfDecoding(form=form):

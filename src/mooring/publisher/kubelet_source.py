@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from mooring.checkpoint.device_file import DEVICE_FILE, held_devices, read_device_file
+from mooring.checkpoint.device_file import DEVICE_FILE, HeldDevices, device_record, read_device_file
 from mooring.checkpoint.store import StateFolder
-from mooring.core.errors import MooringError
+from mooring.core.errors import InputError, MooringError
 from mooring.core.release import Release
 from mooring.devicemanager.state import Device
 from mooring.kubelet.kubelet import Kubelet, StateTexts
@@ -221,6 +221,18 @@ def _started(kind: NodeKind | str, files: StateTexts) -> Kubelet | str:
     # No pod is in it yet: the files name the holders.
     found = restored(kind, NodeState("", kind.digest, files, pods=(PodKey("", ""),)), {})
     return found if isinstance(found, str) else replace(found, node=replace(found.node, active={}))
+
+
+def held_devices(text: str | None) -> tuple[HeldDevices, ...]:
+    """Return what the device manager's record says.
+
+    Raises:
+        InputError: the kubelet could not read it either.
+    """
+    record = device_record(text)
+    if record.problem:
+        raise InputError(f"is not a record of devices: {record.problem}", source=DEVICE_FILE)
+    return record.held
 
 
 def _sets(kubelet: Kubelet | str) -> Sets:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mooring.agent.cgroups.cpuset import Cpuset, cpus_in_effect, in_effect, is_configured, return_cpus, write_cpuset
 from mooring.agent.cgroups.files import CGroupLayout, CGroupTrouble, GroupError, Hierarchy
-from mooring.agent.cgroups.locate import group_folder, has_processes, is_above_pods, missing
+from mooring.agent.cgroups.locate import group_folder, groups_of_container, has_processes, is_above_pods, missing
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
 from mooring.agent.cgroups.quota import Quota, lift_quota, read_quota, write_quota
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, ReturnCPUs, WriteCPUSet
@@ -27,10 +27,11 @@ class KernelCGroups:
         cpuset = self.layout.cpuset
         before: Cpuset | None = None
         try:
-            folder = group_folder(self.layout, cpuset, wanted.cgroup, wanted.pid)
-            before = in_effect(cpuset, folder)
-            wrote = write_cpuset(cpuset, folder, wanted.cpus, wanted.mems)
-            return CPUSetWritten(wanted, before, in_effect(cpuset, folder) if wrote else before, wrote)
+            groups = groups_of_container(self.layout, cpuset, wanted.cgroup, wanted.pid)
+            before = in_effect(cpuset, groups[-1])
+            # From the top: what is below is within what is above it at every moment.
+            wrote = [write_cpuset(cpuset, group, wanted.cpus, wanted.mems) for group in groups]
+            return CPUSetWritten(wanted, before, in_effect(cpuset, groups[-1]) if any(wrote) else before, any(wrote))
         except GroupError as error:
             after = self.in_effect(wanted)
             trouble = self._missing_or_elsewhere(wanted) if error.trouble is CGroupTrouble.GONE else error.trouble
@@ -49,7 +50,8 @@ class KernelCGroups:
         if self.layout.cpu is None:
             return QuotaLifted(wanted)
         try:
-            return QuotaLifted(wanted, lift_quota(self.layout.cpu, self._folder(self.layout.cpu, wanted)))
+            lifted = [lift_quota(self.layout.cpu, group) for group in self._groups(self.layout.cpu, wanted)]
+            return QuotaLifted(wanted, next((one for one in lifted if one is not None), None))
         except GroupError as error:
             return QuotaLifted(wanted, None, error.trouble, str(error))
 
@@ -58,7 +60,8 @@ class KernelCGroups:
         if self.layout.cpu is None:
             return CGroupTrouble.NO_CONTROLLER
         try:
-            write_quota(self.layout.cpu, self._folder(self.layout.cpu, place), quota)
+            for group in self._groups(self.layout.cpu, place):
+                write_quota(self.layout.cpu, group, quota)
         except GroupError as error:
             return error.trouble
         return None
@@ -66,7 +69,8 @@ class KernelCGroups:
     def in_effect(self, place: WriteCPUSet) -> Cpuset | None:
         """Return what a container may use now; None when it has no group."""
         try:
-            return in_effect(self.layout.cpuset, group_folder(self.layout, self.layout.cpuset, place.cgroup, place.pid))
+            groups = groups_of_container(self.layout, self.layout.cpuset, place.cgroup, place.pid)
+            return in_effect(self.layout.cpuset, groups[-1])
         except GroupError:
             return None
 
@@ -96,26 +100,26 @@ class KernelCGroups:
     def _missing_or_elsewhere(self, place: WriteCPUSet) -> CGroupTrouble:
         return missing(self.layout, self.layout.cpuset, place.cgroup, place.pid)
 
-    def _folder(self, hierarchy: Hierarchy, place: LiftQuota) -> str:
+    def _groups(self, hierarchy: Hierarchy, place: LiftQuota) -> tuple[str, ...]:
         if place.of is QuotaOf.POD and is_above_pods(place.cgroup):
             raise GroupError(
                 CGroupTrouble.NOT_PERMITTED, place.cgroup, "the quota of all pods is not the agent's to change"
             )
-        return group_folder(self.layout, hierarchy, place.cgroup, place.pid)
+        return groups_of_container(self.layout, hierarchy, place.cgroup, place.pid)
 
 
 def deviations(layout: CGroupLayout, wanted: Iterable[WriteCPUSet]) -> Iterator[Deviation]:
     """Yield the containers whose groups are not as wanted; a container that has ended is not one of them."""
     for one in wanted:
         try:
-            folder = group_folder(layout, layout.cpuset, one.cgroup, one.pid)
+            groups = groups_of_container(layout, layout.cpuset, one.cgroup, one.pid)
             found = (
-                in_effect(layout.cpuset, folder)
+                in_effect(layout.cpuset, groups[-1])
                 if one.mems
-                else Cpuset(cpus_in_effect(layout.cpuset, folder), NO_NODES)
+                else Cpuset(cpus_in_effect(layout.cpuset, groups[-1]), NO_NODES)
             )
             if not shows(found, one):
-                in_vain = is_configured(layout.cpuset, folder, one.cpus, one.mems)
+                in_vain = all(is_configured(layout.cpuset, group, one.cpus, one.mems) for group in groups)
                 yield Deviation(one, found, can_be_repaired=not in_vain)
         except GroupError as error:
             trouble = error.trouble
@@ -129,8 +133,9 @@ def quotas(layout: CGroupLayout, hierarchy: Hierarchy, wanted: Iterable[LiftQuot
     """Yield the quotas where none should be; groups that are gone or unreadable have none."""
     for one in wanted:
         try:
-            found = read_quota(hierarchy, group_folder(layout, hierarchy, one.cgroup, one.pid))
+            groups = groups_of_container(layout, hierarchy, one.cgroup, one.pid)
+            there = [quota for group in groups if not (quota := read_quota(hierarchy, group)).is_lifted]
         except GroupError:
             continue
-        if not found.is_lifted:
-            yield QuotaFound(one, found)
+        if there:
+            yield QuotaFound(one, there[0])

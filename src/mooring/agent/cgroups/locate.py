@@ -8,9 +8,13 @@ That name is looked up first. Where it leads nowhere (the runtime itself runs in
 container shows where the name hangs. A process alone is never believed: its number may be another's by now, so that its
 group counts only as far as it bears the name.
 
+crun with the systemd driver leaves the scope to systemd and puts the processes into a group of its own below it, with
+a cpuset and a quota of its own. What a container may use is what both allow.
+
 An empty group may stay behind when the runtime's part of a container died before it could clean up.
 
 Source: OCI runtime specification, ``linux.cgroupsPath``; systemd.slice(5); measured with containerd 2.1.9; cgroups(7);
+crun(1), ``run.oci.systemd.subgroup``, whose default CRI-O's own hooks go by too;
 Documentation/admin-guide/cgroup-v2.rst, ``cgroup.events``.
 """
 
@@ -27,6 +31,10 @@ _SLICE = ".slice"
 _DEFAULT_SLICE = "system.slice"
 """Where the runtime puts scopes that name no slice."""
 
+_BELOW_SCOPE = "container"
+_SCOPE = ".scope"
+_SETTING = {"cpuset": "cpuset.cpus", "cpu": "cpu.max"}
+"""A file that a group has exactly when the controller is enabled for it."""
 _ABOVE_PODS = frozenset({"kubepods", "burstable", "besteffort"})
 
 
@@ -117,6 +125,19 @@ def group_folder(layout: CGroupLayout, hierarchy: Hierarchy, name: str, pid: int
     if found is None:
         raise GroupError(CGroupTrouble.GONE, folder or f"{hierarchy.mount}/{path}")
     return found
+
+
+def groups_of_container(layout: CGroupLayout, hierarchy: Hierarchy, name: str, pid: int = 0) -> tuple[str, ...]:
+    """Return the folders of the groups that the runtime made for a container, from the top.
+
+    The processes are in or below the last one. Arguments and errors are those of :func:`group_folder`.
+    """
+    folder = group_folder(layout, hierarchy, name, pid)
+    below = f"{folder}/{_BELOW_SCOPE}"
+    if hierarchy.version != 2 or not folder.endswith(_SCOPE):
+        return (folder,)
+    has_own = os.path.exists(f"{below}/{_SETTING[hierarchy.controller]}")  # noqa: PTH110 - one per container and check
+    return (folder, below) if has_own else (folder,)
 
 
 def missing(layout: CGroupLayout, hierarchy: Hierarchy, name: str, pid: int) -> CGroupTrouble:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from mooring.agent.nri.types import PodSandbox
+from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.core.pod import Pod
 
 CONFIG_SOURCE = "kubernetes.io/config.source"
@@ -15,6 +15,8 @@ CONFIG_HASH = "kubernetes.io/config.hash"
 """Annotation of static pods: the uid that the kubelet gave them."""
 _KEPT = ("mooring/", CONFIG_SOURCE, CONFIG_HASH)
 _RUNTIME = "io.kubernetes.cri."
+_LABELS = ("io.kubernetes.pod.uid", "io.kubernetes.pod.name", "io.kubernetes.pod.namespace")
+"""Of every container that a kubelet makes. Source: kubelet v1.37.1, kuberuntime (newContainerLabels)."""
 _LONGEST_ANNOTATION = 128
 _LONGEST_OWN = 1024
 MOST_ANNOTATIONS = 32
@@ -89,6 +91,23 @@ class PodsAtHand:
     def pod(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod of a sandbox, or None."""
         return self.pods.get(sandbox.uid)
+
+
+def labelled_sandbox(container: RuntimeContainer) -> PodSandbox | None:
+    """Return a container's sandbox as far as the container's own labels tell; None where they name no pod.
+
+    >>> labels = {"io.kubernetes.pod.uid": "u", "io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "shop"}
+    >>> found = labelled_sandbox(RuntimeContainer("c", "s", "app", labels=labels, cgroups_path="/kubepods/podu/c"))
+    >>> found.id, found.uid, found.cgroup_parent
+    ('s', 'u', '/kubepods/podu')
+    """
+    uid, name, namespace = (container.labels.get(one, "") for one in _LABELS)
+    if not uid:
+        return None
+    # The systemd driver writes slice, prefix and id with colons between them.
+    slice_, is_systemd, _ = container.cgroups_path.partition(":")
+    parent = slice_ if is_systemd else container.cgroups_path.rpartition("/")[0]
+    return PodSandbox(container.pod_sandbox_id, uid, name, namespace, cgroup_parent=parent)
 
 
 def is_static(pod: PodSandbox | Pod) -> bool:

@@ -16,7 +16,7 @@ from mooring.agent.reactor.container_start import place_existing, start_containe
 from mooring.agent.reactor.desired import DesiredSettings, lift_of_container, lift_of_pod, on_record, write_of
 from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind, Verify
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome, started_despite_refusal
-from mooring.agent.reactor.placing import place_waiting, without_pod
+from mooring.agent.reactor.placing import Placed, place_waiting, without_pod
 from mooring.agent.reactor.records import believed, recorded, with_sandbox, without_container, without_sandbox
 from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, DevicesFound, Phase
@@ -28,10 +28,18 @@ EVENTS = frozenset(Event)
 
 
 def needs_pod(state: AgentState, event: Event, sandbox: PodSandbox | None, container: RuntimeContainer | None) -> bool:
-    """Tell whether :func:`state_change` must be given the pod: of a container whose creation the agent did not see."""
-    if event not in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER) or sandbox is None or container is None:
+    """Tell whether :func:`state_change` must be given the pod: of a container whose creation the agent did not see.
+
+    A connecting plugin misses what CRI-O reports between its list and the end of the connecting, any one event of a
+    container (CRI-O 1.37.0, read; cri-o issue 10090).
+    """
+    if sandbox is None or container is None:
         return False
-    return container.id not in state.containers or sandbox.uid not in state.kubelet.node.active
+    is_unknown = container.id not in state.containers
+    if event is Event.POST_START_CONTAINER:
+        return is_unknown
+    is_asked = event in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER)
+    return is_asked and (is_unknown or sandbox.uid not in state.kubelet.node.active)
 
 
 def state_change(
@@ -54,7 +62,7 @@ def state_change(
         case Event.START_CONTAINER, PodSandbox(), RuntimeContainer():
             return start_container(state, sandbox, container, pod, observer, devices)
         case Event.POST_START_CONTAINER, PodSandbox(), RuntimeContainer():
-            return container_started(state, sandbox, container)
+            return container_started(state, sandbox, container, pod, observer)
         case ((Event.POST_UPDATE_CONTAINER | Event.POST_UPDATE_POD_SANDBOX), PodSandbox(), _):
             return container_updated(state, sandbox, container)
         case Event.REMOVE_CONTAINER, _, RuntimeContainer():
@@ -87,24 +95,36 @@ def container_created(
     return outcome(before, state, None, (*changed, *effects))
 
 
-def container_started(state: AgentState, sandbox: PodSandbox, container: RuntimeContainer) -> EventOutcome:
+def container_started(
+    state: AgentState,
+    sandbox: PodSandbox,
+    container: RuntimeContainer,
+    pod: Pod | None = None,
+    observer: Observer | None = None,
+) -> EventOutcome:
     """Record that a container runs. For a very short one the end was reported before.
 
     A container that should not have been started is checked and corrected at once: CRI-O logs an error of
     StartContainer and starts the container (CRI-O 1.37.0, read and measured). The same holds where no answer was
-    decided because the agent failed.
+    decided because the agent failed, and for a container of which nothing was heard before; that one is placed.
     """
     before = state.containers.get(container.id)
-    after = recorded(with_sandbox(state, sandbox), sandbox, container, Phase.RUNNING)
+    placed = Placed(with_sandbox(state, sandbox))
+    if pod is not None:
+        placed = place_existing(placed.state, sandbox, container, pod, observer)
+    after = recorded(placed.state, sandbox, container, Phase.RUNNING)
     if before is not None and before.phase in (Phase.STARTING, Phase.RUNNING, Phase.ENDED):
         return outcome(state, after)
+    after, changed = enforced(state, after)
     known = after.containers[container.id]
     wanted = DesiredSettings.now(after).of(known.uid, known.name)
     effects: tuple[Effect, ...] = (
+        *changed,
         write_of(known, wanted, Occasion.CHECK),
         *lift_of_container(known, wanted),
         *lift_of_pod(after, sandbox.uid),
         *(started_despite_refusal(after, known) if before is not None and before.phase is Phase.REFUSED else ()),
+        *placed.effects,
         Verify((container.id,)),
     )
     return outcome(state, after.with_container(with_write(known, wanted)), None, effects)
@@ -142,7 +162,8 @@ def remove_container(
     known = state.containers.get(container.id)
     uid = known.uid if known is not None else sandbox.uid if sandbox is not None else ""
     after = without_container(state, container.id)
-    if uid in after.kubelet.node.active and not any(one.uid == uid for one in after.containers.values()):
+    stays = any(one.uid == uid and not one.is_doubtful for one in after.containers.values())
+    if uid in after.kubelet.node.active and not stays:
         placed = place_waiting(without_pod(after, uid, observer), observer)
         now, changed = enforced(state, placed.state)
         return outcome(state, now, None, (*changed, *placed.effects))
@@ -179,7 +200,9 @@ def end_missing_sandboxes(
         sandbox_ids: where neither the sandbox nor a container of it has a control group.
         observer: receives the engine's facts, for metrics.
     """
-    making = {one.sandbox_id for one in state.containers.values() if one.phase is Phase.CREATING}
+    making = {
+        one.sandbox_id for one in state.containers.values() if one.phase is Phase.CREATING and not one.is_doubtful
+    }
     after = state
     effects: list[Effect] = []
     for sandbox_id in sandbox_ids:

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import ContainerState, PodSandbox, RuntimeContainer
+from mooring.agent.pods.source import labelled_sandbox
 from mooring.agent.reactor.desired import on_record
 from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Phase, Setting
@@ -69,6 +70,7 @@ def recorded(state: AgentState, sandbox: PodSandbox, container: RuntimeContainer
         replace(
             known,
             phase=known.phase if known.phase is Phase.ENDED else phase,
+            unlisted=known.unlisted and known.phase is not Phase.CREATING,
             record=believed(known.record, record),
             pid=container.pid or known.pid,
             cgroup=container.cgroups_path or known.cgroup,
@@ -158,6 +160,8 @@ def kept_sandboxes(
 ) -> tuple[PodSandbox, ...]:
     """Return the sandboxes that are not listed and stay: with processes, or with a container that stays or is listed.
 
+    Of one that was made while the agent was away only the labels of its containers tell.
+
     Args:
         state: knows them.
         sandboxes: that are listed.
@@ -167,9 +171,9 @@ def kept_sandboxes(
     needed = {one.pod_sandbox_id for one in containers}
     needed |= {one.sandbox_id for one in _kept_containers(state, containers, running)}
     ids = {one.id for one in sandboxes}
-    return tuple(
-        one for one in _known_sandboxes(state).values() if one.id not in ids and (one.id in needed or one.id in running)
-    )
+    labelled = {one.pod_sandbox_id: made for one in containers if (made := labelled_sandbox(one)) is not None}
+    known = {**labelled, **_known_sandboxes(state)}
+    return tuple(one for one in known.values() if one.id not in ids and (one.id in needed or one.id in running))
 
 
 def listed(
@@ -180,7 +184,8 @@ def listed(
 ) -> Listing:
     """Take over the runtime's lists, with the arguments of :func:`kept_sandboxes`.
 
-    Containers that are just being created are on no list.
+    Containers that are just being created are on no list. Those whose creation a restart of the runtime has ended are
+    on none either, and nothing reports their end: one with the same name takes the place, and no pod stays for them.
     """
     kept = kept_sandboxes(state, sandboxes, containers, running)
     boxes = {one.id: one for one in (*sandboxes, *kept)}
@@ -212,9 +217,10 @@ def listed(
             known[one.id] = replace(one, unlisted=True)
             text = f"{one.name} runs and the runtime does not list it; it keeps its CPUs"
             reports.append(AgentReport(ReportKind.RUNS_UNLISTED, text, one.uid, one.id))
+    names = {(one.sandbox_id, one.name) for one in known.values()}
     for one in state.containers.values():
-        if one.phase is Phase.CREATING and one.id not in known and one.sandbox_id in boxes:
-            known[one.id] = one
+        if one.phase is Phase.CREATING and one.sandbox_id in boxes and (one.sandbox_id, one.name) not in names:
+            known[one.id] = replace(one, unlisted=True)
     return Listing(replace(state, sandboxes=boxes, containers=known), tuple(reports))
 
 

@@ -102,7 +102,13 @@ class KnownContainer:
     missed: Setting | None = None
     """What an update would have said while it was being made, when the runtime drops updates of it."""
     unlisted: bool = False
-    """Whether it runs although the runtime did not list it at the last Synchronize: no update reaches its cgroup."""
+    """Whether the runtime did not list it at the last Synchronize. If it runs nevertheless, no update reaches its
+    cgroup; if it was being made, a restart of the runtime may have ended that."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it was being made when the connection ended, and may never come."""
+        return self.phase is Phase.CREATING and self.unlisted
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ with lazily():
     from mooring.node import start
     from mooring.planner import question
     from mooring.planner.doctor import diagnosis as diagnosing
-    from mooring.planner.doctor import diagnosis_document, joint_checks
+    from mooring.planner.doctor import diagnosis_document
     from mooring.releases import catalog
 
 
@@ -79,7 +79,7 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
         return lint_answer.answer_lint(inputs, form, to)
     _check_place(state, node, write=write)
     asked = replace(question_of(inputs), pods=())
-    devices = joint_checks.device_record(device_file.read_device_file(Path(state)) if state else None)
+    devices = device_file.device_record(device_file.read_device_file(Path(state)) if state else None)
     diagnosis = diagnosing.diagnose(asked, catalog.RELEASES[release] if release else None, devices)
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
     if form == "json":

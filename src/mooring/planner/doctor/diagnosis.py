@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from mooring.checkpoint.device_file import DeviceRecord
 from mooring.core.config import KubeletConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
@@ -23,7 +24,7 @@ from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings, build_settings
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.doctor.entry_checks import check_entries, check_hidden_pods, check_pod_entries
-from mooring.planner.doctor.joint_checks import DeviceRecord, check_together
+from mooring.planner.doctor.joint_checks import check_together
 from mooring.planner.doctor.problem import Dropped, EntryHolder, Problem, Repaired
 from mooring.planner.doctor.release import POD_LEVEL_GATE, changes, honoured, seen
 from mooring.planner.doctor.reports import (

@@ -7,10 +7,8 @@ cannot read its record (pkg/kubelet/cm/devicemanager/manager.go, readCheckpoint)
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 
-from mooring.checkpoint.device_file import DEVICE_FILE, HeldDevices, held_devices
-from mooring.core.errors import InputError
+from mooring.checkpoint.device_file import DEVICE_FILE, DeviceRecord
 from mooring.core.pod import Pod
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
@@ -26,29 +24,6 @@ LOST_ENTRIES = "MOOR-346"
 DEVICES_UNREADABLE = "MOOR-347"
 DEVICES_WITHOUT_ENTRY = "MOOR-348"
 _MOST_NAMED = 8
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceRecord:
-    """The device manager's record, as far as it can be read."""
-
-    is_there: bool = False
-    held: tuple[HeldDevices, ...] = ()
-    problem: str = ""
-    """Why it cannot be read."""
-
-    @property
-    def holders(self) -> set[EntryHolder]:
-        """The containers that hold devices."""
-        return {EntryHolder(one.uid, one.container) for one in self.held}
-
-
-def device_record(text: str | None) -> DeviceRecord:
-    """Read the device manager's record; None where there is none."""
-    try:
-        return DeviceRecord(text is not None, held_devices(text))
-    except InputError as error:
-        return DeviceRecord(is_there=True, problem=error.problem)
 
 
 def check_together(
@@ -70,7 +45,7 @@ def check_together(
     pods = {pod.uid: pod for pod in active}
     of_cpu, of_memory = _holders(cpu.state), _holders(memory.state)
     if settings.cpu is not None:
-        others = {one for one in of_memory | devices.holders if _may_have_cpus(settings, pods, one)}
+        others = {one for one in of_memory | _device_holders(devices) if _may_have_cpus(settings, pods, one)}
         yield from _lost(cpu, of_cpu, others, "CPUs", pods)
     if settings.memory is not None and memory.is_there:
         yield from _lost(memory, of_memory, of_cpu, "memory", pods)
@@ -80,6 +55,10 @@ def check_together(
 def _holders(state: CPUState | MemoryState | None) -> set[EntryHolder]:
     entries: Mapping[str, Mapping[str, object]] = state.assignments if state is not None else {}
     return {EntryHolder(uid, name) for uid, held in entries.items() if state_owner(uid).is_pods for name in held}
+
+
+def _device_holders(devices: DeviceRecord) -> set[EntryHolder]:
+    return {EntryHolder(one.uid, one.container) for one in devices.held}
 
 
 def _may_have_cpus(settings: Settings, pods: Mapping[str, Pod], holder: EntryHolder) -> bool:
@@ -136,8 +115,8 @@ def _devices(devices: DeviceRecord, pods: Mapping[str, Pod]) -> Iterator[Problem
             DEVICES_UNREADABLE,
             "warning",
             "",
-            f"{DEVICE_FILE} {devices.problem}. The kubelet starts and does not know which devices running containers "
-            "hold: it can allocate them a second time.",
+            f"The kubelet cannot read {DEVICE_FILE}: {devices.problem}. It starts and does not know which devices "
+            "running containers hold: it can allocate them a second time.",
         )
     if not devices.is_there or devices.problem:
         return

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mooring.checkpoint.device_file import held_devices, read_device_file
+from mooring.checkpoint.device_file import device_record, read_device_file
 from mooring.configuration.node_configuration import load_config
 from mooring.core.bits import NUMAMask
 from mooring.core.cpuset import CPUSet
@@ -64,7 +64,7 @@ class Following:
 def held_by(root: Path, uid: str) -> Held:
     """Return the devices that a kubelet's record has of a pod."""
     found: dict[str, dict[str, frozenset[str]]] = {}
-    for one in held_devices(read_device_file(root)):
+    for one in device_record(read_device_file(root)).held:
         if one.uid == uid:
             found.setdefault(one.container, {})[one.resource] = one.ids
     return found
