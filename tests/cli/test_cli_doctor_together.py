@@ -123,3 +123,21 @@ def test_a_damaged_device_record_is_a_warning(node: Node) -> None:
 def test_files_of_one_moment_are_sound(node: Node) -> None:
     answer = node.doctor("--active", node.pods)
     assert (answer.code, answer.document["problems"]) == (0, [])
+
+
+def entry(number: int, device: str, node: int = 0) -> HeldDevices:
+    return HeldDevices(f"uid-{number}", "app", "v.com/gpu", {node: (device,)})
+
+
+def test_a_device_in_the_entries_of_two_running_pods_is_named(node: Node) -> None:
+    node.record(device_text([entry(0, "a"), entry(1, "a"), entry(2, "b"), entry(9, "b")], {}))
+    answer = node.doctor("--active", node.pods)
+    assert concerned(answer, "MOOR-349") == ["uid-0", "uid-1"]
+    assert answer.code == 0
+
+
+def test_devices_elsewhere_than_the_cpus_are_named_under_a_policy_that_refuses_them(node: Node) -> None:
+    node.record(device_text([entry(0, "a", 0), entry(1, "b", 3)], {}))
+    assert "MOOR-352" not in {one["code"] for one in node.doctor("--active", node.pods).document["problems"]}
+    node.config.write_text(f"{CONFIG}topologyManagerPolicy: single-numa-node\n", encoding="utf-8")
+    assert concerned(node.doctor("--active", node.pods), "MOOR-352") == ["uid-1"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -114,7 +114,7 @@ def device_record(text: str | None) -> DeviceRecord:
         document = parse(bytes_of(text))
     except JSONSyntaxError as error:
         return DeviceRecord(is_there=True, problem=str(error))
-    found = decode(document, _RECORD, {"Data": {"PodDeviceEntries": [], "RegisteredDevices": {}}, "Checksum": 0})
+    found = decode(document, _RECORD, _fresh())
     if found.fault is not None:
         return DeviceRecord(is_there=True, problem=str(found.fault))
     data = found.value["Data"]
@@ -141,6 +141,28 @@ def device_text(held: Iterable[HeldDevices], registered: Mapping[str, Iterable[s
         "RegisteredDevices": {resource: sorted(ids) for resource, ids in sorted(registered.items())},
     }
     return f'{{"Data":{_json(data)},"Checksum":{value_checksum(_DATA, data)}}}'
+
+
+def without_answers(text: str) -> str | None:
+    """Return the record without what plugins answered, which can hold anything; None where it cannot be read.
+
+    A record whose checksum is wrong has a wrong one afterwards.
+    """
+    record = device_record(text)
+    if record.problem not in ("", CORRUPTED):
+        return None
+    found = decode(parse(bytes_of(text)), _RECORD, _fresh())
+    data = found.value["Data"]
+    held = [replace(one, answer=b"") for one in _held(data["PodDeviceEntries"] or ())]
+    reduced = device_text(held, {resource: ids or () for resource, ids in (data["RegisteredDevices"] or {}).items()})
+    if not record.problem:
+        return reduced
+    body, _, checksum = reduced.rpartition(":")
+    return f"{body}:{int(checksum[:-1]) ^ 1}}}"
+
+
+def _fresh() -> dict[str, GoValue]:
+    return {"Data": {"PodDeviceEntries": [], "RegisteredDevices": {}}, "Checksum": 0}
 
 
 def _held(entries: Iterable[dict[str, GoValue]]) -> Iterator[HeldDevices]:

@@ -18,13 +18,24 @@ from typing import Any, Final
 import click
 import msgspec
 
-from mooring.cli.kubectl import PATIENCE, Kubectl, NoAnswerError, installed_kubectl, is_node_name, pods_of, version_of
+from mooring.cli.kubectl import (
+    PATIENCE,
+    Kubectl,
+    NoAnswerError,
+    dynamic_of,
+    installed_kubectl,
+    is_node_name,
+    pods_of,
+    version_of,
+)
+from mooring.configuration.devices import devices_document
 from mooring.core.errors import InputError
 from mooring.discovery.archive import ArchiveTree
 from mooring.discovery.machineinfo_json import machine_info_document
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.planner.nodearchive.collect import ClusterAnswers
 from mooring.planner.nodearchive.layout import (
+    CLAIMS,
     CONFIGURATION_PART,
     CPU_STATE,
     DEVICES,
@@ -79,7 +90,9 @@ def cluster_node(name: str, image: str = "") -> NodeArchive:
         remedy = "name an archive of mooring collect, or a node of kubectl get nodes"
         raise InputError(f"is neither a file nor a node: {error}", source=name, field="--node", remedy=remedy) from None
     try:
-        answers = ClusterAnswers(pods=pods_of(kubectl, name), version=version_of(described))
+        pods = pods_of(kubectl, name)
+        dynamic = dynamic_of(kubectl, name, pods)
+        answers = ClusterAnswers(pods=pods, version=version_of(described), dynamic=dynamic)
     except NoAnswerError as error:
         answers = ClusterAnswers(pods_problem=str(error), version=version_of(described))
     published = _published(kubectl, name)
@@ -98,18 +111,11 @@ def _published(kubectl: Kubectl, name: str) -> tuple[NodeFacts, NodeState] | Non
 
 
 def _of_publication(name: str, facts: NodeFacts, state: NodeState, answers: ClusterAnswers) -> NodeArchive:
-    devices = {
-        resource: [
-            {"id": one.id, "unhealthy": not one.healthy, **({} if one.numa is None else {"numa": list(one.numa)})}
-            for one in listed
-        ]
-        for resource, listed in state.devices.devices.items()
-    }
     documents = {
         MACHINE_INFO: machine_info_document(facts.machine),
         KUBELET_CONFIG: kubelet_document(facts.config),
         MOORING_CONFIG: mooring_document(facts.mooring),
-        DEVICES: {"apiVersion": "mooring/v1alpha1", "kind": "NodeDevices", "devices": devices},
+        DEVICES: devices_document(state.devices.devices),
     }
     files = {path: msgspec.json.encode(document) for path, document in documents.items()}
     for path, text in ((CPU_STATE, state.files.cpu), (MEMORY_STATE, state.files.memory)):
@@ -124,7 +130,10 @@ def _of_publication(name: str, facts: NodeFacts, state: NodeState, answers: Clus
 def _with_pods(files: dict[str, bytes], answers: ClusterAnswers) -> tuple[dict[str, bytes], ArchivePart]:
     if answers.pods is None:
         return files, ArchivePart(PODS_PART, missing=answers.pods_problem)
-    return {**files, PODS: json.dumps(answers.pods).encode()}, ArchivePart(PODS_PART, "kubectl", 1)
+    files = {**files, PODS: json.dumps(answers.pods).encode()}
+    if answers.dynamic:
+        files[CLAIMS] = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(answers.dynamic)}).encode()
+    return files, ArchivePart(PODS_PART, "kubectl", 1)
 
 
 def _agree(name: str, image: str) -> None:

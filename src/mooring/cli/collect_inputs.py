@@ -15,7 +15,7 @@ from pathlib import Path
 from mooring.cli.inputs import STANDARD_INPUT, check_open
 from mooring.cli.kubectl import ask_cluster
 from mooring.cli.release_inputs import installed_version
-from mooring.cli.running_inputs import node_name
+from mooring.cli.running_inputs import allocatable_devices, node_name
 from mooring.configuration.kubelet_flags import kubelet_flags
 from mooring.configuration.sources import load_sources
 from mooring.core.errors import InputError
@@ -56,6 +56,8 @@ def collection_of(options: CollectOptions) -> Collection:
     flags = None if arguments is None else kubelet_flags(arguments)
     name = node_name(tree, options.node, flags)
     cluster = ask_cluster(name, with_pods=not options.pods) if options.ask else ClusterAnswers()
+    kubelet_root = _kubelet_root(tree, options.kubelet_root) or (flags.root_dir if flags else "") or KUBELET_ROOT
+    allocatable, problem = allocatable_devices(f"{options.root.rstrip('/')}{kubelet_root}")
     version = options.kubelet or cluster.version
     if not version and isinstance(tree, LiveTree):
         version = installed_version()
@@ -64,11 +66,13 @@ def collection_of(options: CollectOptions) -> Collection:
         CollectRequest(
             node=name,
             kubelet=version,
-            kubelet_root=_kubelet_root(tree, options.kubelet_root) or (flags.root_dir if flags else "") or KUBELET_ROOT,
+            kubelet_root=kubelet_root,
             config=[source for path in options.config for source in load_sources(path)],
             pods=[document.content for path in options.pods for document in load_documents(path)],
             flags=flags,
             cluster=cluster,
+            allocatable=allocatable,
+            allocatable_problem=problem,
             anonymous=options.anonymous,
             captured=_now(),
         ),

@@ -20,28 +20,26 @@ from mooring.lazy import lazily
 with lazily():
     import socket
 
-    from mooring.checkpoint import store
+    from mooring.checkpoint import device_file, store
     from mooring.cli import config_inputs, output, release_inputs, running_inputs
-    from mooring.configuration import devices as node_devices
     from mooring.configuration import kubelet_values
     from mooring.decoding import api_fields
     from mooring.decoding import documents as decoded_documents
     from mooring.discovery import loader, offline
     from mooring.kubelet import kubelet
     from mooring.manifest import defaults, large_quantities, pod_files, steps
+    from mooring.manifest.dynamic import objects as objects_of_claims
     from mooring.manifest.workloads import objects
     from mooring.planner import plan as planning
     from mooring.planner import question
+    from mooring.planner.nodearchive import devices as node_devices
     from mooring.planner.nodearchive import layout, reader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mooring.configuration.node_configuration import NodeConfiguration
     from mooring.core.machine import Machine
     from mooring.core.pod import Pod
     from mooring.decoding.fields import Document, Report
-    from mooring.devicemanager.state import Device
     from mooring.planner.kubelet_release import ChosenRelease
     from mooring.planner.nodearchive.reader import NodeArchive
     from mooring.planner.plan import Plan
@@ -79,10 +77,28 @@ class NodeInputs:
         noticed = [*self.release.findings, *self.configuration.findings]
         return [*noticed, *self.archive.findings(_replaced(self.options))] if self.archive else noticed
 
-    @property
-    def devices(self) -> Mapping[str, tuple[Device, ...]]:
-        """The devices of the node."""
-        return node_devices.offered_devices(self.configuration.devices, self.machine.pci)
+    def devices(self, pods: Sequence[Pod]) -> node_devices.NodeDevices:
+        """Return the devices of the node, and what pods hold of them.
+
+        Args:
+            pods: whose claims count.
+
+        Raises:
+            InputError: a claim, a slice or a record cannot be understood.
+        """
+        facts = node_devices.DeviceFacts()
+        if self.archive is not None and "state" not in self.options.left_out:
+            facts = self.archive.devices()
+        if self.options.state:
+            facts = replace(
+                facts, record=device_file.device_record(device_file.read_device_file(Path(self.options.state)))
+            )
+        listed = objects_of_claims.dynamic_objects((*self.listed, *self.manifests))
+        if listed.claims or listed.slices:
+            name = self.options.node_name or facts.node
+            facts = replace(facts, dynamic=listed, node=name)
+        facts = replace(facts, declared=self.configuration.devices)
+        return node_devices.node_devices(facts, self.machine, pods, self.configuration.mooring.device_attributes)
 
     def pods(self, gates: defaults.PodGates, report: Report) -> tuple[pod_files.ActivePods, list[Pod]]:
         """Return the pods of the node, and those of ``-f``.
@@ -166,6 +182,8 @@ def question_from(inputs: NodeInputs) -> question.Question:
         machine, cpus = offline.without_cpus(machine, cpus), CPUSet()
     gates = defaults.PodGates.of_node(configuration.kubelet, configuration.mooring)
     active, pods = inputs.pods(gates, noticed.append)
+    devices = inputs.devices((*active.running, *active.bound, *pods, *active.pending))
+    noticed += devices.findings
     if options.strict:
         check_strict(noticed)
     return question.Question(
@@ -175,10 +193,12 @@ def question_from(inputs: NodeInputs) -> question.Question:
         (*active.bound, *pods, *active.pending),
         active.running,
         inputs.state,
-        inputs.devices,
+        devices.devices,
+        devices.held,
         tuple(noticed),
         offline=cpus,
         stop_at_crash=options.stop_at_crash,
+        claimed=devices.claimed,
     )
 
 

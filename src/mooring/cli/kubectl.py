@@ -108,7 +108,8 @@ def ask_pods(node: str) -> ClusterAnswers:
     if kubectl is None or not is_node_name(node):
         return ClusterAnswers(pods_problem="kubectl is not installed; give them with --active")
     try:
-        return ClusterAnswers(pods=pods_of(kubectl, node, _SHORT))
+        pods = pods_of(kubectl, node, _SHORT)
+        return ClusterAnswers(pods=pods, dynamic=dynamic_of(kubectl, node, pods, _SHORT))
     except NoAnswerError:
         return ClusterAnswers(pods_problem="kubectl did not answer; give them with --active")
 
@@ -142,7 +143,8 @@ def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
         configz = kubectl.json("get", "--raw", f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
     with suppress(NoAnswerError):
         described = kubectl.json("get", "node", node, "-o", "json")
-    return ClusterAnswers(pods=pods, configz=configz, version=version_of(described))
+    dynamic = () if pods is None else dynamic_of(kubectl, node, pods)
+    return ClusterAnswers(pods=pods, configz=configz, version=version_of(described), dynamic=dynamic)
 
 
 def pods_of(kubectl: Kubectl, node: str, seconds: int = PATIENCE) -> object:
@@ -153,6 +155,29 @@ def pods_of(kubectl: Kubectl, node: str, seconds: int = PATIENCE) -> object:
     """
     selector = f"--field-selector=spec.nodeName={node}"
     return kubectl.json("get", "pods", "--all-namespaces", selector, "-o", "json", seconds=seconds)
+
+
+def dynamic_of(kubectl: Kubectl, node: str, pods: object, seconds: int = PATIENCE) -> tuple[object, ...]:
+    """Return the slices of a node and the claims of all pods; nothing where no pod of the node has a claim.
+
+    Clusters without dynamic resource allocation, and persons who may not see its objects, get no answer.
+    """
+    items = pods.get("items") if isinstance(pods, dict) else None
+    if not any(_has_claims(pod) for pod in (items if isinstance(items, list) else ())):
+        return ()
+    answers: list[object] = []
+    with suppress(NoAnswerError):
+        selector = f"--field-selector=spec.nodeName={node}"
+        answers.append(kubectl.json("get", "resourceslices", selector, "-o", "json", seconds=seconds))
+        answers.append(kubectl.json("get", "resourceclaims", "--all-namespaces", "-o", "json", seconds=seconds))
+    return tuple(answers)
+
+
+def _has_claims(pod: object) -> bool:
+    spec, status = ((pod.get(part) if isinstance(pod, dict) else None) for part in ("spec", "status"))
+    return bool(isinstance(spec, dict) and spec.get("resourceClaims")) or bool(
+        isinstance(status, dict) and status.get("extendedResourceClaimStatus")
+    )
 
 
 def version_of(node: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mooring.lazy import lazily
@@ -14,9 +15,13 @@ with lazily():
     from mooring.discovery import files
     from mooring.discovery.capture import process as processes
     from mooring.planner.nodearchive import collect, running
+    from mooring.service import podresources
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mooring.cli.options import NodeOptions
+    from mooring.devicemanager.state import Device
     from mooring.discovery.tree import Tree
     from mooring.planner.nodearchive.reader import RunningKubelet
 
@@ -49,10 +54,39 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
     name = node_name(tree, options.node_name, flags)
     takes_pods = not options.active and isinstance(tree, files.LiveTree)
     cluster = kubectl.ask_pods(name) if takes_pods else collect.ClusterAnswers()
+    root = flags.root_dir or collect.KUBELET_ROOT
+    allocatable, problem = allocatable_devices(f"{os.environ.get(ROOT, '').rstrip('/')}{root}")
     request = collect.CollectRequest(
-        node=name, kubelet_root=flags.root_dir or collect.KUBELET_ROOT, flags=flags, cluster=cluster
+        node=name,
+        kubelet_root=root,
+        flags=flags,
+        cluster=cluster,
+        allocatable=allocatable,
+        allocatable_problem=problem,
     )
     return replace(asked, running=running.running_node(tree, found, request))
+
+
+def allocatable_devices(root: str) -> tuple[Mapping[str, tuple[Device, ...]] | None, str]:
+    """Ask a kubelet for its devices; None with the reason where it does not answer, and no reason without its socket.
+
+    Args:
+        root: its root directory.
+    """
+    socket = Path(root) / "pod-resources/kubelet.sock"
+    try:
+        if not socket.is_socket():
+            return None, ""
+    except OSError:
+        return None, ""
+    client = podresources.PodResourcesClient(str(socket))
+    try:
+        return client.devices(), ""
+    except podresources.PodResourcesError:
+        # The reason can name files of the node: it is not for the archive.
+        return None, "the PodResources API of the kubelet did not answer"
+    finally:
+        client.close()
 
 
 def state_folder(kubelet: RunningKubelet) -> str:

@@ -60,7 +60,8 @@ def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> Upgrade:
     old, configuration = inputs.release.release, inputs.configuration
     mooring = replace(configuration.mooring, release=old)
     noticed: list[Finding] = [*inputs.findings, *new.findings]
-    inputs.pods(PodGates.of_node(configuration.kubelet, mooring), noticed.append)
+    active, pods = inputs.pods(PodGates.of_node(configuration.kubelet, mooring), noticed.append)
+    devices = inputs.devices((*active.running, *active.bound, *pods, *active.pending))
     if inputs.options.strict:
         check_strict(noticed)
 
@@ -78,7 +79,9 @@ def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> Upgrade:
         pods=read,
         mooring=mooring,
         files=inputs.state,
-        devices=inputs.devices,
+        devices=devices.devices,
+        held=devices.held,
+        claimed=devices.claimed,
         fields=configuration.fields,
         findings=tuple(noticed),
     )

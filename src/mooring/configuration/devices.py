@@ -58,6 +58,26 @@ def device_table(content: Mapping[str, Any], field: str = "devices") -> dict[str
     return {resource: _listed(items, f"{field}.{resource}") for resource, items in content.items()}
 
 
+def devices_document(devices: Mapping[str, tuple[Device, ...]]) -> dict[str, Any]:
+    """Return devices as a document of kind ``NodeDevices``.
+
+    >>> devices_document({"example/gpu": (Device("gpu0", (0,)),)})["devices"]
+    {'example/gpu': [{'id': 'gpu0', 'numa': [0]}]}
+    """
+    listed = {
+        resource: [
+            {
+                "id": one.id,
+                **({} if one.numa is None else {"numa": list(one.numa)}),
+                **({} if one.healthy else {"unhealthy": True}),
+            }
+            for one in found
+        ]
+        for resource, found in devices.items()
+    }
+    return {"apiVersion": API_VERSION, "kind": KIND, "devices": listed}
+
+
 def declared_devices(content: Mapping[str, Any], *, source: str) -> Declared:
     """Return what a document of kind ``NodeDevices`` declares.
 

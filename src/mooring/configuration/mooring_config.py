@@ -17,9 +17,11 @@ from mooring.core.config import (
     DeviceClass,
     MooringConfig,
 )
+from mooring.core.dynamic import LocationAttributes
 from mooring.core.errors import InputError
 from mooring.core.plugins import BUDGET, MILLISECOND, ChosenPlugin, PluginChoice, PluginPlacement
 from mooring.decoding.fields import (
+    as_mapping,
     check_names,
     choice_at,
     count_at,
@@ -37,7 +39,17 @@ from mooring.extensions.device_alignment import CLASSES
 KIND = "MooringConfiguration"
 API_VERSION = "mooring/v1alpha1"
 _FIELDS = frozenset(
-    {"apiVersion", "kind", "cpuHotplug", "deviceAlignment", "extensions", "fixedDefects", "pluginBudget", "plugins"}
+    {
+        "apiVersion",
+        "kind",
+        "cpuHotplug",
+        "deviceAlignment",
+        "deviceAttributes",
+        "extensions",
+        "fixedDefects",
+        "pluginBudget",
+        "plugins",
+    }
 )
 
 
@@ -59,6 +71,7 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
             plugins=_plugins(content, extensions),
             replace_offline=_replace_offline(content),
             device_alignments=_device_alignments(content, extensions),
+            device_attributes=_device_attributes(mapping_at(content, "deviceAttributes")),
         )
     except InputError as error:
         raise error.at(source) from None
@@ -108,6 +121,34 @@ def _device_alignments(content: Mapping[str, Any], extensions: frozenset[str]) -
         return DeviceAlignments(default, {name: _device_class(name, entry) for name, entry in classes.items()})
     except InputError as error:
         raise inside(error, "deviceAlignment") from None
+
+
+_LOCATION = {"numaNode": "numa_node", "pciBusID": "pci_bus_id", "pcieRoot": "pcie_root"}
+"""Field of an entry of ``deviceAttributes`` -> field of the value."""
+
+
+def _device_attributes(content: Mapping[str, Any]) -> dict[str, LocationAttributes]:
+    found = {}
+    for driver, entry in content.items():
+        field = f"deviceAttributes.{driver}"
+        try:
+            names = as_mapping(entry)
+            check_names(names, frozenset(_LOCATION))
+            texts = {_LOCATION[name]: name_at(names, name) for name in names}
+        except InputError as error:
+            raise inside(error, field) from None
+        # An attribute without a domain belongs to the driver's, as in slices.
+        full = {name: text if "/" in text else f"{driver}/{text}" for name, text in texts.items()}
+        found[driver] = LocationAttributes(**full)
+    return found
+
+
+def device_attributes_document(attributes: Mapping[str, LocationAttributes]) -> dict[str, dict[str, str]]:
+    """Return ``deviceAttributes`` as the document has it."""
+    return {
+        driver: {name: text for name, member in _LOCATION.items() if (text := getattr(names, member))}
+        for driver, names in attributes.items()
+    }
 
 
 def _device_class(name: str, entry: object) -> DeviceClass:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from mooring.core.dynamic import LocationAttributes
 from mooring.core.plugins import PluginChoice
 from mooring.core.release import NEWEST, Release
 
@@ -157,6 +158,8 @@ class MooringConfig:
     """Who takes part in the choice of CPUs (extension plugins)."""
     device_alignments: DeviceAlignments = field(default_factory=DeviceAlignments)
     """How CPUs and memory follow devices (extension device-alignment)."""
+    device_attributes: Mapping[str, LocationAttributes] = field(default_factory=dict)
+    """Driver of dynamic resource allocation -> attributes in which it says where its devices are."""
     release: Release = NEWEST
     """The kubelet release that the engine decides as."""
 

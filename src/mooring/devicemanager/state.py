@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mooring.core.bits import NO_NODES, NUMAMask, mask_of
 
@@ -34,6 +34,8 @@ class DeviceState:
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
     """Resource -> its devices."""
     held: Holdings = field(default_factory=dict)
+    claimed: Holdings = field(default_factory=dict)
+    """What pods have elsewhere, such as by claims; they hold it from when they are asked about."""
 
     def allocated(self, resource: str) -> frozenset[str]:
         """Return the ids of all devices of a resource that containers hold."""
@@ -81,7 +83,15 @@ class DeviceState:
             for container, resources in held.items()
         }
         others = {uid: known for uid, known in self.held.items() if uid != pod}
-        return DeviceState(devices, {**others, pod: containers} if containers else others)
+        return replace(self, devices=devices, held={**others, pod: containers} if containers else others)
+
+    def with_claimed(self, pod: str) -> DeviceState:
+        """Return the state in which a pod holds what it has elsewhere, beside what it holds already."""
+        if pod not in self.claimed:
+            return self
+        known = self.held.get(pod, {})
+        containers = {name: {**known.get(name, {}), **found} for name, found in self.claimed[pod].items()}
+        return replace(self, held={**self.held, pod: {**known, **containers}})
 
 
 @dataclass(frozen=True, slots=True)

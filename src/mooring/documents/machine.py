@@ -128,7 +128,7 @@ class MachineDocument(DocumentPart, kw_only=True):
 class ArchivePart(DocumentPart):
     """One part of a node, such as its state files."""
 
-    name: Annotated[str, one_of("machine", "isolation", "configuration", "state files", "pods")]
+    name: Annotated[str, one_of("machine", "isolation", "configuration", "state files", "devices", "pods")]
     origin: Annotated[str, Meta(description="Where it came from; empty when it is missing.")] = ""
     files: Count = 0
     bytes: Count = 0

@@ -5,7 +5,7 @@ These count as running and keep what they have.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mooring.core.config import KubeletConfig, MooringConfig
@@ -13,7 +13,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding, Machine
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
-from mooring.devicemanager.state import Device, DeviceState
+from mooring.devicemanager.state import DeviceState
 from mooring.extensions.owners import state_owner
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import Start, start_on
@@ -53,9 +53,9 @@ def opened(
     config: KubeletConfig,
     mooring: MooringConfig,
     files: StateTexts,
-    devices: Mapping[str, tuple[Device, ...]],
+    devices: DeviceState,
     *,
-    active: Iterable[Pod],
+    active: Sequence[Pod],
     pods: Iterable[Pod],
     observer: Observer | None = None,
 ) -> Opened:
@@ -66,7 +66,7 @@ def opened(
         config: of the kubelet.
         mooring: extensions and fixed defects.
         files: texts of existing state files.
-        devices: resource -> devices of the node's device plugins.
+        devices: of the node, and what pods hold of them.
         active: pods that run already and are to be admitted again.
         pods: pods that are to be admitted; where the files name one of them it runs already.
         observer: receives what the start found.
@@ -74,8 +74,11 @@ def opened(
     start = start_on(machine, config, mooring, files, observer)
     if start.kubelet is None:
         return Opened(start)
-    kubelet = start.kubelet.with_devices(DeviceState(devices))
-    others = held_by_others(kubelet.node, {pod.uid for pod in active})
+    running = {pod.uid for pod in active}
+    others = held_by_others(start.kubelet.node, running)
+    # What ended pods held stands in the kubelet's record until it gives the devices away again.
+    held = {uid: containers for uid, containers in devices.held.items() if uid in running or uid in others}
+    kubelet = start.kubelet.with_devices(replace(devices, held=held))
     node = kubelet.node.adopt(adopted(others, {pod.uid: pod for pod in pods}))
     return Opened(replace(start, kubelet=replace(kubelet, node=node)), others)
 

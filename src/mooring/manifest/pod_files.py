@@ -17,6 +17,7 @@ from mooring.decoding.api_fields import UNKNOWN_POD_FIELD, UnknownField, unknown
 from mooring.decoding.documents import load_documents, places_of
 from mooring.decoding.fields import Document, Report, ignore, inside
 from mooring.manifest.defaults import PodGates
+from mooring.manifest.dynamic import objects as dynamic_objects
 from mooring.manifest.large_quantities import large_quantities
 from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
 from mooring.manifest.validation import LABEL, SUBDOMAIN, check_containers_fit, check_name
@@ -28,6 +29,8 @@ OTHER_PODS = "MOOR-513"
 WITHOUT_PODS = "MOOR-503"
 LAUNCHER = "MOOR-516"
 _MOST_NAMED = 3
+READ_ELSEWHERE = frozenset({"Node", *dynamic_objects.KINDS})
+"""Nodes are read for their kubelet's release, claims and slices for devices."""
 _NO_TEMPLATE = "no pod template found; --pod-template-path {}=PATH names one"
 _HOOKS = "Helm hooks that do not run on installation"
 FINISHED = ("Succeeded", "Failed")
@@ -306,8 +309,7 @@ def _check_fit(pod: Pod) -> None:
 def _without_pods(others: Sequence[OtherObject]) -> Iterator[Finding]:
     """Yield a finding for objects without pods, for those that an operator may make pods of, and for Helm's hooks."""
     kinds: dict[str, dict[str, list[str]]] = {}
-    # Nodes are read for their kubelet's release.
-    for one in (one for one in others if one.kind != "Node"):
+    for one in (one for one in others if one.kind not in READ_ELSEWHERE):
         reason = _HOOKS if one.hook else "" if one.is_of_kubernetes else _NO_TEMPLATE
         kinds.setdefault(reason, {}).setdefault(one.kind, []).append(one.name)
     for reason, found in kinds.items():

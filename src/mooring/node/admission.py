@@ -99,6 +99,9 @@ class Admission:
             self._bring_in_plugins(self.settings.plugins.among(self.active))
         if self.observer is not None:
             self.observer(AdmissionBegun(self.pod.uid))
+        if self.pod.uid in self.providers.devices.claimed:
+            devices = self.providers.devices.with_claimed(self.pod.uid)
+            self.providers = replace(self.providers, devices=devices)
         verdict = self._devices_first() or self.in_scope()
         if self.observer is not None:
             self.observer(_ended(self.pod, verdict))

@@ -14,7 +14,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding, Machine
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
-from mooring.devicemanager.state import Device
+from mooring.devicemanager.state import Device, DeviceState, Holdings
 from mooring.kubelet.adoption import Opened, opened
 from mooring.kubelet.events import Event, Readmit
 from mooring.kubelet.kubelet import StateTexts
@@ -43,12 +43,13 @@ class Question:
     pods: tuple[Pod, ...] = ()
     """To be admitted, in order."""
     active: tuple[Pod, ...] = ()
-    """Pods that run already; they are admitted again at the start. What they hold of devices is in the device manager's
-    own checkpoint, which is not read: devices are given to them again."""
+    """Pods that run already; they are admitted again at the start."""
     files: StateTexts = field(default_factory=StateTexts)
     """Texts of existing state files."""
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
-    """Resource -> devices of the node's device plugins."""
+    """Resource -> devices of the node's device plugins; driver -> devices of its slices."""
+    held: Holdings = field(default_factory=dict)
+    """What the device manager gave to pods that run already."""
     findings: tuple[Finding, ...] = ()
     """What was noticed while the question was read."""
     leaving: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -58,6 +59,8 @@ class Question:
     """CPUs that go offline when the running pods are back and no other has been asked (extension cpu-hotplug)."""
     stop_at_crash: bool = False
     """Whether pods after one on which the kubelet crashes are not asked; else the plan goes on without that pod."""
+    claimed: Holdings = field(default_factory=dict)
+    """Uid of a pod -> container -> resource or driver -> ids of devices that it has elsewhere, such as by claims."""
 
 
 def opened_for(question: Question, observer: Observer | None = None) -> Opened:
@@ -67,7 +70,7 @@ def opened_for(question: Question, observer: Observer | None = None) -> Opened:
         question.config,
         question.mooring,
         question.files,
-        question.devices,
+        DeviceState(question.devices, question.held, question.claimed),
         active=question.active,
         pods=question.pods,
         observer=observer,

@@ -209,6 +209,11 @@ def mooring_document(config: MooringConfig) -> dict[str, Any]:
         "fixedDefects": sorted(config.fixed_defects),
         **_plugin_fields(config.plugins),
         **_device_fields(config),
+        **(
+            {"deviceAttributes": mooring.device_attributes_document(config.device_attributes)}
+            if config.device_attributes
+            else {}
+        ),
     }
 
 

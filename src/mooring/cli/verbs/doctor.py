@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs import question_of
+from mooring.cli.inputs import question_of, read_node
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.core.errors import InputError
@@ -70,7 +70,7 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
     inputs = running_inputs.with_running_kubelet(inputs)
     kubelet = None if inputs.running is None else inputs.running.kubelet
     if kubelet is not None and not inputs.state and not write:
-        # The record of the device manager is beside the state files, and no part of an archive.
+        # Not as the archive would have it, but the files themselves.
         inputs = replace(inputs, state=running_inputs.state_folder(kubelet))
     state, node = inputs.state, inputs.node
     if lint:
@@ -79,7 +79,11 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
         return lint_answer.answer_lint(inputs, form, to)
     _check_place(state, node, write=write)
     asked = replace(question_of(inputs), pods=())
-    devices = device_file.device_record(device_file.read_device_file(Path(state)) if state else None)
+    if state:
+        devices = device_file.device_record(device_file.read_device_file(Path(state)))
+    else:
+        archive = inputs.running or read_node(node)
+        devices = device_file.DeviceRecord() if archive is None else archive.devices().record
     diagnosis = diagnosing.diagnose(asked, catalog.RELEASES[release] if release else None, devices)
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
     if form == "json":

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from mooring.core.decision import StartRefusal
 from mooring.core.pod import ContainerKind, Pod
 from mooring.cpumanager.policy import available_cpus
+from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.admit import AdmitMode, AdmitResult, added
 from mooring.kubelet.adoption import opened
 from mooring.kubelet.events import Event, EventResult, Readmit
@@ -78,7 +79,13 @@ def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]
     started: dict[int, Kubelet] = {}
     for position, one in variants.items():
         start = opened(
-            one.machine, one.config, one.mooring, trace.files, one.devices, active=trace.active, pods=trace.pods
+            one.machine,
+            one.config,
+            one.mooring,
+            trace.files,
+            DeviceState(one.devices),
+            active=trace.active,
+            pods=trace.pods,
         ).start
         if start.kubelet is None:
             yield Trial((position,), (), None, start.refusal)

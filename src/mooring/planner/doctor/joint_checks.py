@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from mooring.checkpoint.device_file import DEVICE_FILE, DeviceRecord
+from mooring.checkpoint.device_file import DeviceRecord
 from mooring.core.pod import Pod
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
@@ -16,13 +16,12 @@ from mooring.explain.phrases import plural
 from mooring.extensions.owners import state_owner
 from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings
+from mooring.planner.doctor.device_checks import check_devices, holder_name
 from mooring.planner.doctor.problem import EntryHolder, Problem
 from mooring.planner.doctor.reports import Report
 
 FILE_MISSING = "MOOR-345"
 LOST_ENTRIES = "MOOR-346"
-DEVICES_UNREADABLE = "MOOR-347"
-DEVICES_WITHOUT_ENTRY = "MOOR-348"
 _MOST_NAMED = 8
 
 
@@ -49,7 +48,7 @@ def check_together(
         yield from _lost(cpu, of_cpu, others, "CPUs", pods)
     if settings.memory is not None and memory.is_there:
         yield from _lost(memory, of_memory, of_cpu, "memory", pods)
-    yield from _devices(devices, pods)
+    yield from check_devices(devices, settings, cpu.state, memory.state, pods)
 
 
 def _holders(state: CPUState | MemoryState | None) -> set[EntryHolder]:
@@ -80,7 +79,7 @@ def _lost(
     lost = tuple(sorted(others - here))
     if not lost or (report.is_there and report.trusted):
         return
-    named = ", ".join(_name(one, pods) for one in lost[:_MOST_NAMED])
+    named = ", ".join(holder_name(one, pods) for one in lost[:_MOST_NAMED])
     more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
     count = plural(len(lost), "container")
     if not report.is_there:
@@ -101,41 +100,4 @@ def _lost(
             f"The damage lost the entries of {count}, which other files name ({named}{more}), if they had {what}. "
             "A repair cannot restore them: after the start they get what is free.",
             lost,
-        )
-
-
-def _name(holder: EntryHolder, pods: Mapping[str, Pod]) -> str:
-    pod = pods.get(holder.uid)
-    return f"{pod.namespace}/{pod.name}/{holder.container}" if pod is not None else f"{holder.uid}/{holder.container}"
-
-
-def _devices(devices: DeviceRecord, pods: Mapping[str, Pod]) -> Iterator[Problem]:
-    if devices.problem:
-        yield Problem(
-            DEVICES_UNREADABLE,
-            "warning",
-            "",
-            f"The kubelet cannot read {DEVICE_FILE}: {devices.problem}. It starts and does not know which devices "
-            "running containers hold: it can allocate them a second time.",
-        )
-    if not devices.is_there or devices.problem:
-        return
-    held = {(one.uid, one.container, one.resource) for one in devices.held}
-    known = {one.resource for one in devices.held}
-    lacking = tuple(
-        sorted(
-            EntryHolder(uid, container.name)
-            for uid, pod in pods.items()
-            for container in pod.containers
-            if any((uid, container.name, resource) not in held for resource in known & container.limits.keys())
-        )
-    )
-    if lacking:
-        yield Problem(
-            DEVICES_WITHOUT_ENTRY,
-            "warning",
-            "",
-            f"{plural(len(lacking), 'running container')} without an entry in {DEVICE_FILE} for a device that it "
-            "requests. The kubelet can allocate its devices a second time.",
-            lacking,
         )

@@ -8,7 +8,7 @@ reason, and the rest is packed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 from msgspec import to_builtins
 
 from mooring import __version__
+from mooring.checkpoint.device_file import DEVICE_FILE, device_record, without_answers
 from mooring.checkpoint.store import SIZE_LIMIT
 from mooring.configuration import devices, kubelet_config, mooring_config
 from mooring.configuration.kubelet_flags import KubeletFlags
@@ -26,17 +27,23 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.decoding.documents import documents_in
 from mooring.decoding.fields import Document
+from mooring.devicemanager.state import Device
 from mooring.discovery.archive import archive_bytes
 from mooring.discovery.cadvisor.probe import read_problem
 from mooring.discovery.capture.reading import Capture, capture_isolation, capture_machine
 from mooring.discovery.loader import machine_of
 from mooring.discovery.tree import Tree
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
+from mooring.planner.nodearchive.claims import anonymous_claims, reduced_claims
 from mooring.planner.nodearchive.layout import (
     ABOUT,
+    ALLOCATABLE,
+    CLAIMS,
     CONFIGURATION_PART,
     CPU_STATE,
+    DEVICE_RECORD,
     DEVICES,
+    DEVICES_PART,
     ISOLATION_PART,
     KUBELET_CONFIG,
     MACHINE_PART,
@@ -47,7 +54,13 @@ from mooring.planner.nodearchive.layout import (
     STATE_PART,
     TOP,
 )
-from mooring.planner.nodearchive.reduction import anonymous_pods, pod_list, reduced_configuration, reduced_pods
+from mooring.planner.nodearchive.reduction import (
+    anonymous_pods,
+    made_up_namespaces,
+    pod_list,
+    reduced_configuration,
+    reduced_pods,
+)
 
 ANONYMOUS_NODE: Final = "node-1"
 KUBELET_ROOT: Final = "/var/lib/kubelet"
@@ -60,6 +73,8 @@ class ClusterAnswers:
 
     pods: object = None
     pods_problem: str = "the cluster was not asked"
+    dynamic: tuple[object, ...] = ()
+    """Lists with claims and slices."""
     configz: object = None
     version: str = ""
     """The kubelet's version."""
@@ -83,6 +98,10 @@ class CollectRequest:
     flags: KubeletFlags | None = None
     """Of the running kubelet; None when none runs."""
     cluster: ClusterAnswers = field(default_factory=ClusterAnswers)
+    allocatable: Mapping[str, tuple[Device, ...]] | None = None
+    """The kubelet's answer to GetAllocatableResources."""
+    allocatable_problem: str = ""
+    """Why there is none; empty where nobody asked."""
     anonymous: bool = False
     captured: str = ""
     """Date and time of the collection, as in ``2026-11-01T12:00:00Z``."""
@@ -158,9 +177,16 @@ def kubelet_files(
     told = request.cluster.configz
     configuration = _found_configuration(tree, request.config, told, request.flags, request.kubelet_root)
     states = _states(tree, request.kubelet_root, unread)
+    pods, claims = _pods(request)
+    devices_of_node = _devices(tree, request, claims, unread)
     files: dict[str, bytes] = {}
     parts: list[ArchivePart] = []
-    for name, found in ((CONFIGURATION_PART, configuration), (STATE_PART, states), (PODS_PART, _pods(request))):
+    for name, found in (
+        (CONFIGURATION_PART, configuration),
+        (STATE_PART, states),
+        (DEVICES_PART, devices_of_node),
+        (PODS_PART, pods),
+    ):
         files |= found.files
         size = sum(map(len, found.files.values()))
         parts.append(ArchivePart(name, found.origin if found.files else "", len(found.files), size, found.missing))
@@ -195,17 +221,48 @@ def _states(tree: Tree, root: str, unread: dict[str, str]) -> Found:
     return Found(files, root, missing)
 
 
-def _pods(request: CollectRequest) -> Found:
-    documents: Iterable[object] = request.pods
+def _pods(request: CollectRequest) -> tuple[Found, list[dict[str, Any]]]:
+    """Return the pods, and the claims and slices about them."""
+    documents: Sequence[object] = request.pods
     origin = "--pods"
     if not request.pods:
         if request.cluster.pods is None:
-            return Found({}, "", request.cluster.pods_problem)
+            return Found({}, "", request.cluster.pods_problem), []
         documents, origin = [request.cluster.pods], "kubectl"
     pods: list[dict[str, Any]] = reduced_pods(documents, request.node)
+    claims = reduced_claims([*documents, *request.cluster.dynamic], pods, request.node)
     if request.anonymous:
+        claims, pods = anonymous_claims(claims, pods, made_up_namespaces(pods), {request.node: ANONYMOUS_NODE})
         pods = anonymous_pods(pods)
-    return Found({PODS: _json_bytes(pod_list(pods))}, origin, "")
+    return Found({PODS: _json_bytes(pod_list(pods))}, origin, ""), claims
+
+
+def _devices(tree: Tree, request: CollectRequest, claims: list[dict[str, Any]], unread: dict[str, str]) -> Found:
+    """Take the device manager's record without what plugins answered, the kubelet's devices, claims and slices."""
+    files: dict[str, bytes] = {}
+    origins, missing = [], ""
+    for root in dict.fromkeys((request.kubelet_root, KUBELET_ROOT)):
+        # The kubelet has its folder of device plugins at one place, whatever its root directory is.
+        path = f"{root}/{DEVICE_FILE}".lstrip("/")
+        data = tree.data(path)
+        if data is None:
+            continue
+        text = without_answers(data.decode(errors="surrogateescape")) if len(data) <= SIZE_LIMIT else None
+        if text is None:
+            unread[path] = "is not a record of devices"
+            continue
+        files[DEVICE_RECORD] = text.encode(errors="surrogateescape")
+        origins.append(root)
+        break
+    if request.allocatable is not None:
+        files[ALLOCATABLE] = _json_bytes(devices.devices_document(request.allocatable))
+        origins.append("PodResources API")
+    elif DEVICE_RECORD in files and device_record(files[DEVICE_RECORD].decode(errors="surrogateescape")).registered:
+        missing = request.allocatable_problem or "the PodResources API was not asked for NUMA nodes of free devices"
+    if claims:
+        files[CLAIMS] = _json_bytes({"apiVersion": "v1", "kind": "List", "items": claims})
+        origins.append("claims")
+    return Found(files, ", ".join(origins), missing)
 
 
 _PLACES: Final = {

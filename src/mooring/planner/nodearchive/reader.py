@@ -6,13 +6,16 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mooring.checkpoint.device_file import device_record
 from mooring.checkpoint.store import SIZE_LIMIT
+from mooring.configuration.devices import device_table
 from mooring.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
 from mooring.core.release import NEWEST, Release
 from mooring.decoding.documents import documents_in, located
-from mooring.decoding.fields import Document, Report, ignore, inside
+from mooring.decoding.fields import Document, Report, ignore, inside, mapping_at
+from mooring.devicemanager.state import Device
 from mooring.discovery.files import open_tree
 from mooring.discovery.loader import machine_of
 from mooring.discovery.machineinfo_json import parse_machine_info
@@ -21,12 +24,18 @@ from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.documents.parts import API_VERSION
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.defaults import PodGates
+from mooring.manifest.dynamic.objects import dynamic_objects
 from mooring.manifest.pod_files import ActivePods, active_pods
+from mooring.planner.nodearchive.devices import DeviceFacts
 from mooring.planner.nodearchive.layout import (
     ABOUT,
+    ALLOCATABLE,
+    CLAIMS,
     CONFIGURATION_PART,
     CONFIGURATIONS,
     CPU_STATE,
+    DEVICE_RECORD,
+    DEVICES_PART,
     MACHINE_INFO,
     MEMORY_STATE,
     PODS,
@@ -44,6 +53,7 @@ _REMEDY: Final = "collect it again with mooring collect"
 _CONSEQUENCES: Final = {
     CONFIGURATION_PART: "{} has no configuration of the kubelet",
     STATE_PART: "{} lacks state files, so running pods are placed again",
+    DEVICES_PART: "{} does not have all about devices",
     PODS_PART: "{} has no pods, so only what state files hold counts",
 }
 """Part -> what its absence means for an answer."""
@@ -113,6 +123,24 @@ class NodeArchive:
             InputError: one is larger than any kubelet writes.
         """
         return StateTexts(self._state(CPU_STATE), self._state(MEMORY_STATE))
+
+    def devices(self) -> DeviceFacts:
+        """Return what the node's records say of devices; what a document of the configuration declares is not in it.
+
+        Raises:
+            InputError: one of them cannot be understood.
+        """
+        allocatable: dict[str, tuple[Device, ...]] = {}
+        for document in self._documents(ALLOCATABLE):
+            with located(document):
+                content = document.content if isinstance(document.content, dict) else {}
+                allocatable |= device_table(mapping_at(content, "devices"))
+        return DeviceFacts(
+            record=device_record(self._state(DEVICE_RECORD)),
+            allocatable=allocatable,
+            dynamic=dynamic_objects(self._documents(CLAIMS)),
+            node=self.about.node,
+        )
 
     def pods(self, gates: PodGates, report: Report = ignore) -> ActivePods:
         """Return the pods of the node, in the order in which they were started.

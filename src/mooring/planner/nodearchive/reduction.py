@@ -29,6 +29,7 @@ _ANNOTATIONS: Final = (
     spread.ANNOTATION,
 )
 """Those that decide: of static pods, of extensions and of the plugins that are shipped."""
+_CLAIM_ENTRY: Final = ("name", "resourceClaimName", "resourceClaimTemplateName")
 _POD_SPEC: Final = ("priority", "priorityClassName", "restartPolicy", SCALE_DOWN_FIELD)
 _POD_STATUS: Final = ("phase", "qosClass", "reason", "startTime")
 _CONTAINER: Final = ("name", "restartPolicy")
@@ -105,6 +106,11 @@ def anonymous_pods(pods: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return renamed
 
 
+def made_up_namespaces(pods: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Return the names that :func:`anonymous_pods` gives to the namespaces of pods."""
+    return _made_up("namespace", (pod["metadata"].get("namespace", "") for pod in pods))
+
+
 def pod_list(pods: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Return a v1 PodList."""
     return {"apiVersion": "v1", "kind": "PodList", "items": list(pods)}
@@ -128,30 +134,47 @@ def _reduced_pod(content: Mapping[str, Any]) -> dict[str, Any]:
     if annotations:
         kept["annotations"] = annotations
     inner = _only(spec, _POD_SPEC)
+    claims = _listed(spec, "resourceClaims", _CLAIM_ENTRY)
     for name in ("initContainers", "containers"):
         items = spec.get(name)
         if isinstance(items, list):
-            inner[name] = [_reduced_container(item, f"spec.{name}") for item in items]
+            inner[name] = [_reduced_container(item, f"spec.{name}", claims) for item in items]
     if "resources" in spec:
         inner["resources"] = _reduced_resources(_mapping(spec, "resources"))
     if "overhead" in spec:
         inner["overhead"] = spec["overhead"]
+    inner |= claims
     reduced: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": inner}
-    told = _only(status, _POD_STATUS)
+    told = _only(status, _POD_STATUS) | _listed(status, "resourceClaimStatuses", _CLAIM_ENTRY)
+    extended = _mapping(status, "extendedResourceClaimStatus")
+    if extended:
+        mappings = _listed(extended, "requestMappings", ("containerName", "resourceName", "requestName"))
+        told["extendedResourceClaimStatus"] = _only(extended, ("resourceClaimName",)) | mappings
     return {**reduced, "status": told} if told else reduced
 
 
-def _reduced_container(item: object, field: str) -> dict[str, Any]:
+def _reduced_container(item: object, field: str, claims: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(item, dict):
         raise InputError("must be a mapping", field=field, remedy="give pods as kubectl prints them")
     kept = _only(item, _CONTAINER)
     if "resources" in item:
-        kept["resources"] = _reduced_resources(_mapping(item, "resources"))
+        resources = _mapping(item, "resources")
+        kept["resources"] = _reduced_resources(resources)
+        if claims:
+            kept["resources"] |= _listed(resources, "claims", ("name", "request"))
     return kept
 
 
 def _reduced_resources(resources: Mapping[str, Any]) -> dict[str, Any]:
     return _only(resources, ("requests", "limits"))
+
+
+def _listed(content: Mapping[str, Any], field: str, names: Iterable[str]) -> dict[str, Any]:
+    """Return a field with a list of mappings, each with these names only; nothing without it."""
+    items = content.get(field)
+    if not isinstance(items, list) or not items:
+        return {}
+    return {field: [_only(item, names) for item in items if isinstance(item, dict)]}
 
 
 def _only(content: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
 from mooring.core.release import Release
-from mooring.devicemanager.state import Device
+from mooring.devicemanager.state import Device, Holdings
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.defaults import PodGates
 from mooring.planner.plan import Plan, make_plan
@@ -77,6 +77,8 @@ class UpgradedNode:
     """Its release is not used."""
     files: StateTexts = field(default_factory=StateTexts)
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
+    held: Holdings = field(default_factory=dict)
+    claimed: Holdings = field(default_factory=dict)
     fields: frozenset[str] = frozenset()
     """Names of the fields that the KubeletConfiguration sets."""
     findings: tuple[Finding, ...] = ()
@@ -174,7 +176,8 @@ class UpgradedNode:
     def _question(
         self, setup: KubeletSetup, active: tuple[Pod, ...], pods: tuple[Pod, ...], files: StateTexts
     ) -> Question:
-        return Question(self.machine, setup.config, self._mooring(setup), pods, active, files, self.devices)
+        asked = Question(self.machine, setup.config, self._mooring(setup), pods, active, files, self.devices, self.held)
+        return replace(asked, claimed=self.claimed)
 
     def _mooring(self, setup: KubeletSetup) -> MooringConfig:
         return replace(self.mooring, release=setup.release)
