@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.small_node import container, guaranteed, running, sandbox, shared, small_state
-from tests.agent.whole_agent import Node, pod, start
+from tests.agent.whole_agent import Node, pod, start, whole
 
-from mooring.agent.nri.types import Event, LinuxResources, RuntimeContainer
+from mooring.agent.nri.types import ContainerState, Event, LinuxResources, RuntimeContainer
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, WriteCPUSet
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, state_change
@@ -188,6 +188,23 @@ def test_a_creation_that_goes_on_after_all_is_no_longer_in_doubt() -> None:
     made = container("own", "c1", resources=LinuxResources(cpus="3"))
     state = state_change(state, Event.POST_CREATE_CONTAINER, sandbox("own"), made).state
     assert (state.containers["own-c1-0"].phase, state.containers["own-c1-0"].unlisted) == (Phase.CREATED, False)
+
+
+# A start that a restart of the runtime has interrupted: containerd lists the container beside the one in its place.
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["listed-first", "listed-last"])
+def test_of_two_containers_with_one_name_the_one_that_runs_is_shown_and_keeps_its_cpus(
+    node: Node, *, is_first: bool
+) -> None:
+    node.agent()
+    runtime = node.listening.next()
+    made = node.running(whole("own", 1), "3", 100_000)
+    resources = replace(made.resources, cpus="5")
+    left = replace(made, id="c-left", state=ContainerState.CREATED, pid=0, resources=resources)
+    runtime.synchronize([pod("own")], [left, made] if is_first else [made, left])
+    [[shown]] = [one["containers"] for one in node.status["pods"]]
+    assert (shown["id"], shown["cpus"], node.cpus(made)) == (made.id, "3", "3")
 
 
 def test_the_journal_of_an_agent_that_was_told_nothing_yet_keeps_what_ran() -> None:

@@ -166,7 +166,13 @@ class Watch:
         # A containerd that was killed in the middle of a creation may have forgotten the container, which runs on.
         listed = {one for one, state in self.node.cri.containers().items() if state == "RUNNING"}
         running = self.world.running & listed
-        found = [f"{one}: runs, and the agent does not know it" for one in running - said.keys()]
+        waiting = {one["id"] for pod in status["held"] for one in pod["running"]}
+        found = [f"{one}: runs, and the agent does not know it" for one in running - said.keys() - waiting]
+        found += [
+            f"{one}: waits for CPUs on {CPUSet(CPUMask(self.world.cpus[one]))} instead of {shared}"
+            for one in running & waiting
+            if self.world.cpus[one] != shared.mask
+        ]
         # One whose shim does not answer a containerd that was restarted is not listed, and runs on.
         found += [f"{one}: the agent takes it for running" for one in started - self.world.running]
         for one in running & said.keys():

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mooring.agent.reactor.effects import AgentReport, ReportKind
-from mooring.agent.reactor.values import AgentState, KnownContainer, LastSeen, Options
+from mooring.agent.reactor.values import AgentState, KnownContainer, LastSeen, Options, by_name
 from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
@@ -181,7 +181,7 @@ def recoverable(state: AgentState, pod: Pod, taken: int) -> Mapping[str, CPUMask
     if settings.cpu is None or settings.pod_level.leaves_out(pod) or settings.pod_level.manages(pod):
         return {}
     free = state.kubelet.node.cpu.default & settings.allocatable_cpus.mask & ~taken
-    live = {one.name: one for one in state.containers_of(pod.uid)}
+    live = by_name(state.containers_of(pod.uid))
     found: dict[str, CPUMask] = {}
     for container in pod.containers:
         count = exclusive_cpus(pod, container, settings.pod_level)

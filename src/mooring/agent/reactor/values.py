@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -109,6 +109,18 @@ class KnownContainer:
     def is_doubtful(self) -> bool:
         """Whether it was being made when the connection ended, and may never come."""
         return self.phase is Phase.CREATING and self.unlisted
+
+
+_ORDER = {phase: number for number, phase in enumerate(Phase)}
+
+
+def by_name(containers: Iterable[KnownContainer]) -> dict[str, KnownContainer]:
+    """Return containers of one pod by their names; of two with one name the one that has come further, then the later.
+
+    containerd keeps a container whose start its own restart has interrupted, and stopping does not end it; the kubelet
+    makes another in its place. Both are listed, in any order (2.1.9 and 2.4.2, read and seen under kills).
+    """
+    return {one.name: one for one in sorted(containers, key=lambda one: _ORDER[one.phase])}
 
 
 @dataclass(frozen=True, slots=True)

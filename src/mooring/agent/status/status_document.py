@@ -15,7 +15,7 @@ from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.reactor.desired import DesiredSettings, nodes_of
 from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.reactor.hotplug import is_watched
-from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer, claimed_cpus
+from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer, by_name, claimed_cpus
 from mooring.agent.status.alignment import ContainerDevices, devices_of_pod
 from mooring.agent.status.health import unready
 from mooring.agent.status.snapshot import AgentCounts, InterruptView, PluginFailures, Snapshot
@@ -214,7 +214,7 @@ def _pod(seen: _Moment, pod: Pod) -> AgentPodPart:
 def _containers(seen: _Moment, pod: Pod) -> Iterator[AgentContainerPart]:
     """Yield the containers of a pod in its order; one that the runtime does not have has no id."""
     state, node = seen.state, seen.state.kubelet.node
-    by_name = {one.name: one for one in seen.live.get(pod.uid, [])}
+    live = by_name(seen.live.get(pod.uid, []))
     claimed, wanted = claimed_cpus(state), DesiredSettings.now(state)
     devices = devices_of_pod(state, pod) if follows_devices(state) else {}
     for container in pod.containers:
@@ -230,7 +230,7 @@ def _containers(seen: _Moment, pod: Pod) -> Iterator[AgentContainerPart]:
             part.claimed = str(CPUSet(CPUMask(claimed[pod.uid, container.name])))
         if container.name in devices:
             _add_devices(part, devices[container.name])
-        known = by_name.get(container.name)
+        known = live.get(container.name)
         if known is not None:
             _add_runtime(part, seen, known)
         _add_hotplug(part, node.cpu, pod.uid)
