@@ -9,7 +9,8 @@ see the same pods:
 * agent, device plugins: the kubelet chooses devices alone, and the agent CPUs and memory beside them;
 * agent, claims: the scheduler allocates as above, and the agent chooses CPUs and memory beside the devices.
 
-A container is aligned when its CPUs, memory and devices lie on one NUMA node. Prints a table in Markdown.
+A container is aligned when its CPUs, memory and devices lie on one NUMA node. Prints tables in Markdown; the last
+column says how many of the agent's decisions are those of a kubelet whose device manager gave out the same devices.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import argparse
 import json
 import random
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from mooring.configuration.node_configuration import load_config
+from mooring.core.decision import Placement
 from mooring.core.machine import Machine
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device, DeviceState
@@ -104,6 +105,19 @@ def devices_on(machine: Machine) -> dict[str, tuple[Device, ...]]:
     return {GPU: spread("gpu"), NIC: spread("nic")}
 
 
+def policies(topology: str, cpu: str = "static", memory: str = "Static") -> dict[str, Any]:
+    """Return the fields of a KubeletConfiguration by which a kubelet or an agent decides."""
+    kept = {"memory": RESERVED_MEMORY}
+    return {
+        "cpuManagerPolicy": cpu,
+        "memoryManagerPolicy": memory,
+        "topologyManagerPolicy": topology,
+        "reservedSystemCPUs": "0",
+        "kubeReserved": kept,
+        **({"reservedMemory": [{"numaNode": 0, "limits": kept}]} if memory == "Static" else {}),
+    }
+
+
 @dataclass(slots=True)
 class Node:
     """A machine in one setting."""
@@ -116,31 +130,42 @@ class Node:
     """Who chooses CPUs and memory."""
     beside: Kubelet = field(init=False)
     """The kubelet beside the agent: only devices are its own."""
+    judge: Kubelet = field(init=False)
+    """A kubelet that manages everything, and has given out the same devices."""
+    equal: int = 0
+    """Decisions of the agent that are the judge's."""
     claimed: dict[str, Held] = field(default_factory=dict)
     """Pod -> what the scheduler allocated to its claims."""
 
     def __post_init__(self) -> None:
         """Start the kubelets."""
-        self.manager = self._started("static", "Static")
+        follows = self.setting in (Setting.AGENT_PLUGINS, Setting.AGENT_CLAIMS)
+        self.manager = self._started("static", "Static", follows=follows)
         self.beside = self._started("none", "None")
+        self.judge = self._started("static", "Static")
 
     def ask(self, document: Mapping[str, Any]) -> Outcome:
         """Let a pod arrive."""
         pod, bare = _pod(document), _pod(_without_devices(document))
         if self.setting is Setting.KUBELET_PLUGINS:
-            return self._decided(pod, None)
+            self.manager, answer = admit(self.manager, pod)
+            return self._judged(answer, answer.decision.devices)
         held = self._chosen(pod)
         if held is None:
+            self.equal += 1
             return Outcome.REFUSED
         if self.setting is Setting.KUBELET_CLAIMS:
-            return self._decided(bare, held)
-        self.manager = self.manager.with_devices(_with_pod(self.manager.node.providers.devices, pod.uid, held))
-        return self._decided(pod, held)
+            self.manager, answer = admit(self.manager, bare)
+            return self._judged(answer, held)
+        self.manager, answer = admit(_holding(self.manager, pod.uid, held), bare)
+        self.judge, other = admit(_holding(self.judge, pod.uid, held), pod)
+        self.equal += _of(answer) == _of(other)
+        return self._judged(answer, held)
 
     def leave(self, uid: str) -> None:
         """Let a pod end, where it was admitted."""
         self.claimed.pop(uid, None)
-        for name in ("manager", "beside"):
+        for name in ("manager", "beside", "judge"):
             kubelet: Kubelet = getattr(self, name)
             setattr(self, name, _without(kubelet, uid))
 
@@ -178,14 +203,10 @@ class Node:
             taken |= {one.id for devices in got.values() for one in devices}
         return found
 
-    def _decided(self, pod: Pod, held: Held | None) -> Outcome:
-        self.manager, answer = admit(self.manager, pod)
-        if not answer.admitted:
-            self.leave(pod.uid)
-            return Outcome.REFUSED
-        return self._judged(answer, answer.decision.devices if held is None else held)
-
     def _judged(self, answer: AdmitResult, held: Held) -> Outcome:
+        if not answer.admitted:
+            self.leave(answer.pod.uid)
+            return Outcome.REFUSED
         memory = self.manager.node.memory.assignments.get(answer.pod.uid, {})
         extents = (
             extent_of_nodes(self.manager, place, memory.get(name, ()), held.get(name, {}))
@@ -193,23 +214,18 @@ class Node:
         )
         return Outcome.ALIGNED if all(one.held <= 1 for one in extents) else Outcome.MISALIGNED
 
-    def _started(self, cpu: str, memory: str) -> Kubelet:
-        first = next(node for node in self.machine.info.topology if node.cores)
-        kept = {"memory": RESERVED_MEMORY}
+    def _started(self, cpu: str, memory: str, *, follows: bool = False) -> Kubelet:
         content = {
             "kind": "KubeletConfiguration",
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "cpuManagerPolicy": cpu,
-            "memoryManagerPolicy": memory,
-            "topologyManagerPolicy": self.policy,
-            "reservedSystemCPUs": str(first.cores[0].thread_ids[0]),
-            "kubeReserved": kept,
             "evictionHard": {"memory.available": "0%"},
-            **({"reservedMemory": [{"numaNode": 0, "limits": kept}]} if memory == "Static" else {}),
+            **policies(self.policy, cpu, memory),
         }
+        extensions = ["device-alignment"] if follows else []
+        own = {"kind": "MooringConfiguration", "apiVersion": "mooring/v1alpha1", "extensions": extensions}
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "kubelet.json"
-            path.write_text(json.dumps(content), encoding="utf-8")
+            path = Path(folder) / "kubelet.yaml"
+            path.write_text(f"{json.dumps(content)}\n---\n{json.dumps(own)}\n", encoding="utf-8")
             found = load_config(path)
         start = start_on(self.machine, found.kubelet, found.mooring, StateTexts())
         if start.kubelet is None:
@@ -217,8 +233,8 @@ class Node:
         return start.kubelet.with_devices(DeviceState(self.devices))
 
 
-def outcomes(machine: Machine, policy: str, setting: Setting, pods: Sequence[Arrival]) -> list[Outcome]:
-    """Return what becomes of pods in the order of their arrival."""
+def outcomes(machine: Machine, policy: str, setting: Setting, pods: Sequence[Arrival]) -> tuple[list[Outcome], int]:
+    """Return what becomes of pods in the order of their arrival, and how many decisions are the judge's."""
     node = Node(machine, policy, setting, devices_on(machine))
     leaving: dict[int, list[str]] = {}
     found = []
@@ -227,7 +243,7 @@ def outcomes(machine: Machine, policy: str, setting: Setting, pods: Sequence[Arr
             node.leave(uid)
         found.append(node.ask(pod.document))
         leaving.setdefault(number + pod.stays + 1, []).append(pod.document["metadata"]["uid"])
-    return found
+    return found, node.equal
 
 
 def _pod(document: Mapping[str, Any]) -> Pod:
@@ -242,12 +258,12 @@ def _without_devices(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "spec": {**document["spec"], "containers": containers}}
 
 
-def _with_pod(state: DeviceState, uid: str, held: Held) -> DeviceState:
-    ids = {
-        name: {resource: frozenset(one.id for one in devices) for resource, devices in each.items()}
-        for name, each in held.items()
-    }
-    return replace(state, held={**state.held, uid: ids})
+def _holding(kubelet: Kubelet, uid: str, held: Held) -> Kubelet:
+    return kubelet.with_devices(kubelet.node.providers.devices.holding(uid, held))
+
+
+def _of(answer: AdmitResult) -> tuple[bool, Mapping[str, Placement], str]:
+    return answer.admitted, answer.decision.containers if answer.admitted else {}, answer.decision.reason
 
 
 def _without(kubelet: Kubelet, uid: str) -> Kubelet:
@@ -263,8 +279,9 @@ def rows(machines: Sequence[str], policy: str, count: int, seed: int) -> Iterato
         pods = arrivals(machine, count, seed)
         nodes = sum(1 for node in machine.info.topology if node.cores)
         for setting in Setting:
-            share = Counter(outcomes(machine, policy, setting, pods))
-            cells = (f"{100 * share[one] / count:.1f} %" for one in Outcome)
+            found, equal = outcomes(machine, policy, setting, pods)
+            cells = [f"{100 * found.count(one) / count:.1f} %" for one in Outcome]
+            cells.append(f"{equal} of {count}" if setting in (Setting.AGENT_PLUGINS, Setting.AGENT_CLAIMS) else "")
             yield f"| {name} ({nodes}) | {setting.value} | {' | '.join(cells)} |"
 
 
@@ -277,8 +294,8 @@ def main() -> int:
     asked = parser.parse_args()
     for policy in asked.policy or ["single-numa-node", "restricted", "best-effort"]:
         print(f"\n{policy}, {asked.pods} pods:\n")
-        print(f"| machine (NUMA nodes) | setting | {' | '.join(one.value for one in Outcome)} |")
-        print("|---|---|---|---|---|")
+        print(f"| machine (NUMA nodes) | setting | {' | '.join(one.value for one in Outcome)} | as a kubelet |")
+        print("|---|---|---|---|---|---|")
         for row in rows(MACHINES, policy, asked.pods, asked.seed):
             print(row, flush=True)
     return 0
