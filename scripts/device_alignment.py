@@ -157,8 +157,8 @@ class Node:
         if self.setting is Setting.KUBELET_CLAIMS:
             self.manager, answer = admit(self.manager, bare)
             return self._judged(answer, held)
-        self.manager, answer = admit(_holding(self.manager, pod.uid, held), bare)
-        self.judge, other = admit(_holding(self.judge, pod.uid, held), pod)
+        self.manager, answer = admit(holding(self.manager, pod.uid, held), bare)
+        self.judge, other = admit(holding(self.judge, pod.uid, held), pod)
         self.equal += _of(answer) == _of(other)
         return self._judged(answer, held)
 
@@ -167,7 +167,7 @@ class Node:
         self.claimed.pop(uid, None)
         for name in ("manager", "beside", "judge"):
             kubelet: Kubelet = getattr(self, name)
-            setattr(self, name, _without(kubelet, uid))
+            setattr(self, name, without(kubelet, uid))
 
     def _chosen(self, pod: Pod) -> Held | None:
         """Return the devices that the kubelet beside or the scheduler gives a pod; None when it gives none."""
@@ -258,7 +258,8 @@ def _without_devices(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "spec": {**document["spec"], "containers": containers}}
 
 
-def _holding(kubelet: Kubelet, uid: str, held: Held) -> Kubelet:
+def holding(kubelet: Kubelet, uid: str, held: Held) -> Kubelet:
+    """Return a kubelet whose device manager has given a pod these devices."""
     return kubelet.with_devices(kubelet.node.providers.devices.holding(uid, held))
 
 
@@ -266,7 +267,8 @@ def _of(answer: AdmitResult) -> tuple[bool, Mapping[str, Placement], str]:
     return answer.admitted, answer.decision.containers if answer.admitted else {}, answer.decision.reason
 
 
-def _without(kubelet: Kubelet, uid: str) -> Kubelet:
+def without(kubelet: Kubelet, uid: str) -> Kubelet:
+    """Return a kubelet after a pod has ended, whether it was admitted or not, and its devices were given back."""
     after = kubelet.without([uid]) if uid in kubelet.node.active else kubelet.settled()
     devices = after.node.providers.devices
     return after.with_devices(replace(devices, held={key: held for key, held in devices.held.items() if key != uid}))

@@ -59,6 +59,11 @@ class Kubelet:
         return self.folder / "kubelet.json"
 
     @property
+    def pod_resources(self) -> Path:
+        """Socket on which it tells what containers have."""
+        return self.root / "pod-resources" / "kubelet.sock"
+
+    @property
     def device_plugins(self) -> Path:
         """Folder of the sockets of device plugins, and of the record of the devices that containers have."""
         return self.root / "device-plugins"
@@ -107,7 +112,7 @@ def kubelet_on(
     made.root.mkdir(parents=True, exist_ok=True)
     made.manifests.mkdir(exist_ok=True)
     made.device_plugins.mkdir(exist_ok=True)
-    ready = made.root / "pod-resources" / "kubelet.sock"
+    ready = made.pod_resources
     ready.unlink(missing_ok=True)
     (made.device_plugins / "kubelet.sock").unlink(missing_ok=True)
     if cpu_state:

@@ -43,6 +43,7 @@ def pinned(
     api: APIServer | None = None,
     extensions: Sequence[str] = (),
     program_of_agent: Sequence[str] = (),
+    beside: Mapping[str, Any] = NO_POLICIES,
     **options: Any,
 ) -> Iterator[Pinned]:
     """Run the agent with the policies of a case, and a kubelet with none, until the end of the block.
@@ -55,10 +56,11 @@ def pinned(
         api: where pods come from; without, they come from the kubelet's manifest folder.
         extensions: of the agent.
         program_of_agent: in place of ``mooring``.
+        beside: policies of the kubelet.
         options: further fields of the agent's configuration.
     """
     kubeconfig = None if api is None else api.kubeconfig
-    policies = {**NO_POLICIES, **case.reservations}
+    policies = {**beside, **case.reservations}
     with kubelet_on(node, program, case.name, policies, machine=machine, kubeconfig=kubeconfig) as kubelet:
         if api is not None:
             until(lambda: api.has_node(case.name), "the node is registered")
@@ -87,6 +89,7 @@ def _configuration(
             "nodeName": kubelet.name,
             "nriSocket": str(node.nri_socket),
             "podResourcesSocket": "",
+            "kubeletPodResourcesSocket": str(kubelet.pod_resources),
             "stateDir": str(node.folder / "state-of-agent"),
             "assignedDir": str(node.folder / "assigned"),
             "statusSocket": str(node.folder / "agent.sock"),
