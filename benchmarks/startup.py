@@ -90,13 +90,13 @@ class Runtime:
         """Talk to the plugin at the other end."""
         connection = Connection(trunk)
         self._server = TTRPCServer(connection, RUNTIME_CONNECTION, self._take)
-        self._client = TTRPCClient(connection, PLUGIN_CONNECTION)
+        self.client = TTRPCClient(connection, PLUGIN_CONNECTION)
         connection.start()
 
     def call(self, method: str, **fields: object) -> None:
         """Call the plugin and wait for its answer."""
         payload = getattr(messages, f"{method}RequestMessage")(**fields).SerializeToString()
-        self._client.call(PLUGIN_SERVICE, method, payload, 120.0)
+        self.client.call(PLUGIN_SERVICE, method, payload, 120.0)
 
     def _take(self, request: Request) -> None:
         assert self.watched is not None
