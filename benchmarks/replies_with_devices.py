@@ -78,7 +78,7 @@ def serve(path: str, pods: int) -> None:
             lambda _asked, _: AllocatableResourcesResponseMessage(devices=[devices(number) for number in range(pods)]),
         ),
     }
-    handlers = {
+    handlers: dict[str, Any] = {
         name: grpc.unary_unary_rpc_method_handler(
             answer, request_deserializer=request.FromString, response_serializer=lambda made: made.SerializeToString()
         )

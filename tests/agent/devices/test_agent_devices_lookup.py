@@ -10,6 +10,7 @@ import pytest
 from tests.agent.devices.made_up_podresources import ClaimDevice, PodResources
 
 from mooring.agent.devices.lookup import DeviceLookup, NoSlices, Whereabouts
+from mooring.checkpoint.device_file import DEVICE_FILE, HeldDevices, device_text
 from mooring.core.pod import ClaimUse, Container, ContainerKind, Pod
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
@@ -116,7 +117,11 @@ def test_a_resource_that_no_plugin_serves_is_not_waited_for(kubelet: PodResource
 
 
 def test_init_containers_that_end_are_not_waited_for(kubelet: PodResources) -> None:
-    assert lookup(kubelet, Clock()).of_pod(wanting((GPU, 1), kind=ContainerKind.INIT), 101.0) is None
+    kubelet.pods["web"] = {}
+    clock = Clock()
+    found = lookup(kubelet, clock).of_pod(wanting((GPU, 1), kind=ContainerKind.INIT), 101.0)
+    assert found is not None
+    assert (found.held, found.unknown, clock.waits) == ({}, "", [])
 
 
 @pytest.mark.parametrize(
@@ -189,3 +194,44 @@ def test_without_a_kubelet_nothing_is_known_of_any_pod(tmp_path: Path) -> None:
     found = DeviceLookup(lambda: str(tmp_path / "none.sock"), NoSlices()).of_all({"u": wanting()}, {"u": (GPU,)}, 1.0)
     assert (found["u"].held, found["u"].missing) == ({}, (GPU,))
     assert found["u"].unknown.startswith("the kubelet does not tell")
+
+
+def with_init(*, claims: tuple[str, ...] = ()) -> Pod:
+    one = {GPU: Quantity.parse("1")}
+    init = Container("init", ContainerKind.INIT, one, one, claims=tuple(ClaimUse(claim) for claim in claims))
+    two = {GPU: Quantity.parse("2")}
+    return Pod("u", "web", containers=(init, Container("main", ContainerKind.APP, two, two)))
+
+
+def test_devices_of_an_init_container_are_in_the_kubelets_record(kubelet: PodResources) -> None:
+    kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}
+    kubelet.path = kubelet.path.parent / "pod-resources" / "kubelet.sock"
+    kubelet.path.parent.mkdir()
+    kubelet.stop()
+    kubelet.start()
+    file = kubelet.path.parent.parent / DEVICE_FILE
+    file.parent.mkdir()
+    held = [
+        HeldDevices("u", "init", GPU, {1: ("gpu1",)}, b"\n\x00"),
+        HeldDevices("other", "init", GPU, {0: ("gpu0",)}, b"\n\x00"),
+    ]
+    file.write_text(device_text(held, {GPU: ["gpu0", "gpu1"]}), encoding="utf-8")
+    found = lookup(kubelet, Clock()).of_pod(with_init(), 101.0)
+    assert found is not None
+    assert found.held == {"main": {GPU: (GPU0, GPU1)}, "init": {GPU: (GPU1,)}}
+
+
+def test_without_the_record_an_init_container_counts_with_the_first_devices_of_its_pod(kubelet: PodResources) -> None:
+    kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}
+    found = lookup(kubelet, Clock()).of_pod(with_init(), 101.0)
+    assert found is not None
+    assert found.held["init"] == {GPU: (GPU0,)}
+
+
+def test_an_init_container_has_the_devices_of_a_claim_that_others_of_its_pod_have_too(kubelet: PodResources) -> None:
+    kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}
+    kubelet.claims["web"] = {"main": (ClaimDevice("nic", DRIVER, "node-1", "n0"),)}
+    near = Device("node-1/n0", (1,))
+    found = lookup(kubelet, Clock(), Slices((DRIVER, near))).of_pod(with_init(claims=("nic",)), 101.0)
+    assert found is not None
+    assert found.held["init"] == {GPU: (GPU0,), DRIVER: (near,)}

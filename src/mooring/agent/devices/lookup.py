@@ -4,8 +4,8 @@ The kubelet has given a device plugin's devices when it admitted the pod, and ha
 the sandbox, so that its answer is there when the first container is created. Where it is not, it is asked again until
 half of the time is over.
 
-What it does not tell: devices of init containers that end (kubelet v1.37.1, apis/podresources/server_v1.go), and
-resources that no device plugin serves.
+What it does not tell: devices of init containers that end (kubelet v1.37.1, apis/podresources/server_v1.go), which are
+in its record on disk (:mod:`mooring.agent.devices.init_containers`), and resources that no device plugin serves.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, Protocol
 
-from mooring.agent.pods.devices import WantedDevices, wanted_of
+from mooring.agent.devices.init_containers import with_init_containers
+from mooring.agent.pods.devices import WantedDevices, wanted_of, wants_devices
 from mooring.agent.reactor.values import DevicesFound
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device
@@ -93,9 +95,9 @@ class DeviceLookup:
             answer_by: when the runtime must have its answer, by the clock.
             is_derived: whether limits and claims are not known, so that any pod may hold devices.
         """
-        wanted = wanted_of(pod)
-        if not wanted and not is_derived:
+        if not is_derived and not wants_devices(pod):
             return None
+        wanted = wanted_of(pod)
         now = self._clock()
         deadline = now + min(max(answer_by - now, 0.0) * SHARE, LONGEST)
         while True:
@@ -141,6 +143,7 @@ class DeviceLookup:
                 # What no plugin serves cannot be held.
                 self._learn_plugins(timeout)
                 found = self._understood(told, [one for one in wanted if not one.name or one.name in self._plugins])
+            found = replace(found, held=with_init_containers(pod, found.held, claimed_of(told), Path(self._path)))
         except PodResourcesError as error:
             self.close()
             return _nothing(f"the kubelet does not tell: {error}", names)
@@ -200,6 +203,15 @@ class DeviceLookup:
             device_ = self._whereabouts.device(one.driver, one.id) or Device(one.id)
             held.setdefault(one.driver, {})[one.id] = device_
         return {resource: tuple(devices.values()) for resource, devices in held.items()}
+
+
+def claimed_of(told: ListedPod) -> dict[str, frozenset[tuple[str, str]]]:
+    """Return the devices of each claim of a pod, as driver and id."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for container in told.containers:
+        for one in container.dynamic:
+            found.setdefault(one.claim, set()).add((one.driver, one.id))
+    return {claim: frozenset(devices) for claim, devices in found.items()}
 
 
 def _nothing(why: str, missing: Iterable[str]) -> DevicesFound:

@@ -45,6 +45,11 @@ def wanted_of(pod: Pod) -> list[WantedDevices]:
     return [each for each in found if each.count]
 
 
+def wants_devices(pod: Pod) -> bool:
+    """Tell whether a container of the pod wants a device, one that ends included."""
+    return any(one.claims or any(is_extended(name) for name in one.limits) for one in pod.containers)
+
+
 def is_extended(resource: str) -> bool:
     """Tell whether a resource can be one of a device plugin's: it has a domain, and not Kubernetes' own.
 

@@ -25,7 +25,7 @@ from mooring.agent.reactor.placing import Placed, place, place_waiting, started
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import AgentState, DevicesFound
 from mooring.core.observer import Observer
-from mooring.core.pod import Pod
+from mooring.core.pod import ContainerKind, Pod
 from mooring.devicemanager.state import Device
 from mooring.explain.phrases import nodes
 from mooring.kubelet.kubelet import Kubelet
@@ -105,12 +105,21 @@ def _recorded(state: AgentState, pod: Pod, found: DevicesFound) -> Placed:
 
 
 def _seen(kubelet: Kubelet, uid: str, found: DevicesFound) -> DevicesFound:
-    """Return what is told now, with devices that were known and are not told any more as not healthy."""
+    """Return what is told now, with devices that were known and are not told any more as not healthy.
+
+    Of init containers that end nothing is told.
+    """
+    pod = kubelet.node.active[uid]
+    ending = {one.name for one in pod.containers if one.kind is ContainerKind.INIT}
     held = {name: dict(resources) for name, resources in found.held.items()}
     for container in kubelet.node.providers.devices.held.get(uid, {}):
         for resource, known in devices_of(kubelet, uid, container).items():
             told = {one.id for one in held.get(container, {}).get(resource, ())}
-            lost = tuple(one if found.unknown else replace(one, healthy=False) for one in known if one.id not in told)
+            lost = tuple(
+                one if found.unknown or container in ending else replace(one, healthy=False)
+                for one in known
+                if one.id not in told
+            )
             if lost:
                 mine = held.setdefault(container, {})
                 mine[resource] = (*mine.get(resource, ()), *lost)
