@@ -265,7 +265,7 @@ class Agent:
             startup.node,
             startup.machine,
             lambda: self._reloading.options.kubelet_pod_resources,
-            dict,
+            lambda: self.holder.state.kubelet.mooring.device_attributes,
             self._report,
         )
         opened.callback(made.close, _PATIENCE)
