@@ -121,13 +121,17 @@ class Accumulator:
         """Tell whether no other container has a CPU of an element."""
         return not mask & ~(self.available | self.kept)
 
-    def claim_free(self, elements: Iterable[Element]) -> None:
+    def claim_free(self, elements: Iterable[Element], smallest: int = 1) -> None:
         """Walk elements and claim what is missing of each that is not larger than the need; others are passed.
 
         Which elements they are is decided by what was available before: a claim changes nothing about the later ones.
+
+        Args:
+            elements: that may be claimed.
+            smallest: number of CPUs of which each misses at least as many; 1 where that is not known.
         """
         for _, mask in elements:
-            if self.need <= 0:
+            if self.need < smallest:
                 return
             missing = mask & ~self.kept
             if self.need >= missing.bit_count():

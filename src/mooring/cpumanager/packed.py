@@ -105,7 +105,9 @@ def _claim_sockets(run: Accumulator) -> None:
 
 
 def _claim_cores(run: Accumulator) -> None:
-    run.claim_free(run.free_cores())
+    # Judged by the average, a core counts as free with just so many free CPUs: none has fewer.
+    is_average = not run.kept and not run.fixed_sizes
+    run.claim_free(run.free_cores(), max(run.topology.cpus_per_core, 1) if is_average else 1)
 
 
 def _claim_uncores(run: Accumulator, rules: TakeRules, observer: Observer | None) -> None:

@@ -103,9 +103,7 @@ def _family(
         Demand(amount, _weights(nodes, width, resource, lambda table: table.allocatable))
         for resource, amount in requests.items()
     )
-    everything = NUMAMask(mask_of(ids))
-    sizes = range(1, len(ids) + 1)
-    smallest = next((size for size in sizes if any(True for _ in sets_of_size(everything, size, 0, whole))), len(ids))
+    smallest = _fewest_nodes(NUMAMask(mask_of(ids)), whole)
     grouped = leftover.ungrouped(nodes)
     free_nodes = NUMAMask(mask_of(node for node in ids if grouped[node].assignments == 0))
     candidates = {NUMAMask(mask_of(state.cells)) for state in grouped.values() if state.assignments > 0}
@@ -120,6 +118,17 @@ def _family(
         barred=frozenset(NUMAMask(1 << node) for node in ids if len(grouped[node].cells) > 1),
     )
     return family if family.listed or family.first_of_size_up() is not None else None
+
+
+@lru_cache(maxsize=64)
+def _fewest_nodes(nodes: NUMAMask, whole: tuple[Demand, ...]) -> int:
+    """Return the size of the smallest sets of nodes that meet the demands; all nodes when none does.
+
+    What the nodes have as a whole does not change: it is remembered.
+    """
+    count = nodes.bit_count()
+    sizes = range(1, count + 1)
+    return next((size for size in sizes if any(True for _ in sets_of_size(nodes, size, 0, whole))), count)
 
 
 def _weights(

@@ -104,6 +104,8 @@ def _stale(assignments: Mapping[str, Mapping[str, object]], active: Mapping[str,
             pod = active.get(owner.uid)
         known = pod.containers if pod is not None else ()
         # Plain loops: this is asked of every container of the node each time that a manager is asked anything.
+        if len(known) == len(containers) == 1 and known[0].name in containers:
+            continue
         for name in containers:
             for container in known:
                 if container.name == name:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from mooring.core.bits import NO_NODES, NUMAMask, members
 from mooring.topologymanager.hints import Hints
@@ -102,13 +103,9 @@ class Family:
 
     def first_of_size_up(self) -> int | None:
         """Return the smallest member that the demands describe, or None."""
-        for size in range(max(map(self._fewest, self.demands), default=1) or 1, self.universe.bit_count() + 1):
-            found = next((mask for mask in self.of_size(size) if mask not in self.barred), None)
-            if found is not None:
-                return found
-        return None
+        return _first_of_size_up(self)
 
-    def _fewest(self, demand: Demand) -> int:
+    def fewest(self, demand: Demand) -> int:
         """Return a size below which no set meets a demand: not even the heaviest nodes do."""
         missing = demand.need_at_least
         heaviest = sorted([demand.weights[node] for node in members(self.universe)], reverse=True)
@@ -169,6 +166,16 @@ class Family:
             if mask & self.required == self.required and mask not in left_out:
                 yield mask
         yield from self.listed
+
+
+@lru_cache(maxsize=512)
+def _first_of_size_up(family: Family) -> int | None:
+    """Search; pods of one shape describe the same families again, and so do searches for the largest request."""
+    for size in range(max(map(family.fewest, family.demands), default=1) or 1, family.universe.bit_count() + 1):
+        found = next((mask for mask in family.of_size(size) if mask not in family.barred), None)
+        if found is not None:
+            return found
+    return None
 
 
 def _over_subsets(values: list[int]) -> list[int]:
