@@ -100,7 +100,7 @@ described = st.builds(
 @given(hints=listed | described)
 def test_a_provider_suffices_alone_when_a_merge_of_its_hints_alone_is_admitted(name: str, hints: AnyHints) -> None:
     settings = SETTINGS[name]
-    [opinion] = opinions_of([HintsGiven("uid", "c", {"example.com/nic": hints})], settings)
+    [opinion] = opinions_of([HintsGiven("uid", "c", {"example.com/nic": hints})], settings, name)
     alone = topology_merge.merge(name, [hints or NOT_POSSIBLE], settings.numa)
     assert opinion.suffices == alone.admitted
     if opinion.suffices and not opinion.indifferent and name == "restricted":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mooring.cli.config_inputs import read_config
-from mooring.cli.inputs import STANDARD_INPUT, check_strict, question_of, read_node
+from mooring.cli.inputs import STANDARD_INPUT, check_strict, question_of, read_node, with_devices
 from mooring.cli.options import NodeOptions
 from mooring.cli.release_inputs import requested_version
 from mooring.configuration.devices import Declared, device_table, offered_devices
@@ -141,14 +141,15 @@ def _recorded(options: CompareOptions) -> tuple[Trace, _Given, list[_Site], list
         raise InputError("admits no pod", source=scenario.id or file, remedy="give a trace with steps that admit pods")
     release = _release_of(options, scenario)
     findings = [*release.findings, *noticed]
-    mooring = MooringConfig(release=release.release)
+    mooring = with_devices(MooringConfig(release=release.release), options.node.devices)
     given = _Given(scenario.id or Path(file).name, scenario.kubelet, mooring, {})
     machines = [load_machine(name) for name in options.machines] or [trace_machine(scenario, file)]
     if options.node.config:
         configuration = read_config(options.node.config, release=given.mooring.release, machine=machines[0])
         findings += configuration.findings
         name = _name(options.node)
-        given = _Given(name, configuration.kubelet, configuration.mooring, configuration.devices)
+        mooring = with_devices(configuration.mooring, options.node.devices)
+        given = _Given(name, configuration.kubelet, mooring, configuration.devices)
     devices = device_table(scenario.devices)
     return trace, given, [_Site(machine, devices) for machine in machines], findings
 

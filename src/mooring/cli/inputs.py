@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mooring.cli.options import NodeOptions
-from mooring.core.config import CPU_HOTPLUG
+from mooring.core.config import CPU_HOTPLUG, DEVICE_ALIGNMENT, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
@@ -156,8 +156,16 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     configuration = config_inputs.configuration_from(given, configured, release.release, machine)
     if options.kubelet_version or decides:
         configuration = replace(configuration, mooring=replace(configuration.mooring, release=release.release))
+    configuration = replace(configuration, mooring=with_devices(configuration.mooring, options.devices))
     manifests = [one for source in options.manifests for one in decoded_documents.load_documents(source)]
     return NodeInputs(options, archive, machine, state, release, configuration, listed, manifests)
+
+
+def with_devices(mooring: MooringConfig, choice: str) -> MooringConfig:
+    """Return the configuration in which ``--devices`` is followed; empty for what the configuration says."""
+    others = mooring.extensions - {DEVICE_ALIGNMENT}
+    known = {"kubelet": others, "follow": others | {DEVICE_ALIGNMENT}}
+    return replace(mooring, extensions=known.get(choice, mooring.extensions))
 
 
 def question_of(options: NodeOptions, decides: Release | None = None) -> question.Question:

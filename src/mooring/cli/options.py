@@ -48,6 +48,8 @@ class NodeOptions:
     """Whether the oldest known release decides for an older kubelet."""
     template_paths: Sequence[str] = ()
     """``KIND=PATH`` of pod templates that are not recognized."""
+    devices: str = ""
+    """``kubelet`` or ``follow``: who decides about devices; empty where the configuration says it."""
     debug_image: str = ""
     """Image of the pod that collects a node of the cluster about which nothing is published."""
     running: NodeArchive | None = None
@@ -80,6 +82,7 @@ class NodeOptions:
             ("--node-name", [self.node_name]),
             (self.version_option, [self.kubelet_version]),
             ("--offline", [self.offline]),
+            ("--devices", [self.devices]),
         )
         flags = (
             ("--nearest-release", self.nearest_release),
@@ -232,6 +235,17 @@ name_of_node = click.option(
 )
 
 
+devices = click.option(
+    "--devices",
+    "devices",
+    type=click.Choice(["kubelet", "follow"]),
+    default=None,
+    callback=lambda _context, _parameter, value: value or "",
+    help="kubelet: one merge of devices, CPUs and memory, without devices of claims. follow: devices come first, and "
+    "CPUs and memory follow them, as with the node agent. Default: follow with the extension device-alignment.",
+)
+
+
 stop_at_crash = click.option(
     "--stop-at-crash",
     "stop_at_crash",
@@ -279,7 +293,7 @@ _NODE: Mapping[str, Callable[..., Any]] = {
     "strict": strict,
 }
 """The options that describe a node, in the order of ``--help``."""
-_PLANNED: Mapping[str, Callable[..., Any]] = {"offline": offline, "stop_at_crash": stop_at_crash}
+_PLANNED: Mapping[str, Callable[..., Any]] = {"offline": offline, "devices": devices, "stop_at_crash": stop_at_crash}
 _FIELDS = frozenset(field.name for field in fields(NodeOptions))
 
 

@@ -22,6 +22,8 @@ class DeviceHintsAsked:
     is known."""
     held: int
     """Devices that it holds already; then these are all there is to it."""
+    follows: bool = False
+    """Whether they were given before, and CPUs and memory follow them (extension device-alignment)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def _merges(
         part = facts[start : position + 1]
         start = position + 1
         given = last(part, HintsGiven)
-        yield given.container if given is not None else POD, (fact, opinions_of(part, settings))
+        yield given.container if given is not None else POD, (fact, opinions_of(part, settings, fact.policy))
 
 
 def _request(pod: Pod, container: str, settings: Settings) -> ExclusiveRequest:

@@ -14,6 +14,7 @@ from mooring.explain.phrases import joined, plural
 from mooring.explain.remarks import left_out_words, loss_words
 from mooring.explain.step_lines import step_line
 from mooring.explain.story import NO, REJECTED, Chapter, ClaimsInvolved, Line, Story
+from mooring.explain.why_followed import is_followed
 from mooring.extensions.claimed import HeldClaim
 from mooring.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.node.facts import PodNotSupported, PodWithdrawn
@@ -84,7 +85,7 @@ def _body(chapter: Chapter, topology: Topology | None) -> Iterator[Line]:
         for opinion in chapter.opinions:
             line = opinion_line(opinion, merge.policy)
             # Of an admitted pod the hints are shown on demand.
-            yield replace(line, detail=merge.admitted and not opinion.nothing_fits)
+            yield replace(line, detail=merge.admitted and not opinion.nothing_fits and not is_followed(opinion))
         yield merge_line(merge, by_distance=chapter.by_distance)
     for step in chapter.steps:
         yield step_line(step, topology)

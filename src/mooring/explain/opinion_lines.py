@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mooring.core.bits import members
-from mooring.explain.phrases import node_sets, nodes, per_node, plural, size
+from mooring.devicemanager.facts import DeviceHintsAsked
+from mooring.explain.phrases import node_sets, nodes, per_node, plural, positions, size
 from mooring.explain.story import NO, YES, Line, Opinion
 from mooring.memorymanager.machine import is_memory
 from mooring.topologymanager.facts import HintsMerged
@@ -15,6 +16,10 @@ from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 def opinion_line(opinion: Opinion, policy: str) -> Line:
     """Return what one provider said, with what it said it from below."""
     alone = "" if opinion.suffices else f"; {policy} rejects that"
+    if isinstance(opinion.asked, DeviceHintsAsked) and opinion.asked.follows:
+        where = positions(opinion.asked.free)
+        text = f"{opinion.resource}: {where}, which CPUs and memory follow{alone}"
+        return Line(text, mark="" if opinion.suffices else NO)
     below = [Line(text) for text in _free(opinion)]
     if opinion.bound:
         where = nodes(members(opinion.bound))

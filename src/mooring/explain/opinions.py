@@ -41,7 +41,7 @@ def last(facts: Iterable[object], kind: type[Fact]) -> Fact | None:
     return found
 
 
-def opinions_of(facts: Sequence[object], settings: Settings) -> tuple[Opinion, ...]:
+def opinions_of(facts: Sequence[object], settings: Settings, policy: str) -> tuple[Opinion, ...]:
     """Return the opinions behind one merge: CPUs first, then memory, then devices by name.
 
     Providers without an opinion are left out. All types of memory have the same hints and are one opinion.
@@ -49,6 +49,7 @@ def opinions_of(facts: Sequence[object], settings: Settings) -> tuple[Opinion, .
     Args:
         facts: from the first question to a provider to the result of the merge.
         settings: of the node.
+        policy: the topology policy of the merge.
     """
     given = last(facts, HintsGiven)
     if given is None:
@@ -62,13 +63,13 @@ def opinions_of(facts: Sequence[object], settings: Settings) -> tuple[Opinion, .
         # Nothing fits, and the topology manager gets no hint: the failure shows when memory is allocated.
         found.setdefault(MEMORY, DONT_CARE)
     order = sorted(found, key=lambda resource: (resource != CPU, resource != MEMORY, resource))
-    return tuple(_opinion(resource, found[resource], facts, settings) for resource in order)
+    return tuple(_opinion(resource, found[resource], facts, settings, policy) for resource in order)
 
 
-def _opinion(resource: str, hints: AnyHints, facts: Sequence[object], settings: Settings) -> Opinion:
+def _opinion(resource: str, hints: AnyHints, facts: Sequence[object], settings: Settings, policy: str) -> Opinion:
     asked = _question(resource, facts)
     background = _background(resource, asked, settings)
-    policy, numa = settings.topology_policy, settings.numa
+    numa = settings.numa
     sets = _listed_sets(hints) if isinstance(hints, Hints) else _described_sets(hints, numa)
     wanted = sets.alone if policy == SINGLE_NUMA_NODE else sets.together
     indifferent = isinstance(hints, Hints) and True in hints.nil

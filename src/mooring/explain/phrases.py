@@ -94,6 +94,23 @@ def joined(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
+def positions(devices: Mapping[str, int]) -> str:
+    """Return where devices are, those of the same NUMA nodes together.
+
+    Args:
+        devices: id -> mask of its NUMA nodes.
+
+    >>> positions({"gpu0": 0b1, "gpu1": 0b10, "gpu2": 0b1, "gpu3": 0})
+    'gpu0 and gpu2 on NUMA node 0, gpu1 on NUMA node 1, gpu3'
+    """
+    together: dict[int, list[str]] = {}
+    for name, mask in sorted(devices.items()):
+        together.setdefault(mask, []).append(name)
+    return ", ".join(
+        joined(names) + (f" on {nodes(members(mask))}" if mask else "") for mask, names in together.items()
+    )
+
+
 def device_words(resource: str, count: int) -> str:
     """Return a number of devices; a resource that ends in ``gpu`` or ``nic`` has the field's noun, too.
 

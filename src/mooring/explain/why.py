@@ -20,6 +20,7 @@ from mooring.explain.reason import Reason
 from mooring.explain.remarks import spoken_remarks
 from mooring.explain.why_affinity import why_affinity
 from mooring.explain.why_allocation import why_empty_shared_pool, why_smt, why_unexpected, with_withheld
+from mooring.explain.why_followed import follows_words
 from mooring.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
 from mooring.node import Decision
 from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
@@ -113,7 +114,10 @@ def _why_admitted(decision: Decision, circumstances: Circumstances) -> Reason:
     tied = sorted({node for placement in decision.containers.values() for node in placement.mems})
     if tied:
         parts.append(f"Its memory is pinned to {nodes(tied)}.")
-    parts += [f"{_devices(resource, found)}." for resource, found in _all_devices(decision).items()]
+    parts += [
+        f"{_devices(resource, found)}{follows_words(resource, circumstances.chapters)}."
+        for resource, found in _all_devices(decision).items()
+    ]
     return Reason(cpus.code, " ".join(parts), cpus.remedy)
 
 

@@ -29,6 +29,7 @@ from mooring.explain.reason import Reason
 from mooring.explain.story import Opinion
 from mooring.explain.why_allocation import fewer_cpus
 from mooring.explain.why_devices import no_common_node, why_devices
+from mooring.explain.why_followed import why_followed
 from mooring.explain.why_memory import MAKE_ROOM, nothing_to_share, why_memory
 from mooring.node import Decision
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
@@ -37,6 +38,9 @@ from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:
     """Return the reason for a pod that the topology policy does not admit."""
     chapter, policy = circumstances.refused_in, circumstances.settings.topology_policy
+    followed = why_followed(chapter, policy) if chapter is not None else None
+    if followed is not None:
+        return followed
     if chapter is None or not chapter.opinions:
         return Reason(
             code.PULLED_APART, f"Topology manager policy {policy} found no set of NUMA nodes that suits every resource."

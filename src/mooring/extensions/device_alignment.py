@@ -151,7 +151,7 @@ def held_hints(
         ids = frozenset(device.id for device in held)
         if observer is not None:
             free = {device.id: device.mask for device in held}
-            observer(DeviceHintsAsked(pod.uid, container, resource, len(held), free, len(held)))
+            observer(DeviceHintsAsked(pod.uid, container, resource, len(held), free, len(held), follows=True))
         hints[resource] = generate_hints(held, nodes, ids, frozenset(), len(held))
     return hints or None
 

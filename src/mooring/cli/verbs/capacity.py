@@ -38,7 +38,7 @@ Examples:
 @click.command("capacity", epilog=EPILOG)
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
 @options.pods("Pods: the one to count, and others that are admitted before it; repeatable.")
-@options.node_options("offline")
+@options.node_options("offline", "devices")
 @click.option(
     "--shape",
     default="",

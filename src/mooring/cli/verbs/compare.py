@@ -70,7 +70,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     metavar="MACHINE",
     help="A machine, in any form that plan takes; repeat it to compare machines. Default: this computer.",
 )
-@options.node_options(without=["machine", "kubelet_version"])
+@options.node_options("devices", without=["machine", "kubelet_version"])
 @click.option(
     "--with",
     "alternatives",

@@ -48,7 +48,7 @@ Examples:
 @click.command("explain", epilog=EPILOG)
 @click.argument("name", default="", metavar="[[NAMESPACE/]POD[/CONTAINER] | CODE]")
 @options.pods("Pods to admit, in order: the one that is explained, and those before it; repeatable.")
-@options.node_options("offline", "stop_at_crash")
+@options.node_options("offline", "devices", "stop_at_crash")
 @click.option("-v", "--verbose", is_flag=True, help="Show everything: hints, free amounts and passed checks.")
 @click.option(
     "--nearest",

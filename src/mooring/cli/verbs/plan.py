@@ -36,7 +36,7 @@ Examples:
 
 @click.command("plan", epilog=EPILOG)
 @options.pods("Pods, workloads or lists, YAML or JSON; repeatable.", required=True)
-@options.node_options("offline", "stop_at_crash")
+@options.node_options("offline", "devices", "stop_at_crash")
 @click.option(
     "--save-state",
     "save",

@@ -42,7 +42,7 @@ Examples:
     help="Memory that a container will have, such as 4Gi; repeatable.",
 )
 @options.pods("Pods that are admitted first, including the one to resize; repeatable.")
-@options.node_options()
+@options.node_options("devices")
 @options.output(("text", "wide", "json"), "text")
 @options.to_file
 def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, to: str, inputs: NodeOptions) -> int:

@@ -48,7 +48,7 @@ Examples:
 
 @click.command("show", epilog=EPILOG)
 @options.pods("Pods to admit first; without them only the machine is drawn.")
-@options.node_options("offline", "stop_at_crash")
+@options.node_options("offline", "devices", "stop_at_crash")
 @options.output(("terminal", "svg", "html"), "terminal")
 @click.option(
     "--width",

@@ -49,7 +49,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
 @click.command("whatif", epilog=EPILOG)
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
 @options.pods("Pods, workloads or lists, YAML or JSON; repeatable.")
-@options.node_options("offline", "stop_at_crash")
+@options.node_options("offline", "devices", "stop_at_crash")
 @click.option(
     "--ask",
     multiple=True,
