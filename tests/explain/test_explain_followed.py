@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.explain.situations import STATIC, TWO_NODES, container, pod, policy, simple, told
+from tests.explain.situations import STATIC, TWO_NODES, policy, simple, told
 
 from mooring.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
 from mooring.core.machine import Machine
@@ -76,11 +76,15 @@ def test_too_few_cpus_on_any_node_are_no_matter_of_devices() -> None:
     assert found.why.code != "MOOR-136"
 
 
-def test_devices_far_from_one_another_are_named_with_their_nodes() -> None:
-    config = policy("single-numa-node")
-    found = story(config, [simple("a", "2", nics="2")], 0, 1)
-    assert found.why.code == "MOOR-133"
-    one = replace(container("one", "2", nics="1"), name="one")
-    both = pod("a", one, replace(one, name="two"))
-    apart = story(replace(policy("restricted"), topology_manager_scope="pod"), [both], 0, 1, default=REQUIRE)
-    assert apart.verdict == "rejected"
+def test_held_devices_without_a_common_node_are_named_with_their_nodes() -> None:
+    drivers = {"gpu.example.org": (Device("pool/0", (0,)),), "nic.example.org": (Device("pool/7", (1,)),)}
+    claimed = {"a": {"app": {driver: frozenset({found[0].id}) for driver, found in drivers.items()}}}
+    mooring = MooringConfig(frozenset({DEVICE_ALIGNMENT}))
+    question = Question(TWO_NODES, policy("single-numa-node"), mooring, (simple("a", "2"),), devices=drivers)
+    found = told(make_plan(replace(question, claimed=claimed)))
+    assert found.why.code == "MOOR-137"
+    assert found.why.sentence == (
+        "Container app holds gpu.example.org pool/0 on NUMA node 0 and nic.example.org pool/7 on NUMA node 1: no set "
+        "of NUMA nodes suits all of them, which single-numa-node requires."
+    )
+    assert told(make_plan(replace(question, mooring=MooringConfig(), claimed=claimed))).verdict == "admitted"

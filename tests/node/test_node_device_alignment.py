@@ -109,7 +109,7 @@ def test_a_device_near_several_nodes_is_a_hint_for_each_way_to_touch_it() -> Non
     told: list[object] = []
     hints = held_hints(ALL, state, (0, 1), guaranteed("u", container("c", "1")), "c", told.append)
     assert hints == {GPU: Hints(preferred=(NUMAMask(0b10),), others=(NUMAMask(0b11),))}
-    assert told == [DeviceHintsAsked("u", "c", GPU, 2, {"g0": NUMAMask(0b11), "g1": NUMAMask(0b10)}, 2)]
+    assert told == [DeviceHintsAsked("u", "c", GPU, 2, {"g0": NUMAMask(0b11), "g1": NUMAMask(0b10)}, 2, follows=True)]
 
 
 def test_a_device_can_be_held_by_two_containers_and_by_two_pods() -> None:
@@ -119,6 +119,19 @@ def test_a_device_can_be_held_by_two_containers_and_by_two_pods() -> None:
     on, decision = on.admit(pod)
     assert cpus(decision) == "4,12;5,13"
     assert cpus(with_held(on, "v", {"c": shared}).admit(guaranteed("v", container("c", "2")))[1]) == "6,14"
+
+
+def test_what_a_pod_has_by_claims_it_holds_from_when_it_is_asked_about() -> None:
+    claims = {"u": {"c": {DRIVER: frozenset({"pool/gpu-1"})}}}
+    on = node("restricted")
+    known = replace(on.providers.devices, devices={DRIVER: (Device("pool/gpu-1", (1,)),)}, claimed=claims)
+    on = replace(on, providers=replace(on.providers, devices=known))
+    other = on.admit(guaranteed("v", container("c", "2")))[0]
+    assert other.providers.devices.held == {}
+    after, decision = other.admit(guaranteed("u", container("c", "2")))
+    assert cpus(decision) == "4,12"
+    assert after.providers.devices.held == claims
+    assert after.remove("u")[0].settled().providers.devices.held == {}
 
 
 def test_what_a_pod_held_before_is_replaced() -> None:

@@ -25,7 +25,9 @@ from mooring.documents.plan import PlanDocument
 class ChangePart(DocumentPart):
     """One change of a question."""
 
-    kind: Annotated[str, one_of("amount", "field", "option", "gate", "stateFile", "removal", "move", "turn", "device")]
+    kind: Annotated[
+        str, one_of("amount", "field", "option", "gate", "stateFile", "removal", "move", "turn", "device", "devices")
+    ]
     text: Annotated[str, Meta(description="One sentence.")]
     option: Annotated[str, Meta(description="The option of mooring whatif that makes the change.")]
     value: Annotated[str, Meta(description="The value of that option.")]

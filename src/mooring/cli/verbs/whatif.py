@@ -75,6 +75,12 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
 @click.option("--first", multiple=True, metavar="POD[=NEXT]", help="A pod is asked first, or just before NEXT.")
 @click.option("--device", multiple=True, metavar="RESOURCE=NODE", help="Add a device to a NUMA node.")
 @click.option(
+    "--hold",
+    multiple=True,
+    metavar="POD[/CONTAINER]:RESOURCE=ID[,ID]",
+    help="A container holds these devices of a resource or of a driver, and CPUs and memory are decided with them.",
+)
+@click.option(
     "--fresh-state",
     multiple=True,
     metavar="cpu|memory",
@@ -119,6 +125,7 @@ _OPTIONS = {
     "--move": "move",
     "--first": "first",
     "--device": "device",
+    "--hold": "hold",
     "--fresh-state": "fresh_state",
 }
 """Option -> parameter."""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError
-from mooring.planner.changes import configuration_search, device, order, removal, request_search
+from mooring.planner.changes import configuration_search, device, order, other_devices, removal, request_search
 from mooring.planner.changes.change import NOTHING, Cost, PlannedChange, Reader
 from mooring.planner.changes.configuration import read_fresh_state, read_set
 from mooring.planner.changes.requests import read_ask
@@ -24,6 +24,7 @@ Family = Callable[[Search], Iterator[Proposal]]
 FAMILIES: tuple[tuple[Cost, Family], ...] = (
     (NOTHING, request_search.proposals),
     (NOTHING, order.proposals),
+    (NOTHING, other_devices.proposals),
     (Cost(devices_added=1), device.proposals),
     (Cost(restarts=1), configuration_search.proposals),
     (Cost(touched=1), removal.moves),
@@ -41,6 +42,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "--move": partial(removal.read_removal, comes_back=True),
         "--first": order.read_first,
         "--device": device.read_device,
+        "--hold": other_devices.read_hold,
         "--fresh-state": read_fresh_state,
     }
 )
