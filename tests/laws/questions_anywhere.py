@@ -7,7 +7,15 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import configurations, hardware, pods
 
-from mooring.core.config import CPU_HOTPLUG, FIXABLE_DEFECTS, MIXED_CPUS, PLUGINS, REPLACE, MooringConfig
+from mooring.core.config import (
+    CPU_HOTPLUG,
+    DEVICE_ALIGNMENT,
+    FIXABLE_DEFECTS,
+    MIXED_CPUS,
+    PLUGINS,
+    REPLACE,
+    MooringConfig,
+)
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import MachineInfo
@@ -40,7 +48,9 @@ PLUGINS_DRAWN = (
 def extended(draw: st.DrawFn) -> MooringConfig:
     """Draw extensions, with plugins that order pods or leave CPUs out."""
     plugins = draw(st.lists(st.sampled_from(PLUGINS_DRAWN), max_size=2, unique_by=lambda one: one.name))
-    extensions = draw(st.sets(st.sampled_from([CPU_HOTPLUG, MIXED_CPUS]))) | ({PLUGINS} if plugins else set())
+    extensions = draw(st.sets(st.sampled_from([CPU_HOTPLUG, DEVICE_ALIGNMENT, MIXED_CPUS]))) | (
+        {PLUGINS} if plugins else set()
+    )
     return MooringConfig(
         extensions=frozenset(extensions),
         fixed_defects=draw(st.sampled_from([frozenset(), FIXABLE_DEFECTS])),

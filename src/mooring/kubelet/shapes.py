@@ -12,6 +12,7 @@ from hashlib import blake2b
 
 from mooring.core.pod import Pod, ResourceList
 from mooring.devicemanager.state import DeviceState
+from mooring.extensions import device_alignment
 from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.state import MemoryTable
 from mooring.node import Node
@@ -54,7 +55,8 @@ def shape_key(pod: Pod) -> bytes:
     """Return a digest of all that decides about a pod; equal for replicas."""
     containers = [(one.name, one.kind.value, _amounts(one.requests), _amounts(one.limits)) for one in pod.containers]
     level = None if pod.resources is None else (_amounts(pod.resources.requests), _amounts(pod.resources.limits))
-    return _digest(containers, pod.qos.value, level, _amounts(pod.overhead), pod.scale_down_grace)
+    alignment = pod.annotations.get(device_alignment.ANNOTATION, "")
+    return _digest(containers, pod.qos.value, level, _amounts(pod.overhead), pod.scale_down_grace, alignment)
 
 
 def view_key(digest: str, node: Node) -> bytes:

@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import ContainerKind, Pod
+from mooring.devicemanager.hints import pod_device_requests
+from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.admit import AdmitMode, AdmitResult
 from mooring.kubelet.events import Event, EventResult, after_event
 from mooring.kubelet.kubelet import Kubelet
@@ -64,6 +66,11 @@ def _following(before: Kubelet, event: Event, result: EventResult) -> Callable[[
     """
     first = before.settings
     crashed = result.crashed or bool(result.crash)
+    # With the extension device-alignment devices are merged before, by themselves, and not always by the node's policy.
+    devices = before.node.providers.devices
+    by_devices = first.device_alignments is not None and any(
+        _has_devices(one.pod, devices) for one in result.admissions
+    )
     scopes_agree = isinstance(event, Admit) and is_alike_in_both_scopes(event.pod, before.node.providers)
     asked = [hints for one in result.admissions for hints in _hints_of(one)]
     merges: dict[tuple[bool, int], list[Hint]] = {}
@@ -82,7 +89,7 @@ def _following(before: Kubelet, event: Event, result: EventResult) -> Callable[[
             return True
         if not result.admissions:
             return not crashed
-        if crashed or NONE in (first.topology_policy, settings.topology_policy):
+        if crashed or by_devices or NONE in (first.topology_policy, settings.topology_policy):
             return False
         if settings.pod_scope is not first.pod_scope and not scopes_agree:
             return False
@@ -120,6 +127,10 @@ def is_alike_in_both_scopes(pod: Pod, providers: Providers) -> bool:
         and uid not in providers.devices.held
         and uid not in (providers.reusable_cpus.pod, providers.reusable_memory.pod, providers.reusable_devices.pod)
     )
+
+
+def _has_devices(pod: Pod, devices: DeviceState) -> bool:
+    return pod.uid in devices.held or pod.uid in devices.claimed or bool(pod_device_requests(pod, devices))
 
 
 def _hints_of(result: AdmitResult) -> Iterator[ResourceHints]:
