@@ -12,7 +12,7 @@ from msgspec import UNSET
 from mooring.core.bits import list_text, mask_of
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
-from mooring.core.machine import SYSFS, Finding, Machine, MachineOrigin
+from mooring.core.machine import SYSFS, Finding, Machine, MachineOrigin, PCIDevice
 from mooring.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.discovery.differences.kubeletview import kubelet_view
 from mooring.documents.machine import (
@@ -25,6 +25,7 @@ from mooring.documents.machine import (
     HugePagesPart,
     MachineDocument,
     OriginPart,
+    PCIDevicePart,
 )
 from mooring.documents.parts import finding_parts
 
@@ -41,11 +42,15 @@ def machine_document(machine: Machine) -> MachineDocument:
         )
         findings = (*findings, told)
     hardware = machine.hardware or described_hardware(machine.info)
-    return hardware_document(machine.name, hardware, findings, machine.origin)
+    return hardware_document(machine.name, hardware, findings, machine.origin, machine.pci)
 
 
 def hardware_document(
-    name: str, hardware: Hardware, findings: Iterable[Finding] = (), origin: MachineOrigin = SYSFS
+    name: str,
+    hardware: Hardware,
+    findings: Iterable[Finding] = (),
+    origin: MachineOrigin = SYSFS,
+    pci: Iterable[PCIDevice] = (),
 ) -> MachineDocument:
     """Return the document of hardware, with the names of the recorded hwloc answers."""
     return MachineDocument(
@@ -69,7 +74,20 @@ def hardware_document(
         numa_nodes=[_node_part(node) for node in hardware.nodes],
         distances=_distances(hardware),
         cpu_kinds=[_kind_part(kind) for kind in hardware.kinds],
+        pci_devices=[_pci_part(device) for device in pci],
         findings=finding_parts(findings),
+    )
+
+
+def _pci_part(device: PCIDevice) -> PCIDevicePart:
+    return PCIDevicePart(
+        device.address,
+        device.kind,
+        device.class_code,
+        device.vendor,
+        device.device,
+        device.numa,
+        device.root or None,
     )
 
 

@@ -103,6 +103,18 @@ class OriginPart(DocumentPart):
     assumed: Annotated[list[str], Meta(description="What was taken instead.")]
 
 
+class PCIDevicePart(DocumentPart):
+    """A device on a PCI bus."""
+
+    address: Annotated[str, Meta(description="Domain, bus, device and function, such as 0000:3b:00.0.")]
+    kind: Annotated[str, Meta(description="What it is by its class, such as GPU, NIC or NVMe; empty for others.")]
+    class_code: Annotated[str, Meta(description="Base class, subclass and interface, six hexadecimal digits.")]
+    vendor: Annotated[str, Meta(description="Four hexadecimal digits.")]
+    device: Annotated[str, Meta(description="Four hexadecimal digits.")]
+    numa_node: Count | None
+    pcie_root: Annotated[str | None, Meta(description="Such as pci0000:3a.")]
+
+
 class MachineDocument(DocumentPart, kw_only=True):
     """What mooring topology -o json prints: the hardware."""
 
@@ -123,6 +135,9 @@ class MachineDocument(DocumentPart, kw_only=True):
     cpu_kinds: Annotated[list[CPUKindPart], Meta(description="Kinds of cores by efficiency; empty if all are equal.")]
     findings: list[FindingPart]
     origin: OriginPart
+    pci_devices: Annotated[list[PCIDevicePart], Meta(description="By address, bridges too; empty if unknown.")] = field(
+        name="pciDevices", default_factory=list
+    )
 
 
 class ArchivePart(DocumentPart):

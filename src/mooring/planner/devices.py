@@ -21,13 +21,15 @@ def device_views(plan: Plan, kubelet: Kubelet) -> tuple[DeviceView, ...]:
         kubelet: at the time to show.
     """
     holders = device_holders(plan, kubelet)
+    roots = {device.address: device.root for device in plan.machine.pci}
     offered = tuple(
         DeviceView(
             resource,
             device.id,
             device.numa or (),
             device.healthy,
-            address=pci.pci_address(device.id),
+            address=(address := pci.pci_address(device.id)),
+            root=roots.get(address, ""),
             owner=holders.get((resource, device.id), ""),
         )
         for resource, devices in sorted(kubelet.node.providers.devices.devices.items())
@@ -45,9 +47,11 @@ def devices_before(plan: Plan, uid: str) -> tuple[DeviceView, ...]:
 def pci_views(machine: Machine) -> tuple[DeviceView, ...]:
     """Return the network, storage and compute devices on the machine's PCI bus, kind by kind."""
     found = [_pci_view(device) for device in machine.pci]
-    return tuple(sorted((view for view in found if view.resource), key=lambda view: (view.resource, view.id)))
+    return tuple(
+        sorted((view for view in found if view.resource), key=lambda view: (view.resource, view.root, view.id))
+    )
 
 
 def _pci_view(device: PCIDevice) -> DeviceView:
     numa = () if device.numa is None else (device.numa,)
-    return DeviceView(device.kind, device.address, numa, address=device.address, offered=False)
+    return DeviceView(device.kind, device.address, numa, address=device.address, root=device.root, offered=False)

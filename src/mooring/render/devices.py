@@ -24,6 +24,8 @@ class DeviceView:
     healthy: bool = True
     address: str = ""
     """On the PCI bus, such as ``0000:3b:00.0``; empty when it is not known."""
+    root: str = ""
+    """Its PCIe root, such as ``pci0000:3a``; empty when it is not known."""
     offered: bool = True
     """Whether a device plugin offers it to pods."""
     owner: str = ""
@@ -43,13 +45,14 @@ class DeviceView:
         """Everything about it in one line, for tooltips."""
         where = f"NUMA node {', '.join(map(str, self.numa))}" if self.numa else "NUMA node unknown"
         address = f"PCI {self.address}" if self.address and self.address != self.id else ""
+        root = f"PCIe root {self.root}" if self.root else ""
         state = f"{self.state} by {self.owner}" if self.owner else self.state
-        return " · ".join(part for part in (f"{self.resource} {self.id}", address, where, state) if part)
+        return " · ".join(part for part in (f"{self.resource} {self.id}", address, root, where, state) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceGroup:
-    """Devices of one resource in one box."""
+    """Devices of one resource in one box; those that no plugin offers are of one PCIe root too."""
 
     resource: str
     devices: tuple[DeviceView, ...]
@@ -59,18 +62,19 @@ class DeviceGroup:
         """Forms of what stands above the devices, longest first: the resource, with how many of them are free."""
         short = self.resource.rpartition("/")[2]
         if not self.devices[0].offered:
-            return (self.resource, short)
+            root = self.devices[0].root
+            return (f"{self.resource} · {root}", self.resource) if root else (self.resource, short)
         free = sum(device.state == "free" for device in self.devices)
         figures = f"{free} of {len(self.devices)} free"
         return (f"{self.resource} · {figures}", f"{short} · {figures}", short)
 
 
 def grouped(devices: Iterable[DeviceView]) -> tuple[DeviceGroup, ...]:
-    """Return the devices by resource, in the order in which resources come."""
-    found: dict[str, list[DeviceView]] = {}
+    """Return the devices by resource, and those that no plugin offers by PCIe root too, in the order as they come."""
+    found: dict[tuple[str, str], list[DeviceView]] = {}
     for device in devices:
-        found.setdefault(device.resource, []).append(device)
-    return tuple(DeviceGroup(resource, tuple(members)) for resource, members in found.items())
+        found.setdefault((device.resource, "" if device.offered else device.root), []).append(device)
+    return tuple(DeviceGroup(resource, tuple(members)) for (resource, _), members in found.items())
 
 
 def amounts_by_owner(devices: Iterable[DeviceView]) -> dict[str, str]:

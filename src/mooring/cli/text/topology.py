@@ -11,7 +11,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
 from mooring.core.hardware import Hardware, HardwareNode
-from mooring.core.machine import Finding, Machine
+from mooring.core.machine import Finding, Machine, PCIDevice
 from mooring.discovery.loader import UNTOLD
 from mooring.discovery.machine_document import described_hardware
 from mooring.explain.phrases import size
@@ -32,6 +32,9 @@ def topology_text(machine: Machine, to: str = "") -> str:
     ]
     if hardware.distances and len(hardware.distance_nodes) > 1:
         parts += [Text(""), *_distances(hardware, width_for(to))]
+    devices = [device for device in machine.pci if device.kind]
+    if devices:
+        parts += [Text(""), Text("Devices on the PCI bus"), _devices(devices)]
     for severity, heading in (("warning", "The kubelet sees this machine differently"), ("info", "Worth knowing")):
         told = [one for one in machine.findings if one.severity == severity and one.code != UNTOLD]
         if told:
@@ -117,6 +120,17 @@ def _nodes(hardware: Hardware) -> Table:
         cells = [str(node.id), count, size(node.memory_bytes)]
         cells += [_pages(node)] if with_pages else []
         table.add_row(*(Text(cell) for cell in cells), Text(own or f"none; near {node.local_cpus}"))
+    return table
+
+
+def _devices(devices: list[PCIDevice]) -> Table:
+    table = _grid()
+    for name in ("device", "address", "NUMA node", "PCIe root", "vendor:device"):
+        table.add_column(name, no_wrap=True)
+    for device in sorted(devices, key=lambda one: (one.numa is None, one.numa, one.root, one.kind, one.address)):
+        node = "unknown" if device.numa is None else str(device.numa)
+        cells = (device.kind, device.address, node, device.root or "unknown", f"{device.vendor}:{device.device}")
+        table.add_row(*(Text(cell) for cell in cells))
     return table
 
 
