@@ -65,6 +65,23 @@ def test_after_a_restart_of_containerd_the_agent_goes_on(node: Runtime, sign: si
         until(lambda: node.cpus_of(shared_pod, shared) == "0-1", "the pod that is gone has given its CPU back")
 
 
+def test_of_two_containers_with_one_name_the_one_that_runs_is_shown_by_every_agent(node: Runtime) -> None:
+    with agent_on(node) as agent:
+        pod = pod_on(node, "shared")
+        # As after a restart of containerd in the middle of a start: stopping does not end what was never started. It is
+        # made last, because containerd mostly lists two containers in the order of their creation.
+        made = node.cri.create(pod, "a", attempt=1)
+        node.cri.start(made)
+        left = node.cri.create(pod, "a")
+        node.cri.stop(left)
+        for _ in range(3):
+            agent.end(signal.SIGKILL)
+            agent.start()
+            [[shown]] = [one["containers"] for one in agent.status()["pods"]]
+            assert (shown["id"], shown["phase"]) == (made, "running")
+        assert node.cri.containers()[left] == "CREATED"
+
+
 def test_a_cpuset_that_somebody_changed_is_put_right(node: Runtime) -> None:
     with agent_on(node) as agent:
         own_pod = pod_on(node, "own")
