@@ -177,7 +177,7 @@ def refuse_static_kubelet(kubelet_root: Path, configuration: Path | None) -> Non
         raise InputError(problem, source=str(configuration), remedy=_REMEDY)
     try:
         content = msgspec.json.decode(state.read_bytes())
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return
     if isinstance(content, dict) and content.get("policyName") == "static":
         problem = "the kubelet gives CPUs to containers itself (its policy is static), and two cannot own them"

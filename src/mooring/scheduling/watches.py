@@ -151,5 +151,5 @@ def followers(connect: Callable[[], Cluster], view: ClusterView, shapes: Shapes,
 def _metadata(item: msgspec.Raw) -> _NamedMetadata:
     try:
         return msgspec.json.decode(item, type=_Named).metadata
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ClusterError(f"the API server's object cannot be read: {error}") from None

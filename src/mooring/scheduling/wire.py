@@ -140,7 +140,7 @@ def node_names(asked: Arguments) -> list[str]:
     for number, item in enumerate(items or ()):
         try:
             names.append(_NODES.decode(item).metadata.name)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"cannot be read: {error}", source=SOURCE, field=f"Nodes.items[{number}]") from None
     return names
 
