@@ -197,7 +197,7 @@ def _call_seeds() -> list[bytes]:
 
 def _machine_seeds() -> list[bytes]:
     lines = (CORPORA / "machines.jsonl").read_bytes().splitlines()
-    return [line for line in lines if len(line) < 20_000][:40]
+    return [line for line in lines if len(line) < 4000][:40]
 
 
 def _compact(data: bytes) -> object:

@@ -49,9 +49,16 @@ def is_answered(path: str) -> bool:
 
 
 def beside(place: Path) -> Path:
-    """Return the path under which a socket is made before it takes its place, free of an earlier one."""
+    """Return the path under which a socket is made before it takes its place, free of an earlier one.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
     first = place.with_name(f".{os.getpid()}.{place.name[-40:]}")
-    first.unlink(missing_ok=True)
+    try:
+        first.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unusable(str(place), error) from None
     return first
 
 
@@ -68,8 +75,8 @@ def listening(path: str) -> socket.socket:
         InputError: as :func:`socket_path`, or the socket cannot be made.
     """
     place = socket_path(path)
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     first = beside(place)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         made.bind(str(first))
         put_in_place(first, place)

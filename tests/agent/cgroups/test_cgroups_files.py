@@ -31,6 +31,15 @@ def test_a_controller_of_version_1_counts_although_version_2_is_mounted_first(tm
     assert find_layout(tmp_path).version is Version.HYBRID
 
 
+def test_the_hosts_groups_in_a_container_with_a_namespace_of_its_own_are_named_from_the_true_top(
+    tmp_path: Path,
+) -> None:
+    made_up_machine(tmp_path, 1, V1.replace(" / /sys/fs", " /../../.. /sys/fs"))
+    layout = find_layout(tmp_path)
+    assert layout.cpuset.top == "/"
+    assert layout.cpuset.folder("kubepods/podb2") == f"{layout.cpuset.mount}/kubepods/podb2"
+
+
 def test_a_mount_point_with_a_space_is_found(tmp_path: Path) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text("1 2 0:1 / /the\\040groups rw - cgroup cgroup rw,cpuset\n")

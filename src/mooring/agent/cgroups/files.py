@@ -218,10 +218,18 @@ def _hierarchy(base: str, mounts: tuple[_Mount, ...], controller: str) -> Hierar
     for mount in mounts:
         point = f"{base}{mount.point}"
         if mount.kind == "cgroup" and controller in mount.options:
-            return Hierarchy(1, point, controller, mount.top)
+            return Hierarchy(1, point, controller, _top(mount))
         if mount.kind == "cgroup2" and controller in _controllers(point):
-            return Hierarchy(2, point, controller, mount.top)
+            return Hierarchy(2, point, controller, _top(mount))
     return None
+
+
+def _top(mount: _Mount) -> str:
+    """Return which group is seen at a mount point.
+
+    In a container with a cgroup namespace the kernel shows the host's top, when it is mounted there, as ``/../..``.
+    """
+    return "/" if set(mount.top.strip("/").split("/")) == {".."} else mount.top
 
 
 def _controllers(point: str) -> list[str]:
