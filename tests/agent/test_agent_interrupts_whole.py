@@ -28,7 +28,7 @@ from mooring.devicemanager.state import Device
 from mooring.discovery.loader import load_machine
 from mooring.extensions.interrupts import ANNOTATION
 from mooring.service.logs import Log
-from mooring.service.podresources import ListedContainer, ListedPod
+from mooring.service.podresources import ListedClaimDevice, ListedContainer, ListedPod
 
 ON = "irqAffinity: on"
 EXTENSION = "\n---\nkind: MooringConfiguration\nextensions: [irq-affinity]\n"
@@ -214,8 +214,8 @@ def test_who_leaves_gives_interrupts_back_and_names_those_that_are_somebody_else
 def annotated(node: Node, wish: str, monkeypatch: pytest.MonkeyPatch, devices: frozenset[str]) -> Agent:
     """Run an agent with a pod that wants something and holds devices."""
 
-    def told(_socket: str, pods: dict[str, Pod]) -> dict[str, frozenset[str]]:
-        return dict.fromkeys(pods, devices)
+    def told(_socket: str, pods: dict[str, Pod], _address: object) -> dict[str, dict[str, frozenset[str]]]:
+        return {uid: {"own": devices} for uid in pods}
 
     monkeypatch.setattr("mooring.agent.interrupts.reconcile.held_devices", told)
     agent = agent_with(node, ON)
@@ -273,7 +273,19 @@ def test_devices_are_those_whose_ids_are_addresses(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("mooring.agent.interrupts.reconcile.PodResourcesClient.listed", lambda _self: b"")
     monkeypatch.setattr("mooring.agent.interrupts.reconcile.pods_in", lambda _answer: listed)
     pods = {"uid-a": Pod("uid-a", "a", "default", (), QoS.GUARANTEED)}
-    assert held_devices("/nowhere.sock", pods) == {"uid-a": frozenset({"0000:03:00.1"})}
+    assert held_devices("/nowhere.sock", pods) == {"uid-a": {"c": frozenset({"0000:03:00.1"})}}
+
+
+def test_devices_of_drivers_are_those_with_a_pci_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    nic = ListedClaimDevice("default", "nics", "dra.net", "node-1", "eth1")
+    gpu = ListedClaimDevice("default", "gpus", "gpu.example.com", "node-1", "gpu0")
+    listed = (ListedPod("default", "a", (ListedContainer("c", 0, (), (nic, gpu)),)),)
+    monkeypatch.setattr("mooring.agent.interrupts.reconcile.PodResourcesClient.listed", lambda _self: b"")
+    monkeypatch.setattr("mooring.agent.interrupts.reconcile.pods_in", lambda _answer: listed)
+    known = {("dra.net", "node-1/eth1"): "0000:03:00.1"}
+    pods = {"uid-a": Pod("uid-a", "a", "default", (), QoS.GUARANTEED)}
+    found = held_devices("/nowhere.sock", pods, lambda driver, name: known.get((driver, name), ""))
+    assert found == {"uid-a": {"c": frozenset({"0000:03:00.1"})}}
 
 
 def test_a_kubelet_that_does_not_answer_is_reported(node: Node, lines: MadeUpInterrupts, tmp_path: Path) -> None:

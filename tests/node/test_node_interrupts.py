@@ -248,10 +248,24 @@ def test_owners_are_pods_with_all_their_containers_and_claims_with_the_word_of_t
         {"b": CPUMask(0b1_1000)},
     )
     pods = {"a": pod("a", "own"), "b": pod("b", "what")}
-    found = owners_of(state, pods, {"a": frozenset(ADDRESSES)}, {"1-2": frozenset({"a"})})
+    shared = {"a": {"z": frozenset(ADDRESSES)}}
+    found = owners_of(state, pods, shared, {"1-2": frozenset({"a"})})
     assert found == (
         Owner("default/b", cpus("3-4"), Wish.AVOID),
-        Owner("default/a", cpus("1-2"), Wish.OWN, frozenset(ADDRESSES)),
+        Owner("default/a/x", cpus("1"), Wish.OWN, frozenset(ADDRESSES)),
+        Owner("default/a/y", cpus("2"), Wish.OWN, frozenset(ADDRESSES)),
         Owner("claim default/cpus", cpus("6-7"), Wish.OWN, frozenset(ADDRESSES)),
     )
     assert owners_of(state, pods, {})[2].wish is Wish.AVOID
+
+
+def test_a_container_owns_its_devices_and_its_neighbours_avoid_their_interrupts() -> None:
+    state = CPUState("static", CPUMask(0b1), {"a": {"x": CPUMask(0b10), "y": CPUMask(0b100)}})
+    pods, nic = {"a": pod("a", "own")}, frozenset({ADDRESSES[0]})
+    found = owners_of(state, pods, {"a": {"y": nic}})
+    assert found == (
+        Owner("default/a/x", cpus("1"), Wish.AVOID),
+        Owner("default/a/y", cpus("2"), Wish.OWN, nic),
+    )
+    assert place(cpus("0-7"), found, InterruptCPUs(ALL, cpus("0")), device=ADDRESSES[0]).cpus == cpus("2")
+    assert owners_of(state, pods, {"a": {"y": frozenset()}}) == (Owner("default/a", cpus("1-2"), Wish.OWN),)

@@ -272,6 +272,10 @@ class Agent:
         made.begin(self.holder, self._log)
         return made
 
+    def _pci_address(self, driver: str, device: str) -> str:
+        slices = self.devices.slices if self.devices else None
+        return "" if slices is None else slices.address(driver, device)
+
     def _kubelet_watch(self, startup: Startup) -> KubeletWatch | None:
         if startup.beside is None:
             return None
@@ -309,7 +313,9 @@ class Agent:
             from mooring.agent.interrupts.reconcile import InterruptReconciler  # noqa: PLC0415 - as said above
 
             folder = Path(self.options.state_dir)
-            self.interrupts = InterruptReconciler(self._root, folder, self.holder, self.metrics, self._log)
+            self.interrupts = InterruptReconciler(
+                self._root, folder, self.holder, self.metrics, self._log, self._pci_address
+            )
         if self.interrupts is not None:
             self.interrupts.reconcile(self._reloading.options)
 

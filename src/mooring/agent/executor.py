@@ -201,7 +201,7 @@ class WorkQueue:
 
 def _log_report(log: Log, report: AgentReport) -> None:
     """Log a report with what it is about."""
-    fields = {"pod": report.uid, "container": report.container_id, "reason": report.reason}
+    fields = {"pod": report.uid, "container": report.container_id, "reason": report.reason, "code": report.code}
     log.warning(report.message, finding=report.finding.value, **{key: text for key, text in fields.items() if text})
 
 

@@ -54,6 +54,24 @@ def located(
     return None
 
 
+def pci_address_of(driver: str, attributes: Attributes, rules: LocationRules | None = None) -> str:
+    """Return the PCI address of a device, such as ``0000:3b:00.0``; empty when no attribute tells it.
+
+    Args:
+        driver: that offers the device.
+        attributes: of the device.
+        rules: attributes of drivers that no standard knows.
+
+    >>> pci_address_of("dra.net", {"dra.net/pciAddress": "0000:3B:00.0"})
+    '0000:3b:00.0'
+    """
+    for names in (*_configured(driver, rules or {}), STANDARD, *_older(driver, attributes)):
+        address = _first(attributes.get(names.pci_bus_id))
+        if isinstance(address, str) and address:
+            return address.lower()
+    return ""
+
+
 def dynamic_devices(
     devices: Iterable[DynamicDevice], pci: Iterable[PCIDevice] = (), rules: LocationRules | None = None
 ) -> dict[str, tuple[Device, ...]]:

@@ -89,6 +89,8 @@ def test_a_device_is_found_on_the_pci_bus_of_the_machine(cluster: FaultInjector)
     cluster.put(slice_object("one", g0={"resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"}}))
     seen = watch(cluster, [], bus)
     until(lambda: seen.device(DRIVER, f"{NODE}/g0") == Device(f"{NODE}/g0", (1,)), "seen")
+    assert seen.address(DRIVER, f"{NODE}/g0") == "0000:3b:00.0"
+    assert seen.address(DRIVER, f"{NODE}/g1") == ""
     seen.stop()
 
 

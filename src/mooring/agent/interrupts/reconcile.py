@@ -23,13 +23,13 @@ from mooring.core.config import IRQ_AFFINITY
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
-from mooring.extensions.interrupt_owners import owners_of, pci_address
+from mooring.extensions.interrupt_owners import AddressesByPod, owners_of, pci_address
 from mooring.extensions.interrupts import InterruptCPUs, Owner, Why, Wish, closed_to_others
 from mooring.extensions.steering import Memory, Step, steer
 from mooring.planner.isolation.interrupts import annotation_findings, balance_finding, unknown_devices
 from mooring.planner.plan import reserved_cpus
 from mooring.service.logs import Log
-from mooring.service.podresources import PodResourcesClient, PodResourcesError, pods_in
+from mooring.service.podresources import ListedContainer, PodResourcesClient, PodResourcesError, pods_in
 
 LOOKING = 10.0
 """Seconds between two checks while no CPUs change hands: devices appear and disappear."""
@@ -43,10 +43,23 @@ READ_ONLY = Finding(
 )
 
 
+def no_address(_driver: str, _device: str) -> str:
+    """Know no address: without the extension device-alignment no slices are followed."""
+    return ""
+
+
 class InterruptReconciler:
     """Keeps interrupts where they belong; writes nothing unless the configuration says ``on``."""
 
-    def __init__(self, root: str, folder: Path, holder: StateHolder, metrics: AgentMetrics, log: Log) -> None:
+    def __init__(
+        self,
+        root: str,
+        folder: Path,
+        holder: StateHolder,
+        metrics: AgentMetrics,
+        log: Log,
+        address: Callable[[str, str], str] = no_address,
+    ) -> None:
         """Learn from the journal what an agent before has moved.
 
         Args:
@@ -55,8 +68,9 @@ class InterruptReconciler:
             holder: has the state, and publishes what is seen.
             metrics: count.
             log: of the agent.
+            address: returns the PCI address of a driver's device, by driver and id; empty when it is not known.
         """
-        self._holder, self._metrics, self._log = holder, metrics, log
+        self._holder, self._metrics, self._log, self._address = holder, metrics, log, address
         self._files = IRQFiles(root)
         self._journal = InterruptJournal(folder, self._files.boot())
         self._memory = self._journal.read()
@@ -67,7 +81,7 @@ class InterruptReconciler:
         self._looked = self._balanced = -LOOKING - BALANCING
         self._basis: tuple[object, ...] = ()
         self._balance = BalanceFound(None, None)
-        self._devices: Mapping[str, frozenset[str]] = {}
+        self._devices: AddressesByPod = {}
         self._said: set[tuple[str, str]] = set()
 
     def reconcile(self, options: AgentOptions) -> None:
@@ -128,7 +142,7 @@ class InterruptReconciler:
             self._devices = {}
             return []
         try:
-            self._devices = held_devices(socket, pods) if socket else {}
+            self._devices = held_devices(socket, pods, self._address) if socket else {}
         except PodResourcesError as error:
             return [
                 Finding("warning", socket, f"The kubelet does not report which devices pods hold: {error}", "MOOR-619")
@@ -222,12 +236,15 @@ def _mode(state: AgentState, options: AgentOptions) -> IRQAffinity:
     return options.irq_affinity if IRQ_AFFINITY in state.kubelet.mooring.extensions else IRQAffinity.OFF
 
 
-def held_devices(socket: str, pods: Mapping[str, Pod]) -> dict[str, frozenset[str]]:
-    """Return the PCI addresses of what pods hold, by uid.
+def held_devices(
+    socket: str, pods: Mapping[str, Pod], address: Callable[[str, str], str] = no_address
+) -> AddressesByPod:
+    """Return the PCI addresses of what pods hold.
 
     Args:
         socket: of the kubelet's PodResources API.
         pods: by uid.
+        address: of a driver's device, by driver and id.
 
     Raises:
         PodResourcesError: the kubelet does not tell.
@@ -238,10 +255,17 @@ def held_devices(socket: str, pods: Mapping[str, Pod]) -> dict[str, frozenset[st
     finally:
         client.close()
     uids = {(pod.namespace, pod.name): uid for uid, pod in pods.items()}
-    found: dict[str, frozenset[str]] = {}
-    for pod in listed:
-        uid = uids.get((pod.namespace, pod.name))
-        ids = (device.id for container in pod.containers for _, device in container.devices)
-        if uid is not None:
-            found[uid] = frozenset(address for one in ids if (address := pci_address(one)))
-    return found
+    return {
+        uids[pod.namespace, pod.name]: {one.name: frozenset(_addresses(one, address)) for one in pod.containers}
+        for pod in listed
+        if (pod.namespace, pod.name) in uids
+    }
+
+
+def _addresses(container: ListedContainer, address: Callable[[str, str], str]) -> Iterator[str]:
+    for _, device in container.devices:
+        if found := pci_address(device.id):
+            yield found
+    for one in container.dynamic:
+        if found := pci_address(address(one.driver, one.id) or one.name):
+            yield found

@@ -87,7 +87,7 @@ def why_wait(state: AgentState, pod: Pod, found: DevicesFound | None) -> Rejecti
 def report_waiting(pod: Pod, container_id: str, why: Rejection) -> tuple[Effect, ...]:
     """Return what reports that a container waits for its pod's devices. No eviction helps it."""
     text = f"{pod.namespace}/{pod.name}: {why.message}"
-    report = AgentReport(ReportKind.DEVICES_UNKNOWN, text, pod.uid, container_id, why.reason)
+    report = AgentReport(ReportKind.DEVICES_UNKNOWN, text, pod.uid, container_id, why.reason, UNKNOWN_CODE)
     return report, warning_about(pod, why.reason, why.message)
 
 
@@ -108,7 +108,14 @@ def decided_with(state: AgentState, pod: Pod, found: DevicesFound | None) -> tup
         return after, ()
     text = f"decided without all of its devices: {found.unknown} ({UNKNOWN_CODE})"
     effects = (
-        AgentReport(ReportKind.DEVICES_UNKNOWN, f"{pod.namespace}/{pod.name}: {text}", pod.uid, "", DEVICES_UNKNOWN),
+        AgentReport(
+            ReportKind.DEVICES_UNKNOWN,
+            f"{pod.namespace}/{pod.name}: {text}",
+            pod.uid,
+            "",
+            DEVICES_UNKNOWN,
+            UNKNOWN_CODE,
+        ),
         warning_about(pod, DEVICES_UNKNOWN, text),
     )
     return after, effects

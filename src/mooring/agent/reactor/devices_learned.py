@@ -91,14 +91,18 @@ def _recorded(state: AgentState, pod: Pod, found: DevicesFound) -> Placed:
     changed = False
     for text in _changes(state.kubelet, pod.uid, seen):
         changed = True
-        effects.append(AgentReport(ReportKind.DEVICES_CHANGED, f"{place_}: {text} ({CHANGED_CODE})", pod.uid))
+        effects.append(
+            AgentReport(ReportKind.DEVICES_CHANGED, f"{place_}: {text} ({CHANGED_CODE})", pod.uid, code=CHANGED_CODE)
+        )
     if not found.unknown:
         after = without_question(after, pod.uid)
     if changed or (was_unknown and not found.unknown):
         for _, what in elsewhere(after.kubelet, pod):
             text = f"{what}; nothing moves while it runs ({ELSEWHERE_CODE})"
             effects += (
-                AgentReport(ReportKind.DEVICES_ELSEWHERE, f"{place_}: {text}", pod.uid, "", DEVICES_ELSEWHERE),
+                AgentReport(
+                    ReportKind.DEVICES_ELSEWHERE, f"{place_}: {text}", pod.uid, "", DEVICES_ELSEWHERE, ELSEWHERE_CODE
+                ),
                 warning_about(pod, DEVICES_ELSEWHERE, text),
             )
     return Placed(after, None, tuple(effects))

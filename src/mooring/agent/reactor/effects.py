@@ -195,6 +195,8 @@ class AgentReport:
     container_id: str = ""
     reason: str = ""
     """The kubelet's reason, where there is one."""
+    code: str = ""
+    """Of the page about it (``mooring explain CODE``), where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
