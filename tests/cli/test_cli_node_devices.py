@@ -13,6 +13,7 @@ from tests.cli.command import Answered, mooring
 from tests.cli.made_up_node import SECRET, kubelet_pods, make_root
 
 from mooring.checkpoint.device_file import HeldDevices, device_record, device_text
+from mooring.service.device_plugins import DevicePluginEmptyMessage, DevicePluginOptionsMessage
 from mooring.service.grpc_methods import CallLimits, Method
 from mooring.service.grpc_server import serve
 from mooring.service.logs import Log
@@ -192,3 +193,26 @@ def test_the_doctor_reads_the_record_of_an_archive(node: Node) -> None:
     node.collect()
     problems = mooring("doctor", "--node", node.archive, "-o", "json").document["problems"]
     assert "MOOR-347" in {one["code"] for one in problems}
+
+
+@pytest.mark.usefixtures("answering")
+def test_a_plugin_that_chooses_itself_is_named_and_its_declared_rule_is_taken(node: Node) -> None:
+    def options(_request: DevicePluginEmptyMessage) -> DevicePluginOptionsMessage:
+        return DevicePluginOptionsMessage(get_preferred_allocation_available=True)
+
+    socket = node.record.with_name("vendor-gpu.sock")
+    methods = {"GetDevicePluginOptions": Method(DevicePluginEmptyMessage, options)}
+    end = serve(str(socket), "v1beta1.DevicePlugin", methods, Log("test"), CallLimits())
+    node.collect()
+    end()
+    told = {one["code"]: one for one in node.plan("-o", "json").document["findings"]}["MOOR-526"]
+    assert told["subject"] == GPU
+    assert "chooses among equally near devices itself" in told["message"]
+    declared = node.new.with_name("rule.yaml")
+    rule = {"apiVersion": "mooring/v1alpha1", "kind": "NodeDevices", "devices": {GPU: {"preferred": "packed"}}}
+    declared.write_text(json.dumps(rule), encoding="utf-8")
+    config = node.root / "etc/kubernetes/kubelet.yaml"
+    given = ("--config", config, "--config", declared)
+    assert "MOOR-526" not in {one["code"] for one in node.plan(*given, "-o", "json").document["findings"]}
+    answered = node.plan(*given)
+    assert f"{GPU}: g0 (NUMA 0) held by default/new/c; g1 (NUMA 0) free" in " ".join(answered.out.split())

@@ -15,7 +15,7 @@ from pathlib import Path
 from mooring.cli.inputs import STANDARD_INPUT, check_open
 from mooring.cli.kubectl import ask_cluster
 from mooring.cli.release_inputs import installed_version
-from mooring.cli.running_inputs import allocatable_devices, node_name
+from mooring.cli.running_inputs import allocatable_devices, node_name, preferences_of
 from mooring.configuration.kubelet_flags import kubelet_flags
 from mooring.configuration.sources import load_sources
 from mooring.core.errors import InputError
@@ -73,6 +73,7 @@ def collection_of(options: CollectOptions) -> Collection:
             cluster=cluster,
             allocatable=allocatable,
             allocatable_problem=problem,
+            preferences=preferences_of(f"{options.root.rstrip('/')}{kubelet_root}", allocatable or {}),
             anonymous=options.anonymous,
             captured=_now(),
         ),

@@ -97,7 +97,8 @@ class NodeInputs:
         if listed.claims or listed.slices:
             name = self.options.node_name or facts.node
             facts = replace(facts, dynamic=listed, node=name)
-        facts = replace(facts, declared=self.configuration.devices)
+        told = {**facts.preferences, **self.configuration.preferences}
+        facts = replace(facts, declared=self.configuration.devices, preferences=told)
         return node_devices.node_devices(facts, self.machine, pods, self.configuration.mooring.device_attributes)
 
     def pods(self, gates: defaults.PodGates, report: Report) -> tuple[pod_files.ActivePods, list[Pod]]:
@@ -207,6 +208,7 @@ def question_from(inputs: NodeInputs) -> question.Question:
         offline=cpus,
         stop_at_crash=options.stop_at_crash,
         claimed=devices.claimed,
+        preferences=devices.preferences,
     )
 
 

@@ -12,16 +12,17 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.cli import cluster_node, kubectl
     from mooring.configuration import kubelet_flags
+    from mooring.devicemanager import state as device_state
     from mooring.discovery import files
     from mooring.discovery.capture import process as processes
     from mooring.planner.nodearchive import collect, running
-    from mooring.service import podresources
+    from mooring.service import device_plugins, podresources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from mooring.cli.options import NodeOptions
-    from mooring.devicemanager.state import Device
+    from mooring.devicemanager.state import Device, Preference
     from mooring.discovery.tree import Tree
     from mooring.planner.nodearchive.reader import RunningKubelet
 
@@ -56,6 +57,7 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
     cluster = kubectl.ask_pods(name) if takes_pods else collect.ClusterAnswers()
     root = flags.root_dir or collect.KUBELET_ROOT
     allocatable, problem = allocatable_devices(f"{os.environ.get(ROOT, '').rstrip('/')}{root}")
+    preferences = preferences_of(f"{os.environ.get(ROOT, '').rstrip('/')}{root}", allocatable or {})
     request = collect.CollectRequest(
         node=name,
         kubelet_root=root,
@@ -63,6 +65,7 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
         cluster=cluster,
         allocatable=allocatable,
         allocatable_problem=problem,
+        preferences=preferences,
     )
     return replace(asked, running=running.running_node(tree, found, request))
 
@@ -87,6 +90,17 @@ def allocatable_devices(root: str) -> tuple[Mapping[str, tuple[Device, ...]] | N
         return None, "the PodResources API of the kubelet did not answer"
     finally:
         client.close()
+
+
+def preferences_of(root: str, resources: Collection[str]) -> Mapping[str, Preference]:
+    """Ask the device plugins below a kubelet's root directory whether they choose among devices themselves.
+
+    Args:
+        root: of the kubelet.
+        resources: that plugins offer.
+    """
+    sockets = device_plugins.preferring_plugins(Path(root) / "device-plugins") if resources else ()
+    return dict.fromkeys(device_plugins.resources_of(sockets, resources), device_state.Preference.PLUGIN)
 
 
 def state_folder(kubelet: RunningKubelet) -> str:

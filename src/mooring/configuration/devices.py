@@ -12,8 +12,8 @@ from typing import Any
 
 from mooring.core.errors import InputError
 from mooring.core.machine import PCIDevice
-from mooring.decoding.fields import flag_at, mapping_at, name_at, text_at, wrong_kind
-from mooring.devicemanager.state import Device
+from mooring.decoding.fields import choice_at, flag_at, inside, mapping_at, name_at, text_at, wrong_kind
+from mooring.devicemanager.state import Device, Preference
 
 KIND = "NodeDevices"
 API_VERSION = "mooring/v1alpha1"
@@ -21,7 +21,7 @@ HIGHEST_NODE = 63
 """The kubelet's masks of NUMA nodes have 64 bits."""
 
 _SELECTORS = ("class", "vendor", "device")
-_DEVICE_FIELDS = ("id", "numa", "unhealthy")
+_DEVICE_FIELDS = ("id", "numa", "unhealthy", "root")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +58,33 @@ def device_table(content: Mapping[str, Any], field: str = "devices") -> dict[str
     return {resource: _listed(items, f"{field}.{resource}") for resource, items in content.items()}
 
 
-def devices_document(devices: Mapping[str, tuple[Device, ...]]) -> dict[str, Any]:
+def devices_document(
+    devices: Mapping[str, tuple[Device, ...]], preferences: Mapping[str, Preference] | None = None
+) -> dict[str, Any]:
     """Return devices as a document of kind ``NodeDevices``.
+
+    Args:
+        devices: by resource.
+        preferences: of plugins, by resource.
 
     >>> devices_document({"example/gpu": (Device("gpu0", (0,)),)})["devices"]
     {'example/gpu': [{'id': 'gpu0', 'numa': [0]}]}
     """
-    listed = {
+    listed: dict[str, Any] = {
         resource: [
             {
                 "id": one.id,
                 **({} if one.numa is None else {"numa": list(one.numa)}),
                 **({} if one.healthy else {"unhealthy": True}),
+                **({"root": one.root} if one.root else {}),
             }
             for one in found
         ]
         for resource, found in devices.items()
     }
+    for resource, rule in (preferences or {}).items():
+        known = {"list": listed[resource]} if resource in listed else {}
+        listed[resource] = {"preferred": rule.value, **known}
     return {"apiVersion": API_VERSION, "kind": KIND, "devices": listed}
 
 
@@ -100,15 +110,40 @@ def _declared(content: Mapping[str, Any]) -> Declared:
     declared: dict[str, tuple[Device, ...] | PCISelector] = {}
     for resource, items in mapping_at(content, "devices").items():
         field = f"devices.{resource}"
-        declared[resource] = _selector(items, field) if isinstance(items, dict) else _listed(items, field)
+        if not isinstance(items, dict):
+            declared[resource] = _listed(items, field)
+        elif set(items) == {"preferred", "list"}:
+            declared[resource] = _listed(items["list"], f"{field}.list")
+        elif set(items) != {"preferred"}:
+            # With a rule alone the devices are those that are known otherwise.
+            declared[resource] = _selector({name: items[name] for name in items if name != "preferred"}, field)
     return declared
+
+
+def declared_preferences(content: Mapping[str, Any], *, source: str) -> dict[str, Preference]:
+    """Return which devices the plugins prefer, as a document of kind ``NodeDevices`` declares it.
+
+    Raises:
+        InputError: a rule is not known.
+    """
+    found = {}
+    try:
+        for resource, entry in mapping_at(content, "devices").items():
+            if isinstance(entry, dict) and "preferred" in entry:
+                try:
+                    found[resource] = choice_at(entry, "preferred", Preference.PLUGIN)
+                except InputError as error:
+                    raise inside(error, f"devices.{resource}") from None
+    except InputError as error:
+        raise error.at(source) from None
+    return found
 
 
 def offered_devices(declared: Declared, pci: tuple[PCIDevice, ...]) -> dict[str, tuple[Device, ...]]:
     """Return the devices of each resource on a machine with these PCI devices."""
     return {
         resource: tuple(
-            Device(found.address, None if found.numa is None else (found.numa,))
+            Device(found.address, None if found.numa is None else (found.numa,), root=found.root)
             for found in pci
             if devices.chooses(found)
         )
@@ -162,6 +197,7 @@ def _device(item: Any, field: str) -> Device:
             id=name_at(item, "id"),
             numa=None if numa is None else tuple(numa),
             healthy=not flag_at(item, "unhealthy", default=False),
+            root=text_at(item, "root"),
         )
     except InputError as error:
         raise InputError(error.problem, field=f"{field}.{error.field}", remedy=error.remedy) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.core.release import NEWEST, Release
 from mooring.decoding.documents import located
 from mooring.decoding.fields import Document, Report, ignore, kind_of, text_at
+from mooring.devicemanager.state import Preference
 from mooring.lazy import lazily
 
 with lazily():
@@ -48,6 +49,8 @@ class NodeConfiguration:
     """What each file, and each vendor, says about the kubelet."""
     has_file: bool = True
     """Whether the kubelet runs with ``--config``."""
+    preferences: Mapping[str, Preference] = field(default_factory=dict)
+    """Resource -> which of its devices its plugin prefers."""
 
     @property
     def merged(self) -> dict[str, Any]:
@@ -103,9 +106,11 @@ def configuration_of(
         with located(own.document):
             mooring_part = replace(mooring.mooring_config(own.content, source=own.source), release=release)
     devices: Declared = {}
+    preferences: Mapping[str, Preference] = {}
     if own := found.get(declared.KIND):
         with located(own.document):
             devices = declared.declared_devices(own.content, source=own.source)
+            preferences = declared.declared_preferences(own.content, source=own.source)
     gathered.report_unread()
     gathered.report_unknown()
     has_file = gathered.has_file or not layers or any(Tier.FILE in layer.reads for layer in layers)
@@ -120,6 +125,7 @@ def configuration_of(
         frozenset() if shows_defaults else frozenset(fields),
         tuple(layers),
         has_file,
+        preferences,
     )
 
 

@@ -15,6 +15,7 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.devicemanager.hints import device_requests
+from mooring.devicemanager.preference import preferred
 from mooring.devicemanager.state import DeviceState, ReusableDevices
 
 
@@ -73,7 +74,7 @@ def allocate(
                 )
                 _report(observer, (pod.uid, container.name, resource), count, affinity, error)
                 return DeviceError(error)
-            chosen += _nearest(state, resource, available, affinity)[:need]
+            chosen += _chosen(state, resource, available, affinity, chosen, need)
         if observer is not None:
             near = NUMAMask(_nodes_of(state, resource, chosen))
             observer(DevicesTaken(pod.uid, container.name, resource, count, affinity, tuple(chosen), near, ""))
@@ -99,6 +100,28 @@ def _nodes_of(state: DeviceState, resource: str, ids: Collection[str]) -> int:
         if device.id in ids:
             mask |= device.mask
     return mask
+
+
+def _chosen(
+    state: DeviceState,
+    resource: str,
+    available: frozenset[str],
+    affinity: NUMAMask | None,
+    included: Collection[str],
+    need: int,
+) -> list[str]:
+    """Return the devices to take: near ones first, and of more than enough near ones those that the plugin prefers."""
+    nearest = _nearest(state, resource, available, affinity)
+    rule = state.preferences.get(resource)
+    known = {device.id: device for device in state.devices[resource]}
+    near = [name for name in nearest if affinity is None or known[name].mask & affinity]
+    taken = near[:need] if len(near) <= need else []
+    others = (
+        [known[name] for name in nearest if name not in taken] if taken else [known[name] for name in near or nearest]
+    )
+    kept = [known[name] for name in (*included, *taken) if name in known]
+    wanted = preferred(others, kept, need - len(taken), rule)
+    return nearest[:need] if wanted is None else [*taken, *(device.id for device in wanted)]
 
 
 def _nearest(state: DeviceState, resource: str, available: frozenset[str], affinity: NUMAMask | None) -> list[str]:

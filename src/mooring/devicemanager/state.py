@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from mooring.core.bits import NO_NODES, NUMAMask, mask_of
 
@@ -16,11 +17,24 @@ class Device:
     numa: tuple[int, ...] | None = None
     """NUMA nodes that it is near to, several or one; None when nothing is known."""
     healthy: bool = True
+    root: str = ""
+    """Its PCIe root, such as ``pci0000:3a``; empty when nothing is known."""
 
     @property
     def mask(self) -> NUMAMask:
         """Mask of its NUMA nodes; 0 when nothing is known."""
         return NUMAMask(mask_of(self.numa)) if self.numa else NO_NODES
+
+
+class Preference(Enum):
+    """A rule; the value is the word in a document."""
+
+    PACKED = "packed"
+    """As few PCIe roots as possible."""
+    ALIGNED = "aligned"
+    """As few NUMA nodes as possible, and on them as few PCIe roots."""
+    PLUGIN = "plugin"
+    """The plugin decides, and nobody has declared how."""
 
 
 Holdings = Mapping[str, Mapping[str, Mapping[str, frozenset[str]]]]
@@ -36,6 +50,8 @@ class DeviceState:
     held: Holdings = field(default_factory=dict)
     claimed: Holdings = field(default_factory=dict)
     """What pods have elsewhere, such as by claims; they hold it from when they are asked about."""
+    preferences: Mapping[str, Preference] = field(default_factory=dict)
+    """Resource -> which of its devices its plugin prefers."""
 
     def allocated(self, resource: str) -> frozenset[str]:
         """Return the ids of all devices of a resource that containers hold."""

@@ -33,6 +33,7 @@ from mooring.planner.plan_findings import (
     order_findings,
     plugin_findings,
     pool_findings,
+    preference_findings,
     release_finding,
     reserved_findings,
     twice_findings,
@@ -138,6 +139,7 @@ def make_plan(question: Question) -> Plan:
     """
     noticed = [*question.findings, *question.machine.findings]
     noticed += device_findings((*question.active, *question.pods), question.devices)
+    noticed += preference_findings(question.pods, question.preferences)
     facts: list[object] = []
     begun = opened_for(question, facts.append)
     start = begun.start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
@@ -11,6 +11,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import Pod
+from mooring.devicemanager.state import Preference
 from mooring.explain.phrases import plural
 from mooring.explain.reason import CRASHES, POOL_EMPTY
 from mooring.kubelet.kubelet import Kubelet
@@ -23,6 +24,8 @@ from mooring.planner.question import HELD_TWICE, RESERVED_HELD
 
 with lazily():
     import mooring.plugins.host as plugin_host
+
+PREFERRED = "MOOR-526"
 
 
 def chance_findings(facts: Iterable[object]) -> list[Finding]:
@@ -229,6 +232,22 @@ def device_findings(pods: Iterable[Pod], devices: Collection[str]) -> list[Findi
             "MOOR-507",
         )
         for name, count in sorted(unknown.items())
+    ]
+
+
+def preference_findings(pods: Iterable[Pod], preferences: Mapping[str, Preference]) -> list[Finding]:
+    """Say of which resources the plugin chooses the devices itself, by a rule that nobody has declared."""
+    wanted = {name for pod in pods for container in pod.containers for name in container.limits}
+    return [
+        Finding(
+            "info",
+            name,
+            "its device plugin chooses among equally near devices itself (GetPreferredAllocation), which no plan can "
+            "know; declare its rule in NodeDevices: preferred: packed or aligned",
+            PREFERRED,
+        )
+        for name in sorted(wanted)
+        if preferences.get(name) is Preference.PLUGIN
     ]
 
 

@@ -14,7 +14,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding, Machine
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
-from mooring.devicemanager.state import Device, DeviceState, Holdings
+from mooring.devicemanager.state import Device, DeviceState, Holdings, Preference
 from mooring.kubelet.adoption import Opened, opened
 from mooring.kubelet.events import Event, Readmit
 from mooring.kubelet.kubelet import StateTexts
@@ -61,6 +61,8 @@ class Question:
     """Whether pods after one on which the kubelet crashes are not asked; else the plan goes on without that pod."""
     claimed: Holdings = field(default_factory=dict)
     """Uid of a pod -> container -> resource or driver -> ids of devices that it has elsewhere, such as by claims."""
+    preferences: Mapping[str, Preference] = field(default_factory=dict)
+    """Resource -> which of its devices its plugin prefers."""
 
 
 def opened_for(question: Question, observer: Observer | None = None) -> Opened:
@@ -70,7 +72,7 @@ def opened_for(question: Question, observer: Observer | None = None) -> Opened:
         question.config,
         question.mooring,
         question.files,
-        DeviceState(question.devices, question.held, question.claimed),
+        DeviceState(question.devices, question.held, question.claimed, question.preferences),
         active=question.active,
         pods=question.pods,
         observer=observer,

@@ -27,7 +27,7 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.decoding.documents import documents_in
 from mooring.decoding.fields import Document
-from mooring.devicemanager.state import Device
+from mooring.devicemanager.state import Device, Preference
 from mooring.discovery.archive import archive_bytes
 from mooring.discovery.cadvisor.probe import read_problem
 from mooring.discovery.capture.reading import Capture, capture_isolation, capture_machine
@@ -100,6 +100,8 @@ class CollectRequest:
     cluster: ClusterAnswers = field(default_factory=ClusterAnswers)
     allocatable: Mapping[str, tuple[Device, ...]] | None = None
     """The kubelet's answer to GetAllocatableResources."""
+    preferences: Mapping[str, Preference] = field(default_factory=dict)
+    """Resource -> which of its devices its plugin prefers."""
     allocatable_problem: str = ""
     """Why there is none; empty where nobody asked."""
     anonymous: bool = False
@@ -255,7 +257,7 @@ def _devices(tree: Tree, request: CollectRequest, claims: list[dict[str, Any]], 
         origins.append(root)
         break
     if request.allocatable is not None:
-        files[ALLOCATABLE] = _json_bytes(devices.devices_document(request.allocatable))
+        files[ALLOCATABLE] = _json_bytes(devices.devices_document(request.allocatable, request.preferences))
         origins.append("PodResources API")
     elif DEVICE_RECORD in files and device_record(files[DEVICE_RECORD].decode(errors="surrogateescape")).registered:
         missing = request.allocatable_problem or "the PodResources API was not asked for NUMA nodes of free devices"

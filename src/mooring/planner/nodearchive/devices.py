@@ -16,7 +16,7 @@ from mooring.checkpoint.device_file import DeviceRecord
 from mooring.configuration.devices import Declared, offered_devices
 from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
-from mooring.devicemanager.state import Device, Holdings
+from mooring.devicemanager.state import Device, Holdings, Preference
 from mooring.explain.phrases import plural
 from mooring.extensions.device_location import LocationRules, claimed_devices, dynamic_devices
 from mooring.extensions.interrupt_owners import pci_address
@@ -34,6 +34,8 @@ class DeviceFacts:
     record: DeviceRecord = DeviceRecord()  # noqa: RUF009 - frozen
     allocatable: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
     """Healthy devices of plugins with their NUMA nodes, as the kubelet answers."""
+    preferences: Mapping[str, Preference] = field(default_factory=dict)
+    """Resource -> which of its devices its plugin prefers."""
     dynamic: DynamicObjects = DynamicObjects()  # noqa: RUF009 - frozen
     node: str = ""
     """Its name; empty where it is not known, then slices of all nodes count."""
@@ -48,6 +50,7 @@ class NodeDevices:
     """What the device manager gave."""
     claimed: Holdings = field(default_factory=dict)
     """What the scheduler gave for claims."""
+    preferences: Mapping[str, Preference] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
 
 
@@ -80,7 +83,7 @@ def node_devices(
             for resource, ids in resources.items():
                 devices[resource] = _with_held(devices.get(resource, ()), ids)
     known = {name: listed for name, listed in devices.items() if name not in declared}
-    return NodeDevices(dict(sorted(devices.items())), held, claimed, _findings(known, machine))
+    return NodeDevices(dict(sorted(devices.items())), held, claimed, facts.preferences, _findings(known, machine))
 
 
 def _with_held(devices: tuple[Device, ...], ids: frozenset[str]) -> tuple[Device, ...]:
@@ -90,14 +93,15 @@ def _with_held(devices: tuple[Device, ...], ids: frozenset[str]) -> tuple[Device
 
 
 def _plugin_devices(facts: DeviceFacts, machine: Machine) -> dict[str, tuple[Device, ...]]:
-    near = {device.address: device.numa for device in machine.pci if device.numa is not None}
+    bus = {device.address: device for device in machine.pci}
     found: dict[str, dict[str, Device]] = {
         resource: {device.id: device for device in listed} for resource, listed in facts.allocatable.items()
     }
     for resource, ids in facts.record.registered.items():
         known = found.setdefault(resource, {})
         for one in sorted(ids - known.keys()):
-            node = near.get(pci_address(one))
+            found_there = bus.get(pci_address(one))
+            node = None if found_there is None else found_there.numa
             # The answer is newer than the record: what it leaves out is not healthy any more.
             known[one] = Device(one, None if node is None else (node,), healthy=resource not in facts.allocatable)
     for entry in facts.record.held:
@@ -108,7 +112,11 @@ def _plugin_devices(facts: DeviceFacts, machine: Machine) -> dict[str, tuple[Dev
                 known[device.id] = replace(device, healthy=False)
             elif before.numa is None:
                 known[device.id] = replace(device, healthy=before.healthy)
-    return {resource: tuple(known.values()) for resource, known in sorted(found.items())}
+    roots = {address: device.root for address, device in bus.items() if device.root}
+    return {
+        resource: tuple(replace(one, root=one.root or roots.get(pci_address(one.id), "")) for one in known.values())
+        for resource, known in sorted(found.items())
+    }
 
 
 def _findings(devices: Mapping[str, tuple[Device, ...]], machine: Machine) -> tuple[Finding, ...]:

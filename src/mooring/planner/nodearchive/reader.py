@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from mooring.checkpoint.device_file import device_record
 from mooring.checkpoint.store import SIZE_LIMIT
-from mooring.configuration.devices import device_table
+from mooring.configuration.devices import declared_devices, declared_preferences, offered_devices
 from mooring.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
 from mooring.core.release import NEWEST, Release
 from mooring.decoding.documents import documents_in, located
-from mooring.decoding.fields import Document, Report, ignore, inside, mapping_at
-from mooring.devicemanager.state import Device
+from mooring.decoding.fields import Document, Report, ignore, inside
+from mooring.devicemanager.state import Device, Preference
 from mooring.discovery.files import open_tree
 from mooring.discovery.loader import machine_of
 from mooring.discovery.machineinfo_json import parse_machine_info
@@ -131,13 +131,16 @@ class NodeArchive:
             InputError: one of them cannot be understood.
         """
         allocatable: dict[str, tuple[Device, ...]] = {}
+        preferences: dict[str, Preference] = {}
         for document in self._documents(ALLOCATABLE):
             with located(document):
                 content = document.content if isinstance(document.content, dict) else {}
-                allocatable |= device_table(mapping_at(content, "devices"))
+                allocatable |= offered_devices(declared_devices(content, source=document.source), ())
+                preferences |= declared_preferences(content, source=document.source)
         return DeviceFacts(
             record=device_record(self._state(DEVICE_RECORD)),
             allocatable=allocatable,
+            preferences=preferences,
             dynamic=dynamic_objects(self._documents(CLAIMS)),
             node=self.about.node,
         )

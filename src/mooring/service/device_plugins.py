@@ -1,0 +1,76 @@
+"""What the device plugins of this node say about themselves: only their options are asked for, which changes nothing.
+
+Source: k8s.io/kubelet v0.37.1, pkg/apis/deviceplugin/v1beta1 (GetDevicePluginOptions). A plugin's other calls are for
+the kubelet alone: some serve one listener.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from mooring.service.protobuf import TypedMessage, at
+
+_PACKAGE: Final = "v1beta1"
+_ANSWER_TIME: Final = 1.0
+"""Seconds for an answer."""
+_KUBELET: Final = "kubelet.sock"
+_MOST: Final = 64
+"""Plugins that are asked."""
+
+
+class DevicePluginEmptyMessage(TypedMessage, package=_PACKAGE):
+    """Has no field; its name does not matter on the wire."""
+
+
+class DevicePluginOptionsMessage(TypedMessage, package=_PACKAGE):
+    """What the kubelet is to ask the plugin besides Allocate."""
+
+    pre_start_required: bool = at(1)
+    get_preferred_allocation_available: bool = at(2)
+
+
+def preferring_plugins(folder: Path) -> tuple[str, ...]:
+    """Return the names of the sockets whose plugins want to be asked which devices they prefer.
+
+    Args:
+        folder: of the device plugins' sockets.
+    """
+    try:
+        sockets = sorted(one for one in folder.iterdir() if one.name != _KUBELET and one.is_socket())
+    except OSError:
+        return ()
+    return tuple(one.name for one in sockets[:_MOST] if _prefers(one))
+
+
+def resources_of(sockets: Iterable[str], resources: Collection[str]) -> frozenset[str]:
+    """Return the resources that sockets serve, by their names; a socket whose name tells none or several is left out.
+
+    >>> sorted(resources_of(["nvidia-gpu.sock", "gpu.intel.com-i915.sock"], ["nvidia.com/gpu", "gpu.intel.com/i915"]))
+    ['gpu.intel.com/i915', 'nvidia.com/gpu']
+    """
+    found = set()
+    for socket in sockets:
+        stem = socket.removesuffix(".sock").lower()
+        named = [one for one in resources if one.rpartition("/")[2].lower() in stem]
+        if len(named) > 1:
+            named = [one for one in named if one.partition(".")[0].lower() in stem]
+        if len(named) == 1:
+            found.add(named[0])
+    return frozenset(found)
+
+
+def _prefers(socket: Path) -> bool:
+    options = [("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0)]
+    with grpc.insecure_channel(f"unix:{socket}", options=options) as channel:
+        call: Callable[..., bytes] = channel.unary_unary(
+            f"/{_PACKAGE}.DevicePlugin/GetDevicePluginOptions", request_serializer=lambda one: one.SerializeToString()
+        )
+        try:
+            answer = call(DevicePluginEmptyMessage(), timeout=_ANSWER_TIME)
+            return DevicePluginOptionsMessage.FromString(answer).get_preferred_allocation_available
+        except Exception:  # noqa: BLE001 - a socket that nobody serves, or another service
+            return False
