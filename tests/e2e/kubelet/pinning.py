@@ -64,11 +64,37 @@ def pinned(
     with kubelet_on(node, program, case.name, policies, machine=machine, kubeconfig=kubeconfig) as kubelet:
         if api is not None:
             until(lambda: api.has_node(case.name), "the node is registered")
-        source = {"podManifests": str(kubelet.manifests)} if api is None else {"kubeconfig": str(api.kubeconfig)}
-        text = _configuration(node, kubelet, case.policies, extensions, {**source, **options})
-        settings = {"program": program_of_agent} if program_of_agent else {}
-        with agent_on(node, machine="" if machine is None else str(machine), configuration=text, **settings) as agent:
-            yield Pinned(kubelet, agent)
+        with agent_beside(
+            node,
+            kubelet,
+            case,
+            machine,
+            api=api,
+            extensions=extensions,
+            program_of_agent=program_of_agent,
+            **options,
+        ) as made:
+            yield made
+
+
+@contextlib.contextmanager
+def agent_beside(
+    node: Runtime,
+    kubelet: Kubelet,
+    case: Case,
+    machine: Path | None,
+    *,
+    api: APIServer | None = None,
+    extensions: Sequence[str] = (),
+    program_of_agent: Sequence[str] = (),
+    **options: Any,
+) -> Iterator[Pinned]:
+    """Run the agent beside a kubelet that runs already; the arguments are those of :func:`pinned`."""
+    source = {"podManifests": str(kubelet.manifests)} if api is None else {"kubeconfig": str(api.kubeconfig)}
+    text = _configuration(node, kubelet, case.policies, extensions, {**source, **options})
+    settings = {"program": program_of_agent} if program_of_agent else {}
+    with agent_on(node, machine="" if machine is None else str(machine), configuration=text, **settings) as agent:
+        yield Pinned(kubelet, agent)
 
 
 def _configuration(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,10 @@ from tests.e2e.kubelet.devices.driver import (
 )
 from tests.e2e.kubelet.devices.following import held_by
 from tests.e2e.kubelet.devices.plugin import DevicePlugin, plugins_on
+from tests.e2e.kubelet.devices.relay import Relay, relay_on
 from tests.e2e.kubelet.kubelet import NO_POLICIES, Kubelet, kubelet_on
 from tests.e2e.kubelet.patience import until
-from tests.e2e.kubelet.pinning import Pinned, pinned
+from tests.e2e.kubelet.pinning import Pinned, agent_beside
 from tests.e2e.kubelet.placements import containers, given
 
 from mooring.core.cpuset import CPUSet
@@ -58,8 +59,32 @@ class DeviceNode:
     both: Pinned | None
     """With the agent; None where the kubelet is alone."""
     machine: Machine
-    claims: bool
-    """Whether drivers offer the devices."""
+    plugins: Mapping[str, DevicePlugin]
+    """Resource -> who offers it; empty where drivers do."""
+    drivers: Mapping[str, DeviceDriver]
+    """Resource -> who offers its devices; empty where device plugins do."""
+    relay: Relay | None
+    """Between the agent and the kubelet's PodResources API."""
+    start_kubelet: Callable[[], Kubelet]
+    """Ends the kubelet, and starts it again over the same files."""
+
+    @property
+    def claims(self) -> bool:
+        """Whether drivers offer the devices."""
+        return bool(self.drivers)
+
+    def restart_kubelet(self, *, forget: bool) -> None:
+        """Restart the kubelet, and register the device plugins again.
+
+        Args:
+            forget: whether its record of devices is lost.
+        """
+        if forget:
+            (self.kubelet.device_plugins / "kubelet_internal_checkpoint").unlink()
+        self.kubelet = self.start_kubelet()
+        for one in self.plugins.values():
+            one.die()
+            one.start()
 
     @property
     def name(self) -> str:
@@ -67,15 +92,43 @@ class DeviceNode:
 
     def arrive(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Create a pod, with its claims, and wait until it runs or is refused by somebody."""
-        pod = self._claiming(document) if self.claims else _runnable(document, self.name)
+        return self.arrive_as(self.runnable(document))
+
+    def arrive_as(self, pod: dict[str, Any]) -> dict[str, Any]:
+        """Create a pod whose claims are there, and wait as :meth:`arrive`."""
         made = self.api.create_pod(pod)
-        until(lambda: self.refuses(made) or runs(self.runtime, made), f"{made['metadata']['name']} runs or is refused")
+        until(lambda: self.refuses(made) or self.runs(made), f"{made['metadata']['name']} runs or is refused")
         return made
+
+    def runnable(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a pod of the script as one that runs here; its claims are made."""
+        return self._claiming(document) if self.claims else _runnable(document, self.name)
+
+    def sharing(self, name: str, claim: str, containers: int) -> dict[str, Any]:
+        """Return a pod whose containers all have a claim that is there already."""
+        each = {"limits": {"cpu": "2", "memory": "64Mi"}}
+        document = {
+            "metadata": {"name": name},
+            "spec": {"containers": [{"name": f"app{one}", "resources": each} for one in range(containers)]},
+        }
+        pod = _runnable(document, "")
+        for container in pod["spec"]["containers"]:
+            container["resources"]["claims"] = [{"name": "shared"}]
+        pod["spec"]["resourceClaims"] = [{"name": "shared", "resourceClaimName": claim}]
+        return pod
+
+    def runs(self, made: Mapping[str, Any]) -> bool:
+        """Tell whether all containers of a pod run."""
+        return runs(self.runtime, made)
+
+    def holds(self, made: Mapping[str, Any]) -> bool:
+        """Tell whether the agent holds a pod back."""
+        return self.both is not None and self.both.holds(made["metadata"]["uid"])
 
     def refuses(self, made: Mapping[str, Any]) -> bool:
         """Tell whether the scheduler has no place for a pod, or kubelet or agent refuses it."""
         uid = made["metadata"]["uid"]
-        if self.kubelet.refused(uid) or (self.both is not None and self.both.holds(uid)):
+        if self.kubelet.refused(uid) or self.holds(made):
             return True
         found = self.api.pod(made["metadata"]["name"]) or {}
         return any(one.get("reason") == "Unschedulable" for one in found.get("status", {}).get("conditions", ()))
@@ -161,6 +214,8 @@ class DeviceNode:
                 for driver, count in counts.items()
                 if count
             ]
+            if not requests:
+                continue
             name = f"{pod['metadata']['name']}-{container['name']}"
             self.api.post(CLAIMS, claim_for(name, *requests, match=NUMA_NODE))
             container["resources"]["claims"] = [{"name": container["name"]}]
@@ -171,7 +226,7 @@ class DeviceNode:
 
 @contextlib.contextmanager
 def device_node(
-    api: APIServer, kube: Any, playing: Playing, played: Played, machine: str, setting: Any
+    api: APIServer, kube: Any, playing: Playing, played: Played, machine: str, setting: Any, **options: Any
 ) -> Iterator[DeviceNode]:
     """Run a node until the end of the block.
 
@@ -182,58 +237,48 @@ def device_node(
         played: makes the machine's files.
         machine: a shipped one.
         setting: a ``Setting`` of the script.
+        options: further fields of the agent's configuration.
     """
-    agent = setting in (alignment.Setting.AGENT_PLUGINS, alignment.Setting.AGENT_CLAIMS)
-    claims = setting in (alignment.Setting.KUBELET_CLAIMS, alignment.Setting.AGENT_CLAIMS)
     case = Case(setting.name.lower().replace("_", "-"), machine, policies(TOPOLOGY), 0, 0)
-    known = load_machine(machine)
-    offered = alignment.devices_on(known)
+    offered = alignment.devices_on(load_machine(machine))
+    files = played(case)
     forget_claims(api)
     with contextlib.ExitStack() as opened:
         node = opened.enter_context(playing())
-        both = None
-        if agent:
-            beside = {**NO_POLICIES, "topologyManagerPolicy": TOPOLOGY}
+        life = opened.enter_context(contextlib.ExitStack())
+        is_beside = setting in (alignment.Setting.AGENT_PLUGINS, alignment.Setting.AGENT_CLAIMS)
+        manages = {**NO_POLICIES, "topologyManagerPolicy": TOPOLOGY} if is_beside else case.policies
+
+        def start_kubelet() -> Kubelet:
+            life.close()
+            wanted = {**manages, **case.reservations}
+            return life.enter_context(
+                kubelet_on(node, kube.kubelet, case.name, wanted, machine=files, kubeconfig=api.kubeconfig)
+            )
+
+        kubelet = start_kubelet()
+        until(lambda: api.has_node(case.name), "the node is registered")
+        both, relay = None, None
+        if is_beside:
+            relay = opened.enter_context(relay_on(node.folder / "relay.sock", kubelet.pod_resources))
+            socket = {"kubeletPodResourcesSocket": str(node.folder / "relay.sock")}
             both = opened.enter_context(
-                pinned(
-                    node,
-                    kube.kubelet,
-                    case,
-                    played(case),
-                    api=api,
-                    extensions=["device-alignment"],
-                    beside=beside,
-                )
+                agent_beside(node, kubelet, case, files, api=api, extensions=["device-alignment"], **socket, **options)
             )
-            kubelet = both.kubelet
-        else:
-            wanted = {**case.policies, **case.reservations}
-            kubelet = opened.enter_context(
-                kubelet_on(node, kube.kubelet, case.name, wanted, machine=played(case), kubeconfig=api.kubeconfig)
-            )
-            until(lambda: api.has_node(case.name), "the node is registered")
-        made = DeviceNode(api, node, kubelet, both, known, claims)
-        if claims:
+        plugins: dict[str, DevicePlugin] = {}
+        drivers: dict[str, DeviceDriver] = {}
+        if setting in (alignment.Setting.KUBELET_CLAIMS, alignment.Setting.AGENT_CLAIMS):
             program = importlib.import_module("e2e_kube_parts").kube_program("kube-scheduler")
             opened.enter_context(scheduler_on(program, api, node.folder))
-            opened.enter_context(
-                drivers_on(
-                    *(
-                        DeviceDriver(
-                            driver,
-                            case.name,
-                            node,
-                            kubelet,
-                            api,
-                            {one.id: numa_number(one) for one in offered[resource]},
-                        )
-                        for resource, driver in DRIVERS.items()
-                    )
-                )
-            )
+            for resource, driver in DRIVERS.items():
+                rows = {one.id: numa_number(one) for one in offered[resource]}
+                drivers[resource] = DeviceDriver(driver, case.name, node, kubelet, api, rows)
+            opened.enter_context(drivers_on(*drivers.values()))
         else:
-            plugins = (DevicePlugin(kubelet.device_plugins, resource, offered[resource]) for resource in DRIVERS)
-            opened.enter_context(plugins_on(*plugins))
+            for resource in DRIVERS:
+                plugins[resource] = DevicePlugin(kubelet.device_plugins, resource, offered[resource])
+            opened.enter_context(plugins_on(*plugins.values()))
+        made = DeviceNode(api, node, kubelet, both, load_machine(machine), plugins, drivers, relay, start_kubelet)
         yield made
         remove_pods(api)
     forget_claims(api)
@@ -254,7 +299,11 @@ def _runnable(document: Mapping[str, Any], node: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": document["metadata"]["name"], "namespace": "default"},
+        "metadata": {
+            "name": document["metadata"]["name"],
+            "namespace": "default",
+            "annotations": dict(document["metadata"].get("annotations", {})),
+        },
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
