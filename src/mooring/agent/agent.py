@@ -23,6 +23,7 @@ from mooring.agent.nri.types import ConnectionLostError
 from mooring.agent.options import choices_of
 from mooring.agent.pods.cluster import announce, open_cluster_access
 from mooring.agent.pods.events import ClusterEvent
+from mooring.agent.reactor.claims import nodes_of_claim
 from mooring.agent.reactor.effects import Evict
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.outcomes import EventOutcome
@@ -266,6 +267,7 @@ class Agent:
             startup.machine,
             lambda: self._reloading.options.kubelet_pod_resources,
             lambda: self.holder.state.kubelet.mooring.device_attributes,
+            lambda namespace, claim, device: nodes_of_claim(self.holder.state, namespace, claim, device),
             self._report,
         )
         opened.callback(made.close, _PATIENCE)

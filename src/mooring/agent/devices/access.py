@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mooring.agent.devices.lookup import DeviceLookup, NoSlices
+from mooring.agent.devices.lookup import ClaimedNodes, DeviceLookup, NoSlices
 from mooring.agent.devices.reconcile import DeviceReconciler
 from mooring.agent.state_holder import StateHolder
 from mooring.core.machine import Machine
@@ -29,11 +29,12 @@ class DeviceAccess:
     """For the thread that answers the runtime."""
     slices: SliceWatch | None
     _socket: Callable[[], str]
+    _claimed: ClaimedNodes
     reconciler: DeviceReconciler | None = None
 
     def begin(self, holder: StateHolder, log: Log) -> None:
         """Begin to look at the devices of pods that are there."""
-        again = DeviceLookup(self._socket, self.slices or NoSlices())
+        again = DeviceLookup(self._socket, self.slices or NoSlices(), claimed=self._claimed)
         self.reconciler = DeviceReconciler(again, holder, log)
 
     def reconcile(self) -> None:
@@ -56,6 +57,7 @@ def open_device_access(
     machine: Machine,
     socket: Callable[[], str],
     rules: Callable[[], LocationRules],
+    claimed: ClaimedNodes,
     report: Report,
 ) -> DeviceAccess:
     """Open what there is.
@@ -66,13 +68,14 @@ def open_device_access(
         machine: whose PCI devices tell where others are.
         socket: returns the path of the kubelet's socket.
         rules: returns the configured attributes of drivers.
+        claimed: returns the NUMA nodes of CPUs that a claim has.
         report: receives what goes wrong on the way.
 
     Raises:
         InputError: the kubeconfig cannot be used.
     """
     slices = _slices(kubeconfig, node, machine, rules, report) if kubeconfig else None
-    return DeviceAccess(DeviceLookup(socket, slices or NoSlices()), slices, socket)
+    return DeviceAccess(DeviceLookup(socket, slices or NoSlices(), claimed=claimed), slices, socket, claimed)
 
 
 def _slices(

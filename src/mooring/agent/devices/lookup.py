@@ -22,6 +22,7 @@ from mooring.agent.reactor.values import DevicesFound
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device
 from mooring.service.podresources import (
+    ListedClaimDevice,
     ListedContainer,
     ListedPod,
     PodResourcesClient,
@@ -57,6 +58,14 @@ class NoSlices:
         return Device(name)
 
 
+ClaimedNodes = Callable[[str, str, str], tuple[int, ...] | None]
+
+
+def no_claim(_namespace: str, _claim: str, _device: str) -> tuple[int, ...] | None:
+    """Know no claim to CPUs."""
+    return None
+
+
 class DeviceLookup:
     """Asks one kubelet; used by one thread."""
 
@@ -66,6 +75,7 @@ class DeviceLookup:
         whereabouts: Whereabouts,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] = time.sleep,
+        claimed: ClaimedNodes = no_claim,
     ) -> None:
         """Do not connect yet; the first question does.
 
@@ -74,8 +84,10 @@ class DeviceLookup:
             whereabouts: of devices that drivers have given.
             clock: seconds that only go forward.
             wait: waits for some seconds.
+            claimed: returns the NUMA nodes of CPUs that a claim has, by namespace, claim and device; None for others.
         """
         self._socket, self._whereabouts, self._clock, self._wait = socket, whereabouts, clock, wait
+        self._claimed = claimed
         self._client: PodResourcesClient | None = None
         self._path = ""
         self._plugins: Mapping[str, Mapping[str, Device]] = {}
@@ -177,12 +189,7 @@ class DeviceLookup:
         """Return what an answer says, and what of the wanted it does not say."""
         held = {one.name: self._held(one, health=health) for one in told.containers}
         claims = {device.claim for one in told.containers for device in one.dynamic}
-        drivers = [
-            device.driver
-            for one in told.containers
-            for device in one.dynamic
-            if self._whereabouts.device(device.driver, device.id) is None
-        ]
+        drivers = [device.driver for one in told.containers for device in one.dynamic if self._device(device) is None]
         lacking = [one for one in wanted if _is_lacking(one, held, claims)]
         words = [
             *(str(one) for one in lacking),
@@ -194,14 +201,18 @@ class DeviceLookup:
             tuple(dict.fromkeys([*(one.name for one in lacking), *drivers])),
         )
 
+    def _device(self, one: ListedClaimDevice) -> Device | None:
+        """Return a driver's device; CPUs of claims are where the claim has them."""
+        nodes = self._claimed(one.namespace, one.claim, one.name)
+        return self._whereabouts.device(one.driver, one.id) if nodes is None else Device(one.id, nodes)
+
     def _held(self, told: ListedContainer, *, health: bool) -> dict[str, tuple[Device, ...]]:
         held: dict[str, dict[str, Device]] = {}
         for resource, device in told.devices:
             healthy = not health or device.id in self._plugins.get(resource, {})
             held.setdefault(resource, {})[device.id] = replace(device, healthy=healthy)
         for one in told.dynamic:
-            device_ = self._whereabouts.device(one.driver, one.id) or Device(one.id)
-            held.setdefault(one.driver, {})[one.id] = device_
+            held.setdefault(one.driver, {})[one.id] = self._device(one) or Device(one.id)
         return {resource: tuple(devices.values()) for resource, devices in held.items()}
 
 

@@ -22,6 +22,8 @@ from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import AgentState, claims_by_variable
 from mooring.core.decision import Rejection
 from mooring.core.observer import Observer
+from mooring.explain.phrases import nodes_of
+from mooring.extensions.claimed import claims_of
 from mooring.node.claims import Claim
 
 CLAIM_NOT_PREPARED = "ClaimNotPrepared"
@@ -61,6 +63,23 @@ def unprepare_claim(state: AgentState, uid: str, observer: Observer | None = Non
     placed = place_waiting(replace(state, kubelet=kubelet, claim_users=users), observer)
     after, changed = enforced(state, placed.state)
     return outcome(state, after, None, (*changed, *placed.effects))
+
+
+def nodes_of_claim(state: AgentState, namespace: str, name: str, device: str) -> tuple[int, ...] | None:
+    """Return the NUMA nodes of the CPUs that a claim has of a device; None when it has none.
+
+    Args:
+        state: with the claims.
+        namespace: of the claim.
+        name: of the claim.
+        device: the driver's name for what the CPUs are of.
+    """
+    topology, cpus = state.kubelet.settings.topology, 0
+    for claim in claims_of(state.kubelet.node.cpu).values():
+        if (claim.namespace, claim.name) == (namespace, name):
+            for share in claim.shares:
+                cpus |= share.cpus if share.device == device else 0
+    return tuple(nodes_of(topology, cpus)) if cpus and topology is not None else None
 
 
 def why_not_claimed(state: AgentState, sandbox: PodSandbox, container: RuntimeContainer) -> Rejection | None:

@@ -17,8 +17,10 @@ from operator import and_
 
 from mooring.agent.pods.events import warning_about
 from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState, DevicesFound
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, DevicesFound, claimed_cpus
+from mooring.core.bits import CPUMask
 from mooring.core.config import DEVICE_ALIGNMENT, DeviceAlignment
+from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Placement, Rejection
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device
@@ -147,13 +149,14 @@ def with_words(state: AgentState, pod: Pod, rejection: Rejection, found: Devices
     return Rejection(rejection.reason, f"{rejection.message} ({FULL_CODE if all(near) else APART_CODE}; {words})")
 
 
-def elsewhere(kubelet: Kubelet, pod: Pod) -> Iterator[tuple[str, str]]:
+def elsewhere(state: AgentState, pod: Pod) -> Iterator[tuple[str, str]]:
     """Yield each container whose own CPUs and memory have no NUMA node in common with its devices, and that in words.
 
     Devices whose alignment is ``ignore`` do not count, nor containers that have nothing for themselves.
     """
+    kubelet = state.kubelet
     node = kubelet.node
-    places, _ = placements_of(node.providers, pod)
+    places = places_of(state, pod)
     blocks = node.memory.assignments.get(pod.uid, {})
     for name, place in places.items():
         held = tying(kubelet.mooring.device_alignments, node.providers.devices, kubelet.settings.numa_ids, pod, name)
@@ -162,6 +165,16 @@ def elsewhere(kubelet: Kubelet, pod: Pod) -> Iterator[tuple[str, str]]:
         devices = {resource: found for resource, (_, found) in held.items()}
         if not extent_of_nodes(kubelet, place, blocks.get(name, ()), devices).is_aligned:
             yield name, f"{name} has {_own(kubelet, place)}, and {_theirs(devices)}"
+
+
+def places_of(state: AgentState, pod: Pod) -> dict[str, Placement]:
+    """Return what each container of a pod has for itself, CPUs of claims included."""
+    places, _ = placements_of(state.kubelet.node.providers, pod)
+    claimed = claimed_cpus(state)
+    return {
+        name: replace(place, cpus=place.cpus | CPUSet(CPUMask(claimed.get((pod.uid, name), 0))))
+        for name, place in places.items()
+    }
 
 
 def _own(kubelet: Kubelet, place: Placement) -> str:

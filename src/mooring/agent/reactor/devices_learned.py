@@ -97,7 +97,7 @@ def _recorded(state: AgentState, pod: Pod, found: DevicesFound) -> Placed:
     if not found.unknown:
         after = without_question(after, pod.uid)
     if changed or (was_unknown and not found.unknown):
-        for _, what in elsewhere(after.kubelet, pod):
+        for _, what in elsewhere(after, pod):
             text = f"{what}; nothing moves while it runs ({ELSEWHERE_CODE})"
             effects += (
                 AgentReport(

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from mooring.agent.reactor.devices import devices_of, elsewhere
+from mooring.agent.reactor.devices import devices_of, elsewhere, places_of
 from mooring.agent.reactor.values import AgentState
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device
 from mooring.explain.phrases import nodes_of
-from mooring.node.node import placements_of
 from mooring.planner.alignment import are_near, with_devices
 
 ALL = "all"
@@ -43,10 +42,9 @@ class ContainerDevices:
 
 def devices_of_pod(state: AgentState, pod: Pod) -> dict[str, ContainerDevices]:
     """Return what the containers of a pod hold, by name; containers of which nothing is to be said are left out."""
-    far = {name for name, _ in elsewhere(state.kubelet, pod)}
-    places, _ = placements_of(state.kubelet.node.providers, pod)
+    far = {name for name, _ in elsewhere(state, pod)}
     found = {}
-    for name, place in places.items():
+    for name, place in places_of(state, pod).items():
         held = devices_of(state.kubelet, pod.uid, name)
         if pod.uid in state.without_devices:
             fit = DeviceFit.UNKNOWN
@@ -85,8 +83,7 @@ def alignment_counts(state: AgentState) -> AlignmentCounts:
 def _extents(state: AgentState, pod: Pod) -> Iterator[tuple[Mapping[str, tuple[Device, ...]], dict[str, int]]]:
     """Yield the devices of each container, and on how many NUMA nodes it has what."""
     topology = state.kubelet.settings.topology
-    places, _ = placements_of(state.kubelet.node.providers, pod)
-    for name, place in places.items():
+    for name, place in places_of(state, pod).items():
         held = {
             resource: devices
             for resource, devices in devices_of(state.kubelet, pod.uid, name).items()

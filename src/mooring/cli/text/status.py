@@ -43,6 +43,8 @@ def status_text(document: Mapping[str, Any], to: str = "", *, wide: bool = False
     rows = [*(_wide_rows(document) if wide else _rows(document))]
     if rows:
         parts += [Text(""), _table(_WIDE_COLUMNS if wide else _COLUMNS, rows)]
+    if devices := [*_device_rows(document["pods"])]:
+        parts += [Text(""), _table(_DEVICE_COLUMNS, devices)]
     if document.get("claims"):
         parts += [Text(""), _table(_CLAIM_COLUMNS, [*_claim_rows(document["claims"])])]
     if wide and "interrupts" in document and (moves := [*_interrupt_rows(document["interrupts"])]):
@@ -135,6 +137,7 @@ def _counts(counts: Mapping[str, Any]) -> str:
 _OWN = ("cpus", "mems", "claimed", "devices")
 """Members of a container that say that it has something for itself."""
 _COLUMNS = ("pod", "container", "CPUs", "memory", "")
+_DEVICE_COLUMNS = ("pod", "container", "device", "id", "NUMA", "")
 _CLAIM_COLUMNS = ("claim", "request", "device", "CPUs", "")
 _WIDE_COLUMNS = ("pod", "container", "id", "phase", "decided", "runtime", "kernel", "")
 
@@ -212,8 +215,10 @@ def _remark(container: Mapping[str, Any]) -> str:
     remarks = [f"overlaps on {overlap}"] if overlap else []
     if "claimed" in container:
         remarks.append(f"{container['claimed']} by claims")
-    if "alignment" in container:
-        remarks.append(_devices(container))
+    if container.get("alignment") == "elsewhere":
+        remarks.append("not near its devices")
+    elif container.get("alignment") == "unknown":
+        remarks.append("devices unknown")
     pending, resize = container.get("pending"), container.get("resize")
     if "lost" in container:
         remarks.append(f"{container['lost']} offline")
@@ -231,26 +236,24 @@ def _remark(container: Mapping[str, Any]) -> str:
     return "; ".join(remarks)
 
 
-def _devices(container: Mapping[str, Any]) -> str:
-    """Return the devices of a container with their NUMA nodes, and where that is not as it should be.
+def _device_rows(pods: list[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield the devices of containers with their NUMA nodes.
 
     >>> gpu = {"resource": "nvidia.com/gpu", "id": "gpu1", "numaNodes": [1], "healthy": True}
-    >>> _devices({"devices": [gpu], "alignment": "aligned"})
-    'nvidia.com/gpu gpu1 on node 1'
-    >>> _devices({"devices": [], "alignment": "unknown"})
-    'devices unknown'
+    >>> main = {"name": "main", "devices": [gpu], "alignment": "elsewhere"}
+    >>> [*_device_rows([{"namespace": "shop", "name": "web", "containers": [main]}])]
+    [('shop/web', 'main', 'nvidia.com/gpu', 'gpu1', '1', 'not near its CPUs and memory')]
     """
-    words = [
-        f"{one['resource']} {one['id']}"
-        + (f" on node {','.join(map(str, one['numaNodes']))}" if one["numaNodes"] else "")
-        + ("" if one["healthy"] else " (not healthy)")
-        for one in container["devices"]
-    ]
-    if container["alignment"] == "elsewhere":
-        words.append("not near its CPUs and memory")
-    elif container["alignment"] == "unknown":
-        words.append("devices unknown")
-    return ", ".join(words)
+    for pod in pods:
+        for container in pod["containers"]:
+            first = f"{pod['namespace']}/{pod['name']}", container["name"]
+            says = {"elsewhere": "not near its CPUs and memory", "unknown": "not all are known"}
+            verdict = says.get(container.get("alignment", ""), "")
+            for one in container.get("devices", ()):
+                near = ",".join(map(str, one["numaNodes"])) or "–"
+                remark = "; ".join(part for part in (verdict, "" if one["healthy"] else "not healthy") if part)
+                yield *first, one["resource"], one["id"], near, remark
+                first, verdict = ("", ""), ""
 
 
 def _held(held: list[Mapping[str, Any]]) -> Iterator[RenderableType]:
