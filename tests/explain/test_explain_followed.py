@@ -88,3 +88,15 @@ def test_held_devices_without_a_common_node_are_named_with_their_nodes() -> None
         "of NUMA nodes suits all of them, which single-numa-node requires."
     )
     assert told(make_plan(replace(question, mooring=MooringConfig(), claimed=claimed))).verdict == "admitted"
+
+
+def test_cpus_away_from_a_device_are_remarked_with_what_helps() -> None:
+    drivers = {"gpu.example.org": (Device("pool/1", (1,)),)}
+    claimed = {"a": {"app": {"gpu.example.org": frozenset({"pool/1"})}}}
+    asked = Question(TWO_NODES, STATIC, MooringConfig(), (simple("a", "2"),), devices=drivers, claimed=claimed)
+    kubelet = told(make_plan(asked))
+    [remark] = [one for one in kubelet.remarks if one.code == "MOOR-190"]
+    assert remark.sentence == "app is not beside pool/1 on NUMA node 1 (gpu.example.org)"
+    assert "--devices follow" in remark.remedy
+    follows = told(make_plan(replace(asked, mooring=MooringConfig(frozenset({DEVICE_ALIGNMENT})))))
+    assert [one.code for one in follows.remarks if one.code == "MOOR-190"] == []

@@ -13,11 +13,13 @@ from itertools import combinations
 
 from mooring.core.bits import mask_of, members
 from mooring.core.machineinfo import MachineInfo
+from mooring.core.topology import Topology
 from mooring.devicemanager.state import Device
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
-from mooring.explain.phrases import device_words, nodes
+from mooring.explain.phrases import device_words, nodes, nodes_of, positions
 from mooring.explain.reason import Reason
+from mooring.node import Decision
 
 NUMADistances = Mapping[int, tuple[int, ...]]
 """NUMA node -> its distances, by node id."""
@@ -65,6 +67,27 @@ def far_devices(circumstances: Circumstances) -> Iterator[Reason]:
                     f"{'has' if best.count == 1 else 'have'} as many",
                     "Start such pods first, or use topologyManagerPolicy single-numa-node or the option "
                     "prefer-closest-numa-nodes.",
+                )
+
+
+def devices_elsewhere(decision: Decision, circumstances: Circumstances, topology: Topology) -> Iterator[Reason]:
+    """Say which container has its CPUs on no NUMA node of a device that it holds."""
+    for container, placement in decision.containers.items():
+        here = nodes_of(topology, placement.cpus.mask)
+        known = mask_of(node for node in here if node >= 0)
+        for resource, devices in decision.devices.get(container, {}).items() if known else ():
+            away = {device.id: device.mask for device in devices if device.mask and not device.mask & known}
+            if away:
+                remedy = "To reject such pods instead, use topologyManagerPolicy restricted or single-numa-node."
+                if "/" not in resource and circumstances.settings.device_alignments is None:
+                    remedy = (
+                        "The kubelet's topology manager does not see devices of claims. The node agent does, with the "
+                        "extension device-alignment: --devices follow shows it."
+                    )
+                yield Reason(
+                    code.DEVICES_ELSEWHERE,
+                    f"{container} is not beside {positions(away)} ({resource})",
+                    remedy,
                 )
 
 

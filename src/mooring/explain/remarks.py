@@ -15,7 +15,7 @@ from mooring.core.topology import Topology
 from mooring.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
-from mooring.explain.device_remarks import far_devices
+from mooring.explain.device_remarks import devices_elsewhere, far_devices
 from mooring.explain.phrases import cpus_text, fewest_elements, fewest_nodes, nodes, nodes_of, plural
 from mooring.explain.reason import Reason
 from mooring.lazy import lazily
@@ -29,7 +29,8 @@ with lazily():
 def spoken_remarks(decision: Decision, circumstances: Circumstances, topology: Topology) -> list[Reason]:
     """Return the remarks that belong into one sentence about the pod: at most one of each kind."""
     spread = next(_spread(decision, circumstances, topology), None)
-    found = [spread, _stranded(decision, circumstances), _sharing(decision)]
+    elsewhere = next(devices_elsewhere(decision, circumstances, topology), None)
+    found = [spread, elsewhere, _stranded(decision, circumstances), _sharing(decision)]
     return [remark for remark in found if remark is not None]
 
 
@@ -42,6 +43,7 @@ def all_remarks(decision: Decision, circumstances: Circumstances) -> list[Reason
     if topology is None or circumstances.settings.cpu is None:
         return found
     found += _spread(decision, circumstances, topology)
+    found += devices_elsewhere(decision, circumstances, topology)
     found += _split_caches(decision, circumstances, topology)
     found += _uneven(circumstances)
     found += _shared_cores(decision, topology)
