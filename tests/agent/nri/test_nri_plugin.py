@@ -174,6 +174,33 @@ def test_a_plugin_that_a_runtime_starts_takes_socket_name_and_index_from_its_env
     thread.join(TIMEOUT)
 
 
+def test_a_plugin_that_needs_longer_than_the_runtime_waits_is_kept_and_gets_the_requests_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The answers come after a hundredth of what the runtime waits, so that a slow computer does not matter.
+    monkeypatch.setattr("mooring.agent.nri.session._RUNTIME_SHARE", 0.01)
+    ours, theirs = socket.socketpair()
+    runtime = RuntimeSide(theirs)
+    given = given_by({"NRI_PLUGIN_SOCKET": str(ours.detach())})
+    assert given is not None
+    assert runtime.configure().events.bit_count() > 10
+    assert runtime.synchronize([POD], more=True).more
+    assert list(runtime.synchronize([], [CONTAINER]).update) == []
+    with pytest.raises(RemoteError, match="no answer to CreateContainer"):
+        runtime.create()
+    handler, observer = Pinning(), Listening()
+    thread = threading.Thread(target=run_given_plugin, args=(given, handler, OPTIONS, observer))
+    thread.start()
+    until(lambda: given.synchronized, "the handler has pods and containers of the runtime")
+    runtime.close()
+    thread.join(TIMEOUT)
+    assert handler.calls == [
+        ("configure", "", "containerd", "v2.4.2"),
+        ("synchronize", [POD], [CONTAINER]),
+    ]
+    assert [one[1] for one in observer.told if one[0] == "lost"] == ["Configure", "Synchronize", "Synchronize"]
+
+
 def test_without_a_socket_in_the_environment_nothing_is_given() -> None:
     assert given_by({}) is None
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -135,5 +136,48 @@ def test_an_agent_that_containerd_starts_itself_places_containers_and_ends_with_
     node.kill(signal.SIGTERM)
     until(lambda: made.log[-1]["event"] == "agent stopped", "the agent has ended")
     assert not Path(made.socket).exists()
+    program.unlink()
+    node.start()
+
+
+_SLOW = """
+import sys, time
+from mooring.cli.main import main
+from mooring.cli.verbs import agent
+
+given = agent._given
+
+def slowly():
+    session = given()
+    time.sleep(12)
+    return session
+
+agent._given = slowly
+sys.exit(main())
+"""
+
+
+def test_an_agent_that_starts_more_slowly_than_containerd_waits_is_kept_and_corrects_what_runs(node: Runtime) -> None:
+    with agent_on(node):
+        own_pod, shared_pod = pod_on(node, "own"), pod_on(node, "shared")
+        own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
+    stray = node.cri.run(shared_pod, "a")
+    assert node.cpus_of(shared_pod, stray) == "0-1"
+    node.kill(signal.SIGTERM)
+    made = AgentProcess(node, program=(sys.executable, "-c", _SLOW))
+    node.plugin_folder.mkdir(parents=True, exist_ok=True)
+    program = node.plugin_folder / "30-mooring"
+    program.write_text(f"#!/bin/sh\nexec {shlex.join(made.words())} 2>>{node.folder}/agent.log\n", encoding="utf-8")
+    program.chmod(0o755)
+    # containerd waits five seconds for each answer.
+    node.start()
+    until(made.is_ready, "the agent is ready", seconds=60)
+    assert {one["method"] for one in made.events("loss")} == {"Configure", "Synchronize"}
+    until(lambda: node.cpus_of(shared_pod, stray) == "0", "the stray container has moved")
+    assert node.cpus_of(own_pod, own) == "1"
+    new = node.cri.run(shared_pod, "c")
+    assert node.cpus_of(shared_pod, new) == "0"
+    node.kill(signal.SIGTERM)
+    until(lambda: made.log[-1]["event"] == "agent stopped", "the agent has ended")
     program.unlink()
     node.start()

@@ -60,6 +60,23 @@ class PluginAnswer:
     refusal: tuple[Status, str] | None = None
 
 
+def provisional(method: str, payload: bytes) -> bytes | None:
+    """Return an answer that keeps a plugin connected before it can decide; None where there is none.
+
+    Configure gets every event, Synchronize no update. The runtime calls neither a second time.
+    """
+    try:
+        if method == "Configure":
+            events = subscription(frozenset(Event), runtime_of(parse(ConfigureRequestMessage, payload)))
+            return ConfigureResponseMessage(events=events).SerializeToString()
+        if method == "Synchronize":
+            more = parse(SynchronizeRequestMessage, payload).more
+            return SynchronizeResponseMessage(more=more).SerializeToString()
+    except UnreadableError:
+        return None
+    return None
+
+
 class Dispatcher:
     """Calls a handler; keeps what belongs to one connection: the parts of a split Synchronize."""
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import queue
 import socket
+import threading
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
-from mooring.agent.nri.dispatch import Deadlines, Dispatcher, PluginAnswer, Turn
+from mooring.agent.nri.dispatch import Deadlines, Dispatcher, PluginAnswer, Turn, provisional
 from mooring.agent.nri.messages import PLUGIN_SERVICE, RUNTIME_SERVICE, RegisterPluginRequestMessage
 from mooring.agent.nri.methods import Substitute, subjects_of, substitute
 from mooring.agent.nri.ttrpc import Request, Status, TTRPCClient, TTRPCServer
@@ -28,6 +29,9 @@ from mooring.agent.nri.types import (
 
 _QUEUE_LIMIT = 1024
 """Requests that wait for the handler; a runtime waits for each answer, so more than a few are an attack or a defect."""
+
+_ONCE = frozenset({"Configure", "Synchronize"})
+"""What a runtime requests once for each connection; without an answer it ends the plugin that it has started."""
 
 _RUNTIME_SHARE = 0.8
 """Part of the time that the runtime waits which the budget may take at most."""
@@ -82,7 +86,8 @@ class Session:
 
         Args:
             trunk: closed with the session.
-            handler: what the plugin does; None until :meth:`attach`, while requests wait.
+            handler: what the plugin does; None until :meth:`attach`. Until then requests wait as long as the runtime
+                does; Configure and Synchronize are then answered without any decision, and the handler gets them late.
             options: see there.
             observer: receives what happens.
         """
@@ -94,6 +99,9 @@ class Session:
         self._dispatcher = (
             None if handler is None else Dispatcher(handler, self._observer, fail_request=options.fail_request)
         )
+        self._attaching = threading.Lock()
+        self._ahead: list[Request] = []
+        """Requests that were answered before there was a handler."""
         self.registered = False
         """Whether the runtime has taken the plugin."""
         self._server = TTRPCServer(self._connection, PLUGIN_CONNECTION, self._take)
@@ -117,7 +125,8 @@ class Session:
         """
         self._options = replace(options, name=self._options.name, index=self._options.index)
         self._observer = observer
-        self._dispatcher = Dispatcher(handler, observer, fail_request=options.fail_request)
+        with self._attaching:
+            self._dispatcher = Dispatcher(handler, observer, fail_request=options.fail_request)
 
     def register(self) -> None:
         """Introduce the plugin; Configure and Synchronize follow as requests.
@@ -182,11 +191,14 @@ class Session:
             raise ProtocolError(f"more than {_QUEUE_LIMIT} requests at once")
         budget = self._options.budget
         if request.timeout is not None:
-            budget = min(budget, request.timeout * _RUNTIME_SHARE)
+            most = request.timeout * _RUNTIME_SHARE
+            budget = most if self._dispatcher is None and request.method in _ONCE else min(budget, most)
         self._jobs.put(_Job(request, self._deadlines.begin(budget, lambda: self._expire(request, budget))))
 
     def _expire(self, request: Request, budget: float) -> None:
         try:
+            if self._answered_ahead(request):
+                return
             match substitute(request.method, request.payload):
                 case Substitute.ERROR:
                     text = f"plugin {self._options.name}: no answer to {request.method} within {budget * 1000:.0f} ms"
@@ -197,6 +209,16 @@ class Session:
                     pass
         except ConnectionLostError:
             return
+
+    def _answered_ahead(self, request: Request) -> bool:
+        """Answer what the runtime requests once, where there is no handler yet; tell whether that was done."""
+        with self._attaching:
+            answer = provisional(request.method, request.payload) if self._dispatcher is None else None
+            if answer is None:
+                return False
+            self._ahead.append(request)
+            self._server.answer(request, answer)
+            return True
 
     def _work(self, job: _Job, dispatcher: Dispatcher) -> None:
         request = job.request
@@ -210,8 +232,9 @@ class Session:
         else:
             self._observer.begun(job.turn.deadline)
             answer = dispatcher.answer(request.method, request.payload)
+        ahead = any(one is request for one in self._ahead)
         # Where nothing was said instead, a late answer is still better than none.
-        in_time = self._deadlines.end(job.turn) or instead is Substitute.SILENCE
+        in_time = self._deadlines.end(job.turn) or (instead is Substitute.SILENCE and not ahead)
         loss = self._send(request, answer) if in_time else Loss.LATE
         seconds = self._deadlines.since(job.turn)
         if loss is None:
@@ -221,6 +244,8 @@ class Session:
         else:
             refused = loss is Loss.OVERSIZED or (loss is Loss.LATE and instead is Substitute.ERROR)
             pod, container = subjects_of(request.method, request.payload)
+            if ahead and answer.refusal is None:
+                dispatcher.delivered(request.method)
             self._observer.lost(LostAnswer(request.method, pod, container, seconds, loss, refused))
 
     def _send(self, request: Request, answer: PluginAnswer) -> Loss | None:
