@@ -135,7 +135,9 @@ class Agent:
                 options, self._published, self.holder, self.metrics, self.heartbeat, opened, log
             )
             if options.publish:
-                publisher = start_publisher(startup, self._published, self._report)
+                publisher = start_publisher(
+                    startup, self._published, self._report, self.devices.offered if self.devices else None
+                )
                 opened.callback(publisher.stop, _PATIENCE)
                 self.metrics.beside = publisher.metrics
             self._run_plugin = _plugin(given, adapter, plugin, self.listener, self._connect, self._stopping)

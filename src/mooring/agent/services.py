@@ -9,6 +9,7 @@ Source: kubelet v1.37.1, pkg/kubelet/apis/podresources; spec: pod-level.md secti
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TypeVar
 
@@ -25,6 +26,7 @@ from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import Heartbeat, SnapshotProvider
 from mooring.core.errors import InputError
 from mooring.decoding.fields import Report
+from mooring.devicemanager.state import Device
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Node
 from mooring.planner.podresources import allocatable_message, list_message
@@ -82,8 +84,19 @@ def serve(
     return address
 
 
-def start_publisher(startup: Startup, provider: SnapshotProvider, report: Report) -> RunningPublisher:
+def start_publisher(
+    startup: Startup,
+    provider: SnapshotProvider,
+    report: Report,
+    offered: Callable[[], Mapping[str, tuple[Device, ...]]] | None = None,
+) -> RunningPublisher:
     """Start the publisher beside the agent.
+
+    Args:
+        startup: what the agent runs with.
+        provider: has the newest snapshot.
+        report: receives outages.
+        offered: returns the devices of the node, by resource and driver; None where nobody knows them.
 
     Raises:
         InputError: there is no kubeconfig, it cannot be used, or this program has no publisher.
@@ -96,9 +109,18 @@ def start_publisher(startup: Startup, provider: SnapshotProvider, report: Report
     # Needs the client of the API server, half of the agent's memory.
     from mooring.agent.pods.accounts import AgentAccount, connector, own_accounts  # noqa: PLC0415 - as said above
 
+    last: tuple[Kubelet, Mapping[str, tuple[Device, ...]], Kubelet] | None = None
+
     def kubelet() -> Kubelet | None:
+        nonlocal last
         state = provider.snapshot().state
-        return None if state is None else state.kubelet
+        if state is None or offered is None:
+            return None if state is None else state.kubelet
+        devices = offered()
+        if last is None or last[0] is not state.kubelet or last[1] != devices:
+            known = state.kubelet.node.providers.devices
+            last = state.kubelet, devices, state.kubelet.with_devices(known.offering(devices))
+        return last[2]
 
     connect = own_accounts(path).get(AgentAccount.PUBLISH) or connector(path)
     return startup.publish(kubelet, connect, startup.node, report)

@@ -19,7 +19,7 @@ with lazily():
     from mooring.planner.kubelet_release import KubeletVersion, chosen_release
     from mooring.publisher import facts_document as facts_documents
     from mooring.publisher import kubelet_source as kubelet_sources
-    from mooring.publisher import naming, objects, writing
+    from mooring.publisher import naming, objects, slices, writing
     from mooring.service import podresources
     from mooring.service.cluster import apiserver
     from mooring.service.cluster.apiserver import ClusterError
@@ -96,7 +96,7 @@ def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
         warned.update(findings)
         return facts
 
-    load()  # a mistake is reported now, not after the first pause
+    attributes = load().mooring.device_attributes  # a mistake is reported now, not after the first pause
     names = None if asked.dry_run else naming.APINames(connector(asked.kubeconfig), asked.name)
     path = asked.pod_resources or f"{root}/{_SOCKET}"
     client = podresources.PodResourcesClient(path)
@@ -106,7 +106,12 @@ def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
         if names is not None:
             names.close()
 
-    return kubelet_sources.KubeletSource(asked.name, Path(root), load, client, socket=Path(path), names=names), end
+    lister: kubelet_sources.Lister = client
+    if not asked.dry_run:
+        machine = loader.load_machine(asked.inputs.machine)
+        listed = slices.ListedSlices(connector(asked.kubeconfig), asked.name, machine.pci, attributes)
+        lister = slices.KubeletAndSlices(client, listed)
+    return kubelet_sources.KubeletSource(asked.name, Path(root), load, lister, socket=Path(path), names=names), end
 
 
 def connector(kubeconfig: str) -> Callable[[], Cluster]:

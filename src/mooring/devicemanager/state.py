@@ -101,6 +101,20 @@ class DeviceState:
         others = {uid: known for uid, known in self.held.items() if uid != pod}
         return replace(self, devices=devices, held={**others, pod: containers} if containers else others)
 
+    def offering(self, devices: Mapping[str, tuple[Device, ...]]) -> DeviceState:
+        """Return the state with devices as somebody else lists them; what is held and not listed stays.
+
+        >>> state = DeviceState({"gpu": (Device("a", (1,)), Device("old"))}, {"p": {"c": {"gpu": frozenset({"a"})}}})
+        >>> [(one.id, one.numa) for one in state.offering({"gpu": (Device("a"), Device("b", (0,)))}).devices["gpu"]]
+        [('a', (1,)), ('b', (0,))]
+        """
+        merged = dict(self.devices)
+        for resource, listed in devices.items():
+            taken = self.allocated(resource)
+            held = {one.id: one for one in self.devices.get(resource, ()) if one.id in taken}
+            merged[resource] = tuple({**{one.id: one for one in listed}, **held}.values())
+        return replace(self, devices=merged)
+
     def with_claimed(self, pod: str) -> DeviceState:
         """Return the state in which a pod holds what it has elsewhere, beside what it holds already."""
         if pod not in self.claimed:

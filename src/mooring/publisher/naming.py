@@ -76,6 +76,7 @@ def device_state(
     not listed are left out when every listed pod's uid is known, because then no running pod can be meant.
     """
     devices = {resource: list(found) for resource, found in healthy.items()}
+    pods, keys = list(pods), list(keys)
     for pod in pods:
         for container in pod.containers:
             _add_unhealthy(devices, container)
@@ -84,7 +85,19 @@ def device_state(
     for one in held:
         if one.uid in uids or "" in uids:
             holdings.setdefault(one.uid, {}).setdefault(one.container, {})[one.resource] = one.ids
-    return DeviceState({resource: tuple(found) for resource, found in sorted(devices.items())}, holdings)
+    for pod, key in zip(pods, keys, strict=True):
+        # What claims give stands in no record; a pod whose uid is not known holds it all the same.
+        uid = key.uid or f"{key.namespace}_{key.name}"
+        for container in pod.containers:
+            drivers = holdings.setdefault(uid, {}).setdefault(container.name, {})
+            for device in container.dynamic:
+                drivers[device.driver] = drivers.get(device.driver, frozenset()) | {device.id}
+    held_by = {
+        uid: kept
+        for uid, containers in holdings.items()
+        if (kept := {name: resources for name, resources in containers.items() if resources})
+    }
+    return DeviceState({resource: tuple(found) for resource, found in sorted(devices.items())}, held_by)
 
 
 def _add_unhealthy(devices: dict[str, list[Device]], container: ListedContainer) -> None:
@@ -93,6 +106,10 @@ def _add_unhealthy(devices: dict[str, list[Device]], container: ListedContainer)
         known = devices.setdefault(resource, [])
         if all(one.id != device.id for one in known):
             known.append(Device(device.id, device.numa, healthy=False))
+    for listed in container.dynamic:
+        known = devices.setdefault(listed.driver, [])
+        if all(one.id != listed.id for one in known):
+            known.append(Device(listed.id, healthy=False))
 
 
 class APINames:

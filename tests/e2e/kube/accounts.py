@@ -445,6 +445,14 @@ def allocate_claim(deployed: Deployed, account: str) -> None:
 
 FACTS, STATES = f"{OURS}/nodefacts", f"{OURS}/nodestates"
 EVERY_POD = "api/v1/pods"
+SLICES = "apis/resource.k8s.io/v1/resourceslices"
+
+
+def put_slice(deployed: Deployed) -> object:
+    name = f"slice-{uuid4().hex[:8]}"
+    return deployed.api.apply(f"{SLICES}/{name}", a_slice(name))
+
+
 PUBLISHING: Mapping[tuple[str, str], Callable[[Deployed, str], object]] = {
     ("nodefacts", "create"): publish_facts,
     ("nodestates", "create"): publish_new_state,
@@ -458,11 +466,16 @@ CALLS: Mapping[str, Mapping[tuple[str, str], Callable[[Deployed, str], object]]]
         ("pods", "list"): list_of(EVERY_POD, pods_of(OWN)),
         ("pods", "watch"): watch_of(EVERY_POD, Deployed.pod),
     },
+    "mooring-agent-pods-devices": {
+        ("resourceslices", "list"): list_of(SLICES),
+        ("resourceslices", "watch"): watch_of(SLICES, put_slice),
+    },
     "mooring-agent-events": {("events", "create"): create_event, ("events", "patch"): count_event},
     "mooring-agent-evict": {("pods", "get"): evict, ("pods/eviction", "create"): evict},
     "mooring-agent-taint": {("nodes", "get"): toggle_taint, ("nodes", "patch"): toggle_taint},
     "mooring-agent-publish": PUBLISHING,
     "mooring-publish": {**PUBLISHING, ("pods", "list"): name_pods},
+    "mooring-publish-devices": {("resourceslices", "list"): list_of(SLICES)},
     "mooring-publish-wake": {
         ("nodes", "patch"): lambda deployed, account: wake(deployed.way(account).http, OWN, int(time.monotonic()))
     },

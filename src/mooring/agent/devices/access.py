@@ -14,6 +14,7 @@ from mooring.agent.devices.reconcile import DeviceReconciler
 from mooring.agent.state_holder import StateHolder
 from mooring.core.machine import Machine
 from mooring.decoding.fields import Report
+from mooring.devicemanager.state import Device
 from mooring.service.logs import Log
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ class DeviceAccess:
         """Look again when it is time to; waits for nothing."""
         if self.reconciler is not None:
             self.reconciler.reconcile()
+
+    def offered(self) -> dict[str, tuple[Device, ...]]:
+        """Return the devices of the node as last told, by resource and by driver; from any thread."""
+        slices = {} if self.slices is None else self.slices.offered()
+        return {**slices, **({} if self.reconciler is None else self.reconciler.plugins)}
 
     def close(self, patience: float) -> None:
         """End what runs, and wait for it for some seconds."""

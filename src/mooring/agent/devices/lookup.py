@@ -93,6 +93,11 @@ class DeviceLookup:
         self._plugins: Mapping[str, Mapping[str, Device]] = {}
         """Resources of device plugins, with their healthy devices, as last told."""
 
+    @property
+    def plugins(self) -> dict[str, tuple[Device, ...]]:
+        """The healthy devices of plugins, by resource, as last told."""
+        return {resource: tuple(devices.values()) for resource, devices in self._plugins.items()}
+
     def close(self) -> None:
         """Close the connection."""
         if self._client is not None:

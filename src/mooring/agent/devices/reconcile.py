@@ -14,6 +14,7 @@ from mooring.agent.executor import WorkQueue
 from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.reactor.devices_learned import devices_learned, is_news_of_devices
 from mooring.agent.state_holder import StateHolder
+from mooring.devicemanager.state import Device
 from mooring.service.logs import Log
 
 SOON: Final = 1.0
@@ -48,7 +49,7 @@ class DeviceReconciler:
         state, now = self._holder.state, self._clock()
         if now - self._looked < (SOON if state.without_devices else LOOKING):
             return
-        if state.kubelet.node.active and follows_devices(state) and self._worker.put(self.look):
+        if follows_devices(state) and self._worker.put(self.look):
             self._looked = now
 
     def look(self) -> None:
@@ -58,6 +59,11 @@ class DeviceReconciler:
         found = self._lookup.of_all(state.kubelet.node.active, missing, TIMEOUT)
         if is_news_of_devices(self._holder.state, found):
             self._holder.apply(lambda now, hear: devices_learned(now, found, hear))
+
+    @property
+    def plugins(self) -> dict[str, tuple[Device, ...]]:
+        """The healthy devices of plugins, by resource, as last told."""
+        return self._lookup.plugins
 
     def close(self, patience: float) -> None:
         """End the thread, and wait for it for some seconds."""

@@ -18,7 +18,7 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding, PCIDevice
 from mooring.decoding.fields import Report, ignore
 from mooring.devicemanager.state import Device
-from mooring.extensions.device_location import LocationRules, located, pci_address_of
+from mooring.extensions.device_location import LocationRules, dynamic_devices, located, pci_address_of
 from mooring.manifest.dynamic.slices import ResourceSlice, current_devices, slice_of
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.following import Follower
@@ -79,6 +79,12 @@ class SliceWatch:
         if found is None:
             return Device(name) if is_known else None
         return Device(name, located(driver, found.attributes, self._pci, self._rules()))
+
+    def offered(self) -> dict[str, tuple[Device, ...]]:
+        """Return all devices of the node's slices, by driver."""
+        with self._lock:
+            devices = tuple(self._devices.values())
+        return dynamic_devices(devices, self._pci, self._rules())
 
     def address(self, driver: str, name: str) -> str:
         """Return the PCI address of a device, named ``POOL/DEVICE``; empty when none is known."""
