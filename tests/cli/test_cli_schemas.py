@@ -24,6 +24,8 @@ CRASH = ("-f", str(GOLDEN / "crash-pods.yaml"), *NODE[:2], "--config", str(GOLDE
 RESIZING = (*NODE[:2], "--config", str(EXAMPLES / "resizing-kubelet.yaml"))
 REFUSED = (*PODS, *NODE[:2], "--config", str(GOLDEN / "refused.yaml"))
 
+FLEET = ("--cluster", str(EXAMPLES / "fleet" / "cluster.yaml"), "-f", str(EXAMPLES / "fleet" / "day.yaml"))
+
 ENDLESS_CONFIG = """
 kind: KubeletConfiguration
 cpuManagerPolicy: static
@@ -57,6 +59,8 @@ DOCUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "explain-ai": ("Explanation", ("explain", *AI)),
     "explain-partition": ("Explanation", ("explain", "gateway", *AI)),
     "explain-crash": ("Explanation", ("explain", *CRASH)),
+    "fleet": ("Fleet", ("fleet", "simulate", *FLEET)),
+    "fleet-size": ("FleetComparison", ("fleet", "size", *FLEET, "--group", "one-socket", "--most", "2")),
     "upgrade": ("Upgrade", ("upgrade", "--from", "1.34", *PODS, *NODE)),
     "upgrade-ai": ("Upgrade", ("upgrade", "--from", "1.33", "--to", "1.36", *AI)),
     "upgrade-refused": ("Upgrade", ("upgrade", "--from", "1.31", *REFUSED)),

@@ -52,6 +52,7 @@ VERBS: Mapping[str, str] = {
     "dra": "Run the DRA driver: publish this node's CPUs as devices.",
     "explain": "Explain why a pod was placed there, or rejected.",
     "extender": "Run the scheduler extender: filter nodes that reject a pod.",
+    "fleet": "Simulate a whole cluster: compare, size, what it does with its work.",
     "plan": "Show what this node does with these pods.",
     "publish": "Publish what this node has allocated and what is left.",
     "replay": "Run recorded scenarios, and compare the answers.",

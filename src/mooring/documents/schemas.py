@@ -25,6 +25,8 @@ _CLASSES: Final[Mapping[str, str]] = {
     "Diagnosis": "diagnosis:DiagnosisDocument",
     "Explanation": "explanation:ExplanationDocument",
     "ExplanationList": "explanation:ExplanationListDocument",
+    "Fleet": "fleet:FleetDocument",
+    "FleetComparison": "fleet:FleetComparisonDocument",
     "Isolation": "diagnosis:IsolationDocument",
     "LargestRequests": "capacity:LargestRequestsDocument",
     "Machine": "machine:MachineDocument",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from mooring.core.pod import Pod, ResourceList
+from mooring.core.pod import Pod, QoS, ResourceList
 from mooring.devicemanager.state import DeviceState
 from mooring.extensions import device_alignment
 from mooring.kubelet.kubelet import Kubelet
@@ -18,6 +18,7 @@ from mooring.memorymanager.state import MemoryTable
 from mooring.node import Node
 from mooring.node.resources import pod_requests
 
+_NATIVE = ("cpu", "memory", "ephemeral-storage", "pods")
 ASKED = "mooring.asked"
 """Uid of the pod about which nodes are asked: one answer serves all pods of its shape."""
 
@@ -57,6 +58,20 @@ def shape_key(pod: Pod) -> bytes:
     level = None if pod.resources is None else (_amounts(pod.resources.requests), _amounts(pod.resources.limits))
     alignment = pod.annotations.get(device_alignment.ANNOTATION, "")
     return _digest(containers, pod.qos.value, level, _amounts(pod.overhead), pod.scale_down_grace, alignment)
+
+
+def is_plain(pod: Pod) -> bool:
+    """Tell whether no manager ever gives the pod anything: not Guaranteed, and nothing that a device plugin may offer.
+
+    Source: the first checks of the managers (spec: cpu-manager.md section 3, memory-manager.md section 5).
+    """
+    if pod.qos is QoS.GUARANTEED:
+        return False
+    return not any(
+        name not in _NATIVE and not name.startswith("hugepages-")
+        for container in pod.containers
+        for name in (*container.requests, *container.limits)
+    )
 
 
 def view_key(digest: str, node: Node) -> bytes:

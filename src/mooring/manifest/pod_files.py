@@ -78,6 +78,19 @@ def pods_of(
     return [pod for pod, _ in _described_pods(documents, "", gates, report, paths=paths)]
 
 
+def pods_with_objects(
+    documents: Iterable[Document], *, gates: PodGates = DEFAULT_GATES, report: Report = ignore
+) -> list[tuple[Pod, Mapping[str, Any]]]:
+    """Return the pods of documents, each with the v1 Pod that it is read from, for fields that no manager reads.
+
+    A pod of a workload is read from an object that has the workload's name; see :func:`load_pods`.
+
+    Raises:
+        InputError: a pod is not valid, or two pods have the same uid.
+    """
+    return _described_pods(documents, "", gates, report)
+
+
 @dataclass(frozen=True, slots=True)
 class ActivePods:
     """The pods that a cluster lists, as one node has them."""

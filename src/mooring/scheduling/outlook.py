@@ -10,7 +10,7 @@ from mooring.core.pod import Container, Pod
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.kubelet import Kubelet
-from mooring.kubelet.shapes import Load, load_of, view_key
+from mooring.kubelet.shapes import Load, is_plain, load_of, view_key
 from mooring.memorymanager.state import MemoryState
 from mooring.node import Node
 from mooring.node.providers import Providers
@@ -18,7 +18,6 @@ from mooring.node.resources import total_requests
 from mooring.publisher.objects import NodeState
 from mooring.publisher.restored import NodeKind, restored
 from mooring.scheduling.courses import Pending, courses
-from mooring.scheduling.pods import is_plain
 
 UNPUBLISHED = "the node has not published its state"
 _UNKNOWN_FACTS = "the facts of the node are not known"

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.core.errors import InputError
-from mooring.core.pod import Pod, QoS
+from mooring.core.pod import Pod
 from mooring.kubelet.shapes import shape_key
 from mooring.manifest.pod_fields import SCALE_DOWN_ANNOTATION as SCALE_DOWN
 from mooring.manifest.pod_fields import SCALE_DOWN_FIELD, with_allocated
@@ -20,7 +20,6 @@ from mooring.manifest.pod_files import FINISHED
 from mooring.manifest.pods import MIRROR, pod_from_object
 
 SOURCE: Final = "API server"
-_NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 _KEPT: Final = (MIRROR, SCALE_DOWN)
 _MOST_SHAPES: Final = 20_000
 
@@ -153,18 +152,4 @@ def seen_pod(data: bytes | msgspec.Raw, shapes: Shapes) -> Seen:
         found.metadata.deletionTimestamp is not None,
         status.phase in FINISHED,
         status.reason if status.phase == "Failed" else "",
-    )
-
-
-def is_plain(pod: Pod) -> bool:
-    """Tell whether no manager ever gives the pod anything: not Guaranteed, and nothing that a device plugin may offer.
-
-    Source: the first checks of the managers (spec: cpu-manager.md section 3, memory-manager.md section 5).
-    """
-    if pod.qos is QoS.GUARANTEED:
-        return False
-    return not any(
-        name not in _NATIVE and not name.startswith("hugepages-")
-        for container in pod.containers
-        for name in (*container.requests, *container.limits)
     )

@@ -7,7 +7,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ class Scheduler:
 
 @contextlib.contextmanager
 def scheduler(
-    program: Path, folder: Path, kubeconfig: Path, url: str = "", *, ignorable: bool = False
+    program: Path, folder: Path, kubeconfig: Path, url: str = "", *, ignorable: bool = False, words: Sequence[str] = ()
 ) -> Iterator[Scheduler]:
     """Run a scheduler until the end of the block.
 
@@ -146,6 +146,7 @@ def scheduler(
         kubeconfig: of the API server.
         url: of an extender; empty for none.
         ignorable: what the scheduler is told about that.
+        words: more flags.
     """
     port = free_port()
     folder = folder / f"scheduler-{port}"
@@ -159,7 +160,7 @@ def scheduler(
     }
     file = folder / "scheduler.json"
     file.write_text(json.dumps(configuration), encoding="utf-8")
-    words = [
+    command = [
         str(program),
         f"--config={file}",
         f"--secure-port={port}",
@@ -169,9 +170,10 @@ def scheduler(
         f"--authorization-kubeconfig={kubeconfig}",
         "--authorization-always-allow-paths=/metrics,/healthz,/readyz",
         "--v=2",
+        *words,
     ]
     log = folder / "scheduler.log"
-    with process(words, log) as running:
+    with process(command, log) as running:
         until(lambda: running.poll() is not None or _answers(port), "the scheduler is ready")
         assert running.poll() is None, log.read_text(encoding="utf-8")[-3000:]
         yield Scheduler(port, log, running.pid)

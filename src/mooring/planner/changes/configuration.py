@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
 
+from mooring.core.config import KubeletConfig
 from mooring.core.errors import InputError
 from mooring.decoding.fields import nearest
 from mooring.planner.changes.change import ChangeStage, two_parts
@@ -81,15 +82,19 @@ class ConfigField:
 
     def applied_to(self, question: Question) -> Question:
         """Return the question with the value set, or without the option."""
+        return replace(question, config=self.changed(question.config))
+
+    def changed(self, config: KubeletConfig) -> KubeletConfig:
+        """Return a configuration with the value set, or without the option."""
         field, _, name = self.path.partition(".")
         member = CONFIG_FIELDS.get(field) or _MAPPINGS[field]
         value: object = self.value
         if name:
-            given: Mapping[str, object] = getattr(question.config, member)
+            given: Mapping[str, object] = getattr(config, member)
             others = {other: setting for other, setting in given.items() if other != name}
             setting = self.value == "true" if field == GATES else self.value
             value = {**others, name: setting} if self.value else others
-        return replace(question, config=replace(question.config, **{member: value}))  # type: ignore[arg-type]
+        return replace(config, **{member: value})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,19 @@ def read_set(question: Question, text: str) -> list[ConfigField]:
     Raises:
         InputError: it cannot be understood.
     """
-    release = question.mooring.release.name
+    return [config_field(text, question.mooring.release.name)]
+
+
+def config_field(text: str, release: str) -> ConfigField:
+    """Read a field and its value.
+
+    Args:
+        text: such as ``topologyManagerPolicy=restricted``.
+        release: of the kubelet that reads it.
+
+    Raises:
+        InputError: it cannot be understood.
+    """
     path, value = two_parts(text, "FIELD=VALUE")
     field, _, name = path.partition(".")
     if field == GATES and name:
@@ -142,7 +159,7 @@ def read_set(question: Question, text: str) -> list[ConfigField]:
         _check_known(name, topology_option_groups(release), "option", path)
     elif path not in CONFIG_FIELDS:
         raise _unknown(path, release)
-    return [ConfigField(path, value)]
+    return ConfigField(path, value)
 
 
 def _check_known(name: str, names: Collection[str], what: str, field: str) -> None:

@@ -1,0 +1,1 @@
+"""The verbs of ``mooring fleet``: each answers one question about a cluster."""

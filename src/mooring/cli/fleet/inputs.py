@@ -1,0 +1,123 @@
+"""The options that the questions of ``mooring fleet`` share, and reading what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mooring.cli import options
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.fleet import cluster as clusters
+    from mooring.fleet import cluster_files, work_files
+
+if TYPE_CHECKING:
+    from mooring.fleet.cluster import NodeCluster, Strategy
+    from mooring.fleet.work import Work
+
+SCORINGS = ("LeastAllocated", "MostAllocated")
+"""Names of :class:`mooring.fleet.cluster.Scoring`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOptions:
+    """The options that name a cluster and its work, as typed."""
+
+    cluster: str
+    work: tuple[str, ...]
+    config: tuple[str, ...]
+    stay: bool
+    seed: int
+
+    def read_cluster(self) -> NodeCluster:
+        """Return the cluster.
+
+        Raises:
+            InputError: it cannot be read or understood.
+        """
+        return cluster_files.load_cluster(self.cluster, self.config)
+
+    def read_work(self, number: int = 0) -> Work:
+        """Return the work.
+
+        Args:
+            number: of the seed, from 0.
+
+        Raises:
+            InputError: it cannot be read or understood.
+        """
+        return work_files.load_work(self.work, self.seed + number, stay=self.stay)
+
+
+_OPTIONS = (
+    click.option(
+        "--cluster",
+        "cluster",
+        required=True,
+        metavar="FILE",
+        shell_complete=options.complete_file,
+        help="The nodes: a document of kind Cluster, or nodes of Alibaba's traces (.csv).",
+    ),
+    click.option(
+        "-f",
+        "--filename",
+        "work",
+        multiple=True,
+        required=True,
+        metavar="FILE",
+        shell_complete=options.complete_file,
+        help="The work: manifests, lines of JSON with times (.jsonl), pods of Alibaba's traces (.csv), or a document "
+        "of kind GeneratedWork; repeatable.",
+    ),
+    click.option(
+        "--config",
+        "config",
+        multiple=True,
+        metavar="FILE",
+        shell_complete=options.complete_file,
+        help="Configuration of the nodes for which the cluster names none; repeatable.",
+    ),
+    click.option("--stay", is_flag=True, help="Pods that are on a node stay there: what fits, and what it leaves."),
+    click.option("--seed", default=0, show_default=True, help="Of ties among nodes and of generated work."),
+)
+
+
+def fleet_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name a cluster and its work; the verb receives them as one value, ``inputs``."""
+    names = [one.name for one in fields(FleetOptions)]
+
+    @wraps(function)
+    def verb(**given: Any) -> Any:
+        return function(inputs=FleetOptions(**{name: given.pop(name) for name in names}), **given)
+
+    added: Callable[..., Any] = verb
+    for option in reversed(_OPTIONS):
+        added = option(added)
+    return added
+
+
+scoring = click.option(
+    "--strategy",
+    "scoring",
+    type=click.Choice(SCORINGS),
+    default="LeastAllocated",
+    show_default=True,
+    help="How the scheduler scores resources.",
+)
+extender = click.option(
+    "--extender", is_flag=True, help="With Mooring's extender: nodes that would refuse a pod are left out."
+)
+jobs = click.option(
+    "--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, help="Processes that simulate side by side."
+)
+dask = click.option("--dask", default="", metavar="ADDRESS", help="Simulate on the workers of a Dask scheduler.")
+
+
+def strategy(scoring: str, *, extender: bool) -> Strategy:
+    """Return the strategy that was named."""
+    return clusters.Strategy(clusters.Scoring(scoring), extender)

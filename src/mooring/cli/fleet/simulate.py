@@ -1,0 +1,44 @@
+"""``mooring fleet simulate``: what does a cluster do with its work?"""
+
+from __future__ import annotations
+
+import click
+
+from mooring.cli import options
+from mooring.cli.fleet import inputs as inputs_of
+from mooring.cli.fleet.inputs import FleetOptions
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.cli.text import fleet as text
+    from mooring.fleet import answer, answer_document, simulation
+
+EPILOG = """\b
+Examples:
+  mooring fleet simulate --cluster cluster.yaml -f work.yaml
+  mooring fleet simulate --cluster nodes.csv -f pods.csv --config kubelet.yaml --extender
+  mooring fleet simulate --cluster cluster.yaml -f work.jsonl -o json --to answer.json
+"""
+
+
+@click.command("simulate", epilog=EPILOG)
+@inputs_of.fleet_options
+@inputs_of.scoring
+@inputs_of.extender
+@options.output(("text", "wide", "json"), "text")
+@options.to_file
+def command(inputs: FleetOptions, scoring: str, form: str, to: str, *, extender: bool) -> int:
+    """Run the work through the cluster, from the first pod to the last event; every node decides as its kubelet.
+
+    Exit code 1 when a kubelet refuses a pod, or a pod waits at the end.
+    """
+    check_destination(to)
+    cluster, work = inputs.read_cluster(), inputs.read_work()
+    strategy = inputs_of.strategy(scoring, extender=extender)
+    found = answer.answer_of(simulation.Simulation(cluster, work, strategy, inputs.seed).run())
+    if form == "json":
+        emit_document(json_text(answer_document.fleet_document(found)), to)
+    else:
+        emit(text.fleet_text(found, to=to, wide=form == "wide"), to)
+    return NO if found.fates[simulation.Fate.REFUSED] or found.fates[simulation.Fate.WAITS] else YES

@@ -1,0 +1,162 @@
+"""``mooring fleet -o text``: what a cluster does, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from mooring.cli.terminal import text_for
+from mooring.explain.codes.pages import page
+from mooring.explain.phrases import plural, size
+from mooring.fleet.answer import FleetAnswer, unhappy
+from mooring.fleet.simulation import MOST_REMADE, Fate
+from mooring.render.console import new_table
+from mooring.render.wording import clean
+
+_INDENT = (0, 0, 0, 2)
+_DAY, _HOUR, _MINUTE = 86400, 3600, 60
+_MOST_PODS = 10
+_MOST_GROUPS = 12
+_MOST_RUNAWAYS = 3
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the largest unit that makes it at least 1.
+
+    >>> duration(90), duration(7200), duration(0.5)
+    ('1.5 min', '2 h', '0.5 s')
+    """
+    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds:.3g} s"
+
+
+def fleet_text(answer: FleetAnswer, *, to: str, wide: bool) -> str:
+    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
+    return text_for(Group(*_parts(answer, wide=wide)), to)
+
+
+def _parts(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
+    result = answer.result
+    yield Text.assemble(
+        (clean(result.cluster.name), "bold"),
+        f": {plural(answer.nodes, 'node')}, {plural(answer.pods, 'pod')} in {duration(answer.ends)}, "
+        f"{result.strategy.name}",
+    )
+    for assumed in (*result.cluster.findings, *result.work.findings):
+        yield Text(f"assumed: {clean(assumed)}", "dim")
+    yield Text("")
+    yield Text(_headline(answer), "bold")
+    yield Padding(_fates(answer), _INDENT)
+    yield Text("")
+    yield from _groups(answer, wide=wide)
+    yield Text("")
+    yield Text("Use of the cluster, over time", "bold")
+    yield Padding(_uses(answer), _INDENT)
+    yield from _reasons(answer)
+    yield from _pods(answer, len(result.records) if wide else _MOST_PODS)
+
+
+def _headline(answer: FleetAnswer) -> str:
+    refused, waits = answer.fates[Fate.REFUSED], answer.fates[Fate.WAITS]
+    if not refused and not waits:
+        return f"All {plural(answer.pods - answer.fates[Fate.LEFT], 'pod')} found a node that admitted them."
+    said = [f"{refused} refused by kubelets"] if refused else []
+    said += [f"{waits} without a node at the end"] if waits else []
+    return f"{answer.admitted} of {plural(answer.pods, 'pod')} were admitted; {' and '.join(said)}."
+
+
+def _fates(answer: FleetAnswer) -> RenderableType:
+    table = new_table("pods", "")
+    table.columns[0].justify = "right"
+    meanings = {
+        Fate.RAN: "ran and ended",
+        Fate.RUNS: "run at the end",
+        Fate.WAITS: "wait for a node at the end",
+        Fate.LEFT: "were deleted before a node took them",
+        Fate.REFUSED: "were refused by the kubelet of their node",
+    }
+    for fate, meaning in meanings.items():
+        if answer.fates[fate]:
+            table.add_row(str(answer.fates[fate]), meaning)
+    median, late, most = answer.waited
+    if most:
+        table.add_row("", f"waited {duration(median)} (median), {duration(late)} (99 %), {duration(most)} (longest)")
+    return table
+
+
+def _groups(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
+    table = new_table("group")
+    for heading in ("nodes", "admitted", "refused"):
+        table.add_column(heading, justify="right")
+    table.add_column("causes")
+    groups = sorted(answer.groups, key=lambda one: (-one.refusals, -one.admitted))
+    shown = groups if wide else groups[:_MOST_GROUPS]
+    for one in shown:
+        causes = ", ".join(f"{code} {count}" for code, count in one.refused.items())
+        table.add_row(clean(one.name), str(one.nodes), str(one.admitted), str(one.refusals or "–"), causes)
+    yield Text("Groups of nodes", "bold")
+    yield Padding(table, _INDENT)
+    if len(shown) < len(groups):
+        yield Padding(Text(f"{len(groups) - len(shown)} more with -o wide", "dim"), _INDENT)
+
+
+def _uses(answer: FleetAnswer) -> RenderableType:
+    table = new_table("resource")
+    for heading in ("offered", "mean", "most", "stranded"):
+        table.add_column(heading, justify="right")
+    for use in answer.uses:
+        shares = [f"{share:.1%}" for share in (use.mean, use.most, use.stranded)]
+        table.add_row(use.resource, _amount(use.resource, use.offered), *shares)
+    return table
+
+
+def _amount(resource: str, amount: int) -> str:
+    if resource == "cpu":
+        return f"{amount / 1000:g}"
+    return size(amount) if resource == "memory" or resource.startswith("hugepages-") else str(amount)
+
+
+def _reasons(answer: FleetAnswer) -> Iterator[RenderableType]:
+    codes = {code for group in answer.groups for code in group.refused} | set(answer.result.filtered)
+    if codes:
+        yield Text("")
+        yield Text("Causes", "bold")
+    for code in sorted(codes):
+        kept = answer.result.filtered.get(code, 0)
+        said = f" (the extender kept pods off nodes for it {kept} times)" if kept else ""
+        yield Padding(Text(f"{code}  {page(code).title}{said}"), _INDENT)
+    runaways = answer.result.runaways
+    if runaways:
+        first = ", ".join(clean(name) for name in list(runaways)[:_MOST_RUNAWAYS])
+        more = f" and {len(runaways) - _MOST_RUNAWAYS} more" if len(runaways) > _MOST_RUNAWAYS else ""
+        yield Text("")
+        times = f"made anew {MOST_REMADE} times and refused each time; after that no more are simulated"
+        yield Text(f"Runaways: {first}{more}: {times}.", "bold")
+
+
+def _pods(answer: FleetAnswer, most: int) -> Iterator[RenderableType]:
+    found = unhappy(answer.result)
+    if not found:
+        return
+    members = answer.result.nodes.table.members
+    table = new_table("pod", "at", "what", "node", "cause")
+    for name, records in list(found.items())[:most]:
+        last = records[-1]
+        node = "" if last.node is None else members[last.node].name
+        refused = sum(record.fate is Fate.REFUSED for record in records)
+        times = "refused once" if refused == 1 else f"refused {refused} times"
+        what = "waits" if last.fate is Fate.WAITS else times
+        table.add_row(clean(name), duration(records[0].arrival.at), what, clean(node), last.code)
+    yield Text("")
+    yield Text(
+        "Pods that were refused, or wait"
+        if len(found) <= most
+        else f"The first {most} of {len(found)} pods that were refused, or wait",
+        "bold",
+    )
+    yield Padding(table, _INDENT)

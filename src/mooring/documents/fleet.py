@@ -1,0 +1,114 @@
+"""``mooring fleet simulate -o json``: what a cluster does with its work."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from mooring.documents.parts import API_VERSION, APIVersion, Code, Count, DocumentPart, one_of
+
+_Share = Annotated[float, Meta(description="Of all that the nodes offer.")]
+_Seconds = Annotated[float, Meta(description="Seconds since the beginning.")]
+
+
+class FatesPart(DocumentPart):
+    """Pods by what became of them."""
+
+    ran: Count
+    runs: Annotated[Count, Meta(description="On their nodes at the end.")]
+    waits: Annotated[Count, Meta(description="Without a node at the end.")]
+    left: Annotated[Count, Meta(description="Deleted before a node took them.")]
+    refused: Annotated[Count, Meta(description="Refused by the kubelet of their node.")]
+
+
+class WaitedPart(DocumentPart):
+    """Seconds from creation to admission, of the pods that were admitted."""
+
+    median: float
+    percentile99: float
+    most: float
+
+
+class FleetGroupPart(DocumentPart):
+    """One group of nodes."""
+
+    name: str
+    nodes: Count
+    admitted: Count
+    refused: Annotated[dict[str, int], Meta(description="Code of the cause -> pods.")]
+
+
+class UsePart(DocumentPart):
+    """One resource of the whole cluster."""
+
+    resource: str
+    offered: Annotated[int, Meta(description="cpu in millicores, all else in whole units.")]
+    mean: Annotated[float, Meta(description="Share that pods request, over time.")]
+    most: _Share
+    stranded: Annotated[float, Meta(description="Share that is free and of no use to the work, over time.")]
+
+
+class FleetSamplePart(DocumentPart):
+    """The cluster at one moment."""
+
+    at: _Seconds
+    running: Count
+    waiting: Count
+    refused: Annotated[Count, Meta(description="Refusals since the beginning.")]
+    used: dict[str, int]
+    stranded: dict[str, int]
+
+
+class FleetPodPart(DocumentPart):
+    """One pod."""
+
+    name: str
+    fate: Annotated[str, one_of("ran", "runs", "waits", "left", "refused")]
+    node: Annotated[str, Meta(description="Where it ran, or which node refused it; empty for none.")]
+    code: Code
+    created: _Seconds
+    admitted: Annotated[float | None, Meta(description="Seconds since the beginning; null for never.")]
+    ended: Annotated[float | None, Meta(description="Seconds since the beginning; null for never.")]
+
+
+class FleetDocument(DocumentPart, kw_only=True):
+    """What mooring fleet simulate -o json prints: what a cluster does with its work."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Fleet"] = "Fleet"
+    cluster: str
+    work: str
+    strategy: str
+    seed: int
+    nodes: Count
+    pods: FatesPart
+    waited: WaitedPart
+    groups: list[FleetGroupPart]
+    uses: list[UsePart]
+    runaways: Annotated[dict[str, int], Meta(description="Pods that controllers made anew again and again.")]
+    filtered: Annotated[dict[str, int], Meta(description="Cause -> how often the extender kept a pod off a node.")]
+    samples: list[FleetSamplePart]
+    records: Annotated[list[FleetPodPart], Meta(description="Every pod, in the order of creation.")]
+    assumed: Annotated[list[str], Meta(description="What was assumed or not read.")]
+
+
+class TrialPart(DocumentPart):
+    """One simulation of several."""
+
+    variant: Annotated[str, Meta(description="What was varied.")]
+    seed: int
+    nodes: Count
+    pods: FatesPart
+    waited: WaitedPart
+    uses: list[UsePart]
+
+
+class FleetComparisonDocument(DocumentPart, kw_only=True):
+    """What mooring fleet compare and mooring fleet size -o json print: simulations that differ in one thing."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["FleetComparison"] = "FleetComparison"
+    work: str
+    trials: list[TrialPart]
+    best: Annotated[str, Meta(description="The variant that answers the question; empty where none does.")]

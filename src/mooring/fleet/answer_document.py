@@ -1,0 +1,59 @@
+"""``mooring fleet simulate -o json``: the answer as a document."""
+
+from __future__ import annotations
+
+from mooring.documents.fleet import (
+    FatesPart,
+    FleetDocument,
+    FleetGroupPart,
+    FleetPodPart,
+    FleetSamplePart,
+    UsePart,
+    WaitedPart,
+)
+from mooring.fleet.answer import FleetAnswer
+from mooring.fleet.simulation import Fate
+
+
+def fleet_document(answer: FleetAnswer) -> FleetDocument:
+    """Return the document."""
+    result = answer.result
+    members = result.nodes.table.members
+    return FleetDocument(
+        cluster=result.cluster.name,
+        work=result.work.name,
+        strategy=result.strategy.name,
+        seed=result.seed,
+        nodes=answer.nodes,
+        pods=fates_part(answer),
+        waited=WaitedPart(*answer.waited),
+        groups=[FleetGroupPart(one.name, one.nodes, one.admitted, dict(one.refused)) for one in answer.groups],
+        uses=[UsePart(one.resource, one.offered, one.mean, one.most, one.stranded) for one in answer.uses],
+        runaways=dict(result.runaways),
+        filtered=dict(result.filtered),
+        samples=[
+            FleetSamplePart(
+                one.at, one.counts.running, one.counts.waiting, one.counts.refused, dict(one.used), dict(one.stranded)
+            )
+            for one in result.samples
+        ],
+        records=[
+            FleetPodPart(
+                record.arrival.name,
+                record.fate.value,
+                "" if record.node is None else members[record.node].name,
+                record.code,
+                record.arrival.at,
+                record.admitted,
+                record.ended,
+            )
+            for record in result.records
+        ],
+        assumed=[*result.cluster.findings, *result.work.findings],
+    )
+
+
+def fates_part(answer: FleetAnswer) -> FatesPart:
+    """Return the pods by what became of them."""
+    counted = answer.fates
+    return FatesPart(*(counted[fate] for fate in (Fate.RAN, Fate.RUNS, Fate.WAITS, Fate.LEFT, Fate.REFUSED)))

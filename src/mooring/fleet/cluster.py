@@ -1,0 +1,113 @@
+"""A cluster as values: groups of equal nodes, started once each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.decision import StartRefusal
+from mooring.core.errors import InputError
+from mooring.core.machine import Machine
+from mooring.devicemanager.state import Device, DeviceState
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_on
+from mooring.manifest.scheduling_fields import Taint
+from mooring.node.resources import allocatable
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+
+
+class Scoring(Enum):
+    """How the scheduler's plugin NodeResourcesFit scores; the value is the name in its configuration."""
+
+    LEAST = "LeastAllocated"
+    MOST = "MostAllocated"
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How pods are placed on nodes."""
+
+    scoring: Scoring = Scoring.LEAST
+    extender: bool = False
+    """Whether nodes whose kubelet would refuse the pod are filtered out (``mooring extender``)."""
+
+    @property
+    def name(self) -> str:
+        """What answers call it."""
+        return f"{self.scoring.value} with extender" if self.extender else self.scoring.value
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes that differ in their names and zones only."""
+
+    name: str
+    count: int
+    machine: Machine
+    config: KubeletConfig = field(default_factory=KubeletConfig)
+    mooring: MooringConfig = field(default_factory=MooringConfig)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
+    zones: tuple[str, ...] = ()
+    """Of the nodes in turn; empty where there are none."""
+
+    def started(self) -> Kubelet:
+        """Return the kubelet of an empty node.
+
+        Raises:
+            InputError: it does not start.
+        """
+        start = start_on(self.machine, self.config, self.mooring, StateTexts())
+        if start.kubelet is None:
+            refusal = start.refusal or StartRefusal("start", "it does not start")
+            raise InputError(
+                f"the kubelet would not start: {refusal.message}",
+                field=f"groups.{self.name}",
+                remedy="see mooring plan with this machine and configuration",
+            )
+        return start.kubelet.with_devices(DeviceState(dict(self.devices)))
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One node of a group."""
+
+    name: str
+    group: NodeGroup
+    zone: str = ""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its labels, the well-known ones included."""
+        zone = {ZONE: self.zone} if self.zone else {}
+        return {**self.group.labels, HOSTNAME: self.name, **zone}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCluster:
+    """Groups of nodes."""
+
+    name: str
+    groups: tuple[NodeGroup, ...]
+    findings: tuple[str, ...] = ()
+    """What was assumed while it was read."""
+
+    def members(self) -> Iterator[Member]:
+        """Yield the nodes, group by group; a group of one node has the node's name."""
+        for group in self.groups:
+            for index in range(group.count):
+                name = group.name if group.count == 1 else f"{group.name}-{index}"
+                yield Member(name, group, group.zones[index % len(group.zones)] if group.zones else "")
+
+
+def offered(kubelet: Kubelet) -> dict[str, int]:
+    """Return the allocatable resources of a node, its devices and ``pods`` included; cpu in millicores."""
+    amounts = allocatable(kubelet.settings.reservation)
+    devices = kubelet.node.providers.devices.devices
+    amounts.update({name: sum(device.healthy for device in found) for name, found in devices.items()})
+    return {**amounts, "pods": kubelet.settings.config.max_pods}

@@ -1,0 +1,142 @@
+"""A cluster as people write it: a document of kind Cluster, with groups of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from mooring.configuration.devices import KIND as DEVICES
+from mooring.configuration.devices import offered_devices
+from mooring.configuration.kubelet_config import KIND as KUBELET
+from mooring.configuration.mooring_config import KIND as MOORING
+from mooring.configuration.node_configuration import NodeConfiguration, configuration_of, load_config
+from mooring.configuration.sources import load_sources
+from mooring.core.errors import InputError
+from mooring.decoding.documents import load_documents, located
+from mooring.decoding.fields import (
+    Document,
+    as_mapping,
+    check_names,
+    count_at,
+    inside,
+    list_at,
+    mapping_at,
+    name_at,
+    text_at,
+    texts_at,
+)
+from mooring.discovery.loader import load_machine
+from mooring.fleet import alibaba
+from mooring.fleet.cluster import NodeCluster, NodeGroup
+from mooring.manifest.scheduling_fields import taint_of
+from mooring.releases.catalog import release_of
+
+KIND: Final = "Cluster"
+API_VERSION: Final = "mooring/v1alpha1"
+MOST_NODES: Final = 100_000
+_FIELDS: Final = ("apiVersion", "kind", "metadata", "groups")
+_GROUP_FIELDS: Final = (
+    "name", "count", "machine", "config", "kubelet", "mooring", "devices", "release", "labels", "taints", "zones",
+)  # fmt: skip
+
+
+def load_cluster(path: str, config: tuple[str, ...] = ()) -> NodeCluster:
+    """Read a cluster: a document of kind Cluster, or a table of nodes of Alibaba's traces.
+
+    Args:
+        path: of the file.
+        config: configuration of every node, where the cluster says nothing of it.
+
+    Raises:
+        InputError: it cannot be read or understood.
+    """
+    if path.endswith(".csv"):
+        return _of_table(path, load_config(*config))
+    documents = [one for one in load_documents(path) if one.content is not None]
+    if len(documents) != 1:
+        raise InputError(f"has {len(documents)} documents", source=path, remedy=f"give one of kind {KIND}")
+    with located(documents[0]):
+        return _cluster(documents[0], config)
+
+
+def _of_table(path: str, configuration: NodeConfiguration) -> NodeCluster:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {error}", source=path) from None
+    if not alibaba.is_nodes(text):
+        columns = ",".join(alibaba.NODE_COLUMNS)
+        raise InputError("is not a table of nodes", source=f"{path}:1", remedy=f"its head must begin with {columns}")
+    return alibaba.cluster_in(text, path, configuration.kubelet, configuration.mooring)
+
+
+def _cluster(document: Document, config: tuple[str, ...]) -> NodeCluster:
+    content = as_mapping(document.content)
+    check_names(content, _FIELDS)
+    if (kind := text_at(content, "kind")) != KIND:
+        raise InputError(f"{kind!r:.60} is not a cluster", field="kind", remedy=f"write {KIND}")
+    if (version := text_at(content, "apiVersion")) != API_VERSION:
+        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+    folder = Path(document.file).parent
+    groups: list[NodeGroup] = []
+    for index, entry in enumerate(list_at(content, "groups")):
+        try:
+            groups.append(_group(as_mapping(entry), folder, config))
+        except InputError as error:
+            raise inside(error, f"groups[{index}]") if not error.source else error from None
+    if not groups:
+        raise InputError("must not be empty", field="groups", remedy="list at least one group of nodes")
+    names = [one.name for one in groups]
+    twice = next((name for name in names if names.count(name) > 1), "")
+    if twice:
+        raise InputError(f"{twice!r:.60} is the name of two", field="groups", remedy="give each its own name")
+    if sum(one.count for one in groups) > MOST_NODES:
+        raise InputError(f"are more than {MOST_NODES} nodes", field="groups", remedy="lower a count")
+    return NodeCluster(text_at(mapping_at(content, "metadata"), "name") or document.file, tuple(groups))
+
+
+def _group(content: Mapping[str, Any], folder: Path, config: tuple[str, ...]) -> NodeGroup:
+    check_names(content, _GROUP_FIELDS)
+    name = name_at(content, "name")
+    count = count_at(content, "count", 1)
+    if count < 0:
+        raise InputError(f"must not be negative, but is {count}", field="count")
+    machine = load_machine(name_at(content, "machine"))
+    files = [str(folder / one) for one in _texts(content, "config")] or list(config)
+    sources = [source for path in files for source in load_sources(path)]
+    inline = [
+        Document({"apiVersion": _VERSIONS[kind], "kind": kind, **mapping_at(content, field)}, f"{name}.{field}", 1, 1)
+        for field, kind in (("kubelet", KUBELET), ("mooring", MOORING), ("devices", DEVICES))
+        if content.get(field) is not None
+    ]
+    configuration = configuration_of([*sources, *inline], machine=machine.info)
+    mooring = configuration.mooring
+    if release := text_at(content, "release"):
+        mooring = replace(mooring, release=release_of(release))
+    return NodeGroup(
+        name,
+        count,
+        machine,
+        configuration.kubelet,
+        mooring,
+        texts_at(content, "labels") if content.get("labels") else {},
+        tuple(taint_of(as_mapping(one)) for one in list_at(content, "taints")),
+        offered_devices(configuration.devices, machine.pci),
+        tuple(_texts(content, "zones")),
+    )
+
+
+_VERSIONS: Final = {
+    KUBELET: "kubelet.config.k8s.io/v1beta1",
+    MOORING: "mooring/v1alpha1",
+    DEVICES: "mooring/v1alpha1",
+}
+
+
+def _texts(content: Mapping[str, Any], field: str) -> list[str]:
+    found = list_at(content, field)
+    if not all(isinstance(one, str) for one in found):
+        raise InputError("must be a list of strings", field=field, remedy="put each in quotes")
+    return found

@@ -1,0 +1,87 @@
+"""What a cluster looks like at moments of a simulation: pods, use, and capacity that the work cannot use.
+
+Stranded capacity follows the fragmentation of "Beware of Fragmentation" (USENIX ATC 2023): of each node, what is free
+counts as lost for the share of the work's pods that the node cannot take, by the sums of the scheduler.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from mooring.fleet.nodes import Nodes
+from mooring.fleet.scheduler.asked import PodDemand
+from mooring.fleet.work import Work
+
+_NOT_SHOWN = ("pods", "ephemeral-storage")
+_MOST_KINDS = 64
+"""Kinds of pods, the most frequent ones, that stand for the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Pods by what becomes of them, so far."""
+
+    running: int
+    waiting: int
+    refused: int
+    """Refusals since the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A cluster at one moment."""
+
+    at: float
+    """Seconds since the beginning."""
+    counts: Counts
+    used: Mapping[str, int]
+    """Resource -> requested by the pods on nodes; cpu in millicores."""
+    stranded: Mapping[str, int]
+    """Resource -> free, and of no use to the pods of the work."""
+
+
+class Sampler:
+    """Looks at a cluster at evenly spaced moments."""
+
+    def __init__(self, nodes: Nodes, work: Work, most: int) -> None:
+        """Begin before the first event.
+
+        Args:
+            nodes: of the simulation.
+            work: its work.
+            most: number of moments.
+        """
+        self.samples: list[Sample] = []
+        self._nodes, self._step = nodes, work.ends / most if most and work.ends else 0.0
+        self._shown = [name for name in nodes.table.resources if name not in _NOT_SHOWN]
+        kinds: dict[object, PodDemand] = {}
+        counts: Counter[object] = Counter()
+        for arrival in work.arrivals:
+            kinds[arrival.asked.key] = arrival.asked
+            counts[arrival.asked.key] += 1
+        self._kinds = [(kinds[key], count) for key, count in counts.most_common(_MOST_KINDS)]
+
+    def until(self, time: float, counts: Counts) -> None:
+        """Look at every moment before a time; nothing has changed since the last event."""
+        while self._step and len(self.samples) * self._step < time:
+            self.samples.append(self._sample(len(self.samples) * self._step, counts))
+
+    def last(self, time: float, counts: Counts) -> None:
+        """Look for the last time."""
+        self.samples.append(self._sample(time, counts))
+
+    def _sample(self, time: float, counts: Counts) -> Sample:
+        table = self._nodes.table
+        used = {name: int(table.row(table.used, name).sum()) for name in self._shown}
+        lost = dict.fromkeys(self._shown, 0.0)
+        free = {name: table.row(table.offered, name) - table.row(table.used, name) for name in self._shown}
+        total = sum(count for _, count in self._kinds)
+        for asked, count in self._kinds:
+            not_taking = ~table.feasible(asked)
+            for name in self._shown:
+                lost[name] += int(np.where(not_taking, free[name], 0).sum()) * count / total
+        return Sample(time, counts, used, {name: round(amount) for name, amount in lost.items()})

@@ -1,0 +1,70 @@
+"""One scheduling cycle: the nodes that are looked at, those that pass, the best of them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from mooring.fleet.cluster import Strategy
+from mooring.fleet.nodes import Nodes
+from mooring.fleet.scheduler.asked import PodDemand
+from mooring.fleet.scheduler.scores import nodes_to_find, scores
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a scheduling cycle came to."""
+
+    node: int | None
+    """Place of the chosen node; None when no node takes the pod."""
+    fitting: int
+    """Nodes that passed the filters, as far as the search went."""
+    refusing: int
+    """Nodes among them that the extender filtered out."""
+    causes: tuple[tuple[str, int], ...] = ()
+    """Code of the extender's cause -> nodes."""
+
+
+class Scheduler:
+    """Chooses nodes; the search goes on where the one before it ended."""
+
+    def __init__(self, nodes: Nodes, strategy: Strategy, seed: int) -> None:
+        """Begin with the first node.
+
+        Args:
+            nodes: of the cluster.
+            strategy: how it places pods.
+            seed: of the choice among nodes of one score.
+        """
+        self._nodes, self._strategy = nodes, strategy
+        self._draw = random.Random(seed)  # noqa: S311 - a simulation, repeatable by its seed
+        self._next = 0
+        self._to_find = nodes_to_find(len(nodes.table.members))
+
+    def choose(self, asked: PodDemand) -> Choice:
+        """Return the node for a pod."""
+        table = self._nodes.table
+        turned = np.roll(table.order, -self._next)
+        passing = np.flatnonzero(table.feasible(asked)[turned])
+        looked_at = len(turned) if len(passing) <= self._to_find else int(passing[self._to_find - 1]) + 1
+        found = turned[passing[: self._to_find]]
+        self._next = (self._next + looked_at) % max(len(turned), 1)
+        fitting = len(found)
+        causes: dict[str, int] = {}
+        if self._strategy.extender and fitting and not asked.plain:
+            taking = []
+            for node in found:
+                prediction = self._nodes.would(int(node), asked)
+                if prediction.admitted:
+                    taking.append(node)
+                else:
+                    causes[prediction.code] = causes.get(prediction.code, 0) + 1
+            found = np.array(taking, np.int64)
+        if not len(found):
+            return Choice(None, fitting, fitting, tuple(sorted(causes.items())))
+        points = scores(table, asked, found, self._strategy.scoring)
+        best = found[points == points.max()]
+        node = int(best[0]) if len(best) == 1 else int(best[self._draw.randrange(len(best))])
+        return Choice(node, fitting, fitting - len(found), tuple(sorted(causes.items())))

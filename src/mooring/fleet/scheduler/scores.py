@@ -1,0 +1,125 @@
+"""The scores of nodes that passed the filters, and the choice of one.
+
+Source: kube-scheduler v1.37.1, plugins NodeResourcesFit, NodeResourcesBalancedAllocation, TaintToleration and
+NodeAffinity with their weights (apis/config/v1/default_plugins.go), DefaultNormalizeScore, schedule_one.go
+(numFeasibleNodesToFind, selectHost). The other plugins give every node the same for pods without volumes, claims,
+spread constraints and affinity to pods; images are not counted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from mooring.fleet.cluster import Scoring
+from mooring.fleet.scheduler.asked import PodDemand
+from mooring.fleet.scheduler.table import Amounts, NodeTable
+
+MOST: Final = 100
+"""The best score of a plugin."""
+RESOURCES_WEIGHT: Final = 1
+BALANCE_WEIGHT: Final = 1
+TAINT_WEIGHT: Final = 3
+AFFINITY_WEIGHT: Final = 2
+_FEWEST_NODES: Final = 100
+_LEAST_PERCENTAGE: Final = 5
+
+
+def nodes_to_find(nodes: int) -> int:
+    """Return after how many feasible nodes the scheduler stops its search.
+
+    >>> [nodes_to_find(count) for count in (50, 1523, 5000)]
+    [50, 578, 500]
+    """
+    if nodes < _FEWEST_NODES:
+        return nodes
+    percentage = max(50 - nodes // 125, _LEAST_PERCENTAGE)
+    return max(nodes * percentage // 100, _FEWEST_NODES)
+
+
+def scores(table: NodeTable, asked: PodDemand, nodes: Amounts, scoring: Scoring) -> Amounts:
+    """Return the total score of each node.
+
+    Args:
+        table: of the cluster.
+        asked: the pod.
+        nodes: places of the nodes that passed the filters.
+        scoring: of the plugin NodeResourcesFit.
+    """
+    return (
+        RESOURCES_WEIGHT * _resources(table, asked, nodes, scoring)
+        + BALANCE_WEIGHT * _balance(table, asked, nodes)
+        + TAINT_WEIGHT * _taints(table, asked, nodes)
+        + AFFINITY_WEIGHT * _affinity(table, asked, nodes)
+    )
+
+
+def _resources(table: NodeTable, asked: PodDemand, nodes: Amounts, scoring: Scoring) -> Amounts:
+    total = np.zeros(len(nodes), np.int64)
+    weight = np.zeros(len(nodes), np.int64)
+    for name, amount in asked.scored.items():
+        offered = table.row(table.offered, name)[nodes]
+        wanted = table.scored[name][nodes] + amount
+        there = offered > 0
+        divisor = np.where(there, offered, 1)
+        if scoring is Scoring.LEAST:
+            found = np.where(wanted > offered, 0, (offered - wanted) * MOST // divisor)
+        else:
+            found = np.minimum(wanted, offered) * MOST // divisor
+        total += np.where(there, found, 0)
+        weight += there
+    return np.where(weight > 0, total // np.maximum(weight, 1), 0)
+
+
+def _balance(table: NodeTable, asked: PodDemand, nodes: Amounts) -> Amounts:
+    """Score how much nearer the shares of cpu and memory come to one another by the pod."""
+    requests = [asked.requests.get(name, 0) for name in asked.scored]
+    if not any(requests):
+        return np.zeros(len(nodes), np.int64)
+    with_pod = _balanced(table, asked, nodes, requests)
+    without = _balanced(table, asked, nodes, [0] * len(requests))
+    # Both are at least half of the best score, so that the division rounds as Go's does.
+    return MOST // 2 + (MOST // 2 + with_pod - without) // 2
+
+
+def _balanced(table: NodeTable, asked: PodDemand, nodes: Amounts, requests: list[int]) -> Amounts:
+    shares = []
+    for name, amount in zip(asked.scored, requests, strict=True):
+        offered = table.row(table.offered, name)[nodes]
+        used = table.row(table.used, name)[nodes] + amount
+        shares.append(np.minimum(used / np.where(offered > 0, offered, 1), 1.0))
+    return ((1 - np.abs((shares[0] - shares[1]) / 2)) * MOST).astype(np.int64)
+
+
+def _taints(table: NodeTable, asked: PodDemand, nodes: Amounts) -> Amounts:
+    counts = np.array(
+        [
+            sum(
+                taint.effect == "PreferNoSchedule" and not any(one.tolerates(taint) for one in asked.fields.tolerations)
+                for taint in table.members[node].group.taints
+            )
+            for node in nodes
+        ],
+        np.int64,
+    )
+    most = counts.max(initial=0)
+    return np.full(len(nodes), MOST) if most == 0 else MOST - MOST * counts // most
+
+
+def _affinity(table: NodeTable, asked: PodDemand, nodes: Amounts) -> Amounts:
+    if not asked.fields.preferred:
+        return np.zeros(len(nodes), np.int64)
+    weights = np.array(
+        [
+            sum(
+                one.weight
+                for one in asked.fields.preferred
+                if one.term.meets(table.members[node].labels, table.members[node].name)
+            )
+            for node in nodes
+        ],
+        np.int64,
+    )
+    most = weights.max(initial=0)
+    return weights if most == 0 else MOST * weights // most

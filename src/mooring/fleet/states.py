@@ -1,0 +1,118 @@
+"""The nodes of a cluster as states that are shared: nodes that decide alike are one, and each is asked once.
+
+A state is a kubelet whose pods have names of its own, made of their shape and a number, so that nodes with the same
+history have the same state. Pods to which no manager gives anything are not in it (:func:`is_plain`); of them
+only sums count, and these are the scheduler's too.
+
+:func:`~mooring.kubelet.shapes.view_key` stands for all that decides about a new pod; what each pod holds decides what a
+removal gives back. Both together are the key of a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Final
+from weakref import WeakValueDictionary
+
+from mooring.kubelet.kubelet import Kubelet
+from mooring.kubelet.shapes import PodShape, view_key
+from mooring.planner.prediction import Prediction, predicted
+from mooring.publisher.restored import holds
+
+_MOST_ANSWERS: Final = 50_000
+"""Answers that are remembered; with more of them all are forgotten, and asked again where they are needed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class SharedState:
+    """A kubelet that stands for every node that decides as it does."""
+
+    key: bytes
+    kind: str
+    """Of the node: its group."""
+    kubelet: Kubelet
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Name of a pod in the state -> what it holds, as text."""
+
+    @property
+    def free_cpus(self) -> int:
+        """Number of CPUs of the shared pool that could still become exclusive."""
+        policy = self.kubelet.settings.cpu
+        if policy is None:
+            return 0
+        return (self.kubelet.node.cpu.default & self.kubelet.settings.allocatable_cpus.mask).bit_count()
+
+
+@dataclass(frozen=True, slots=True)
+class StateAnswer:
+    """What asking a state about a shape came to."""
+
+    prediction: Prediction
+    after: SharedState
+    """The same state where the pod was refused."""
+    pod: str = ""
+    """Name of the pod in the state afterwards; empty where it was refused."""
+
+
+class SharedStates:
+    """Every state that a node has had; used by one thread."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._known: WeakValueDictionary[bytes, SharedState] = WeakValueDictionary()
+        self._admitted: dict[tuple[bytes, bytes], StateAnswer] = {}
+        self._removed: dict[tuple[bytes, str], SharedState] = {}
+        self.asked = 0
+        """How often the engine was asked."""
+
+    def empty(self, kind: str, kubelet: Kubelet) -> SharedState:
+        """Return the state of an empty node of a kind."""
+        return self._shared(kind, kubelet, {})
+
+    def admit(self, state: SharedState, shape: PodShape) -> StateAnswer:
+        """Return what a node does with a pod."""
+        key = state.key, shape.key
+        found = self._admitted.get(key)
+        if found is None:
+            if len(self._admitted) >= _MOST_ANSWERS:
+                self._admitted.clear()
+            found = self._admitted[key] = self._ask(state, shape)
+        return found
+
+    def remove(self, state: SharedState, pod: str) -> SharedState:
+        """Return a node after one of its pods has ended."""
+        key = state.key, pod
+        found = self._removed.get(key)
+        if found is None:
+            if len(self._removed) >= _MOST_ANSWERS:
+                self._removed.clear()
+            held = {name: text for name, text in state.held.items() if name != pod}
+            found = self._removed[key] = self._shared(state.kind, state.kubelet.without([pod]), held)
+        return found
+
+    def _ask(self, state: SharedState, shape: PodShape) -> StateAnswer:
+        self.asked += 1
+        name = _free_name(state, shape)
+        after, prediction = predicted(state.kubelet, replace(shape.pod, uid=name, name=name))
+        if not prediction.admitted:
+            return StateAnswer(prediction, state)
+        # What a refused pod leaves behind is gone before the next one is asked about, and so is it here.
+        held = {**state.held, name: repr(holds(after.node, name))}
+        return StateAnswer(prediction, self._shared(state.kind, after, held), name)
+
+    def _shared(self, kind: str, kubelet: Kubelet, held: Mapping[str, str]) -> SharedState:
+        key = blake2b(repr((view_key(kind, kubelet.node), sorted(held.items()))).encode(), digest_size=16).digest()
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = SharedState(key, kind, kubelet, held)
+        return found
+
+
+def _free_name(state: SharedState, shape: PodShape) -> str:
+    """Return the first name for a pod of a shape that no pod of the state has."""
+    stem, number = shape.key.hex(), 0
+    while f"{stem}.{number}" in state.held:
+        number += 1
+    return f"{stem}.{number}"

@@ -1,0 +1,202 @@
+"""Work as people have it: manifests, lines of JSON with times, tables of Alibaba's traces, or a recipe for random pods.
+
+A line of JSON is an object with ``pod`` (a v1 Pod), ``at`` (seconds, 0 by default), and at will ``runs`` (seconds from
+its admission to its end), ``leaves`` (when it is deleted wherever it is), ``owner`` (the controller that makes it anew
+when it fails) and ``count``. Pods of manifests all come at the beginning and do not end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding
+from mooring.core.pod import Pod
+from mooring.decoding.documents import load_documents, located
+from mooring.decoding.fields import Document, as_mapping, check_names, count_at, inside, list_at, mapping_at, text_at
+from mooring.fleet import alibaba
+from mooring.fleet.scheduler.asked import PodDemand, asked_of
+from mooring.fleet.work import PodArrival, Work, work_of
+from mooring.manifest.pod_files import pods_with_objects
+from mooring.manifest.pods import pod_from_object
+from mooring.manifest.scheduling_fields import scheduling_fields
+
+GENERATED: Final = "GeneratedWork"
+MOST_PODS: Final = 10_000_000
+_LINE_FIELDS: Final = ("pod", "at", "runs", "leaves", "owner", "count")
+
+
+class Kinds:
+    """Pods that ask the same, as one object."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._known: dict[object, PodDemand] = {}
+        self.ignored: dict[str, int] = {}
+        """Field that the simulation does not read -> pods that have it."""
+
+    def of(self, pod: Pod, content: Mapping[str, Any]) -> PodDemand:
+        """Return what a pod asks.
+
+        Args:
+            pod: the pod.
+            content: the v1 Pod that it is read from.
+        """
+        fields = scheduling_fields(mapping_at(content, "spec"))
+        for name in fields.ignored:
+            self.ignored[name] = self.ignored.get(name, 0) + 1
+        found = asked_of(pod, fields)
+        return self._known.setdefault(found.key, found)
+
+    def findings(self) -> list[str]:
+        """Return what was not read."""
+        return [f"{count} pods have {name}, which is not simulated" for name, count in sorted(self.ignored.items())]
+
+
+def load_work(paths: Sequence[str], seed: int = 0, *, stay: bool = False) -> Work:
+    """Read work from files; all of them together are one.
+
+    Args:
+        paths: of the files.
+        seed: of random pods.
+        stay: whether pods do not end.
+
+    Raises:
+        InputError: a file cannot be read or understood, or has no pod.
+    """
+    kinds, arrivals, findings = Kinds(), list[PodArrival](), list[str]()
+    for path in paths:
+        if path.endswith(".csv"):
+            work = _of_table(path)
+            arrivals += work.arrivals
+            findings += work.findings
+        elif path.endswith(".jsonl"):
+            arrivals += _of_lines(path, kinds)
+        else:
+            arrivals += _of_documents(load_documents(path), kinds, findings, random.Random(seed))  # noqa: S311
+    if not arrivals:
+        raise InputError("there is no pod in it", source=", ".join(paths), remedy="give manifests or a trace")
+    if stay:
+        arrivals = [replace(one, runs=None, leaves=None) for one in arrivals]
+        findings.append("pods stay where they are: their ends are left out")
+    return work_of(", ".join(paths), arrivals, [*findings, *kinds.findings()])
+
+
+def _of_table(path: str) -> Work:
+    text = _text(path)
+    if not alibaba.is_pods(text):
+        columns = ",".join(alibaba.POD_COLUMNS)
+        raise InputError("is not a table of pods", source=f"{path}:1", remedy=f"its head must begin with {columns}")
+    return alibaba.work_in(text, path)
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {error}", source=path) from None
+
+
+def _of_lines(path: str, kinds: Kinds) -> Iterator[PodArrival]:
+    known: dict[bytes, PodDemand] = {}
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        if number > MOST_PODS:
+            raise InputError(f"more than {MOST_PODS} lines", source=path, remedy="split the trace")
+        try:
+            yield from _of_line(line, number, kinds, known)
+        except InputError as error:
+            raise error.at(f"{path}:{number}") from None
+
+
+def _of_line(line: str, number: int, kinds: Kinds, known: dict[bytes, PodDemand]) -> Iterator[PodArrival]:
+    try:
+        content = as_mapping(msgspec.json.decode(line))
+    except msgspec.MsgspecError as error:
+        raise InputError(f"is not JSON: {error}", remedy="write one object a line") from None
+    check_names(content, _LINE_FIELDS)
+    described = mapping_at(content, "pod")
+    metadata = mapping_at(described, "metadata")
+    name = f"{text_at(metadata, 'namespace') or 'default'}/{text_at(metadata, 'name') or f'line-{number}'}"
+    # Replicas are read once: of a pod's metadata only the annotations may decide.
+    key = msgspec.json.encode((described.get("spec"), metadata.get("annotations")))
+    if key not in known:
+        named = {**described, "metadata": {**metadata, "name": text_at(metadata, "name") or f"line-{number}"}}
+        try:
+            known[key] = kinds.of(pod_from_object(named, source=""), described)
+        except InputError as error:
+            raise inside(error, "pod") from None
+    times = {field: _seconds(content, field) for field in ("at", "runs", "leaves")}
+    count = count_at(content, "count", 1)
+    for index in range(count):
+        yield PodArrival(
+            name if count == 1 else f"{name}-{index}",
+            known[key],
+            times["at"] or 0.0,
+            times["runs"],
+            times["leaves"],
+            text_at(content, "owner"),
+        )
+
+
+def _seconds(content: Mapping[str, Any], field: str) -> float | None:
+    value = content.get(field)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise InputError("must be a number of seconds, 0 or more", field=field)
+    return float(value)
+
+
+def _of_documents(
+    documents: Sequence[Document], kinds: Kinds, findings: list[str], draw: random.Random
+) -> Iterator[PodArrival]:
+    noticed: list[Finding] = []
+    manifests = []
+    for document in documents:
+        content = document.content
+        if isinstance(content, dict) and content.get("kind") == GENERATED:
+            with located(document):
+                yield from _generated(content, kinds, draw)
+        else:
+            manifests.append(document)
+    for pod, read_from in pods_with_objects(manifests, report=noticed.append):
+        named = text_at(mapping_at(read_from, "metadata"), "name")
+        owner = "" if named == pod.name else f"{pod.namespace}/{named}"
+        yield PodArrival(f"{pod.namespace}/{pod.name}", kinds.of(pod, read_from), 0.0, owner=owner)
+    findings += [f"{one.subject}: {one.message}" for one in noticed]
+
+
+def _generated(content: Mapping[str, Any], kinds: Kinds, draw: random.Random) -> Iterator[PodArrival]:
+    """Draw pods: Poisson arrivals, exponential lifetimes, shapes by weight."""
+    check_names(content, ("apiVersion", "kind", "metadata", "count", "perHour", "meanLifetime", "burst", "shapes"))
+    shapes = [as_mapping(one) for one in list_at(content, "shapes")]
+    if not shapes:
+        raise InputError("must not be empty", field="shapes", remedy="list pods with their weights")
+    asked, weights, owners = [], [], []
+    for index, shape in enumerate(shapes):
+        try:
+            check_names(shape, ("weight", "pod", "owner"))
+            described = mapping_at(shape, "pod")
+            named = {**described, "metadata": {"name": f"shape-{index}", **mapping_at(described, "metadata")}}
+            asked.append(kinds.of(pod_from_object(named, source=""), described))
+            weights.append(count_at(shape, "weight", 1))
+            owners.append(text_at(shape, "owner"))
+        except InputError as error:
+            raise inside(error, f"shapes[{index}]") from None
+    per_second = count_at(content, "perHour", 60) / 3600
+    mean, burst = _seconds(content, "meanLifetime"), max(count_at(content, "burst", 1), 1)
+    now, name = 0.0, text_at(mapping_at(content, "metadata"), "name") or "generated"
+    for number in range(count_at(content, "count", 100)):
+        if number % burst == 0:
+            now += draw.expovariate(per_second / burst) if per_second else 0.0
+        chosen = draw.choices(range(len(asked)), weights)[0]
+        runs = draw.expovariate(1 / mean) if mean else None
+        yield PodArrival(f"default/{name}-{number}", asked[chosen], now, runs, owner=owners[chosen])

@@ -1,0 +1,188 @@
+"""The scheduler that fleet simulates against the real one: for every pod the same feasible nodes and the same scores.
+
+The real scheduler says its scores in its log. The model gets each pod in the order in which the real one tried it, and
+then the node that the real one chose: ties are broken at random there. Results of an earlier pod are not reused for an
+equal one (gate OpportunisticBatching), because then nothing is scored.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.e2e.kube.conftest import Parts, ready_nodes
+from tests.e2e.kube.kinds import kubelet_of, names, node_object
+from tests.e2e.kube.plane import scheduler
+from tests.e2e.kube.pods import random_pod
+from tests.e2e.kubelet.apiserver import APIServer
+from tests.e2e.kubelet.patience import until
+
+from mooring.fleet.cluster import Member, NodeGroup, Scoring, offered
+from mooring.fleet.scheduler.asked import PodDemand, asked_of
+from mooring.fleet.scheduler.scores import scores
+from mooring.fleet.scheduler.table import NodeTable
+from mooring.fleet.work_files import load_work
+from mooring.manifest.pods import pod_from_object
+from mooring.manifest.scheduling_fields import Taint, scheduling_fields
+
+FULL = os.environ.get("MOORING_E2E_KUBE") == "full"
+NODES, PODS = 100, 2000 if FULL else 250
+TRACE = Path(__file__).parents[4] / "shared" / "traces" / "openb_pod_list_default.csv"
+SEED = 5
+FLAGS = ("--vmodule=schedule_one=10", "--feature-gates=OpportunisticBatching=false")
+SCORED = re.compile(r'"Calculated node\'s final score for pod" pod="default/([^"]+)" node="([^"]+)" score=(\d+)')
+TAINTS = (Taint("team", "a"), Taint("team", "b", "PreferNoSchedule"), Taint("old", "", "PreferNoSchedule"))
+
+
+def test_every_score_of_the_real_scheduler_is_the_models(api: APIServer, parts: Parts, folder: Path) -> None:
+    draw = random.Random(SEED)  # noqa: S311 - no secret
+    table = a_cluster(api, parts, draw)
+    bodies = {body["metadata"]["name"]: body for body in (*traced_pods(draw), *drawn_pods(draw))}
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(api.create_pod, bodies.values()))
+    with scheduler(parts.scheduler, folder, api.kubeconfig, words=FLAGS) as real:
+        until(lambda: all(was_tried(pod) for pod in api.pods()), "every pod was tried")
+    compared = compare(table, said_scores(real.log), bodies, {one["metadata"]["name"]: one for one in api.pods()})
+    print(f"\n{compared['scores']} scores of {compared['pods']} pods are equal; {compared['nowhere']} pods fit nowhere")
+    assert compared["pods"] > len(bodies) // 2
+    assert compared["nowhere"] > 0
+
+
+def a_cluster(api: APIServer, parts: Parts, draw: random.Random) -> NodeTable:
+    """Make nodes with labels and taints, and the model's table of the same."""
+    members, offers = [], []
+    for number, (name, kind) in enumerate(names(NODES)):
+        kubelet = kubelet_of(kind)
+        labels = {"pool": draw.choice("abc"), "rank": str(number % 7)}
+        taints = tuple(one for one in TAINTS if draw.random() < 0.15)
+        body = node_object(name, kubelet)
+        body["metadata"]["labels"].update(labels)
+        body["spec"] = {"taints": [{"key": one.key, "value": one.value, "effect": one.effect} for one in taints]}
+        if parts.kwok is None:
+            body["status"]["conditions"] = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
+        api.post("api/v1/nodes", body)
+        group = NodeGroup(name, 1, machine=None, labels=labels, taints=taints)  # type: ignore[arg-type]
+        members.append(Member(name, group))
+        offers.append(offered(kubelet))
+    until(lambda: ready_nodes(api) == NODES, "all nodes are Ready")
+    return NodeTable(members, offers)
+
+
+def traced_pods(draw: random.Random) -> Iterator[dict[str, Any]]:
+    """Yield pods of a production trace where it is beside the repository, half of all pods."""
+    if not TRACE.exists():
+        return
+    arrivals = load_work([str(TRACE)]).arrivals
+    for number, one in enumerate(draw.sample(arrivals, PODS // 2)):
+        container = one.asked.shape.pod.containers[0]
+        body = random_pod(random.Random(0), f"trace-{number}")  # noqa: S311 - only its frame is used
+        requests = {name: str(amount) for name, amount in container.requests.items() if "/" not in name}
+        body["spec"]["containers"] = [{"name": "main", "image": "none", "resources": {"requests": requests}}]
+        body["spec"].pop("initContainers", None)
+        body["spec"].pop("priorityClassName", None)
+        yield body
+
+
+def drawn_pods(draw: random.Random) -> Iterator[dict[str, Any]]:
+    """Yield random pods with selectors, affinity and tolerations."""
+    for number in range(PODS - PODS // 2):
+        body = random_pod(draw, f"drawn-{number}")
+        spec = body["spec"]
+        spec.pop("priorityClassName", None)
+        spec["tolerations"] = [
+            toleration
+            for toleration in (
+                {"key": "team", "value": "a", "operator": "Equal"},
+                {"key": "old", "operator": "Exists"},
+                {"key": "team", "operator": "Exists", "effect": "PreferNoSchedule"},
+            )
+            if draw.random() < 0.3
+        ]
+        if draw.random() < 0.2:
+            spec["nodeSelector"] = {"pool": draw.choice("abc")}
+        if draw.random() < 0.4:
+            spec["affinity"] = {"nodeAffinity": affinity(draw)}
+        yield body
+
+
+def affinity(draw: random.Random) -> dict[str, Any]:
+    wished = [
+        {"weight": draw.randint(1, 100), "preference": {"matchExpressions": [expression(draw)]}}
+        for _ in range(draw.randint(1, 3))
+    ]
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression(draw)]} for _ in range(draw.randint(1, 2))]}
+    return {
+        "preferredDuringSchedulingIgnoredDuringExecution": wished,
+        **({"requiredDuringSchedulingIgnoredDuringExecution": required} if draw.random() < 0.5 else {}),
+    }
+
+
+def expression(draw: random.Random) -> dict[str, Any]:
+    return draw.choice(
+        (
+            {"key": "pool", "operator": "In", "values": draw.sample("abc", 2)},
+            {"key": "pool", "operator": "NotIn", "values": ["a"]},
+            {"key": "rank", "operator": "Gt", "values": [str(draw.randint(0, 6))]},
+            {"key": "rank", "operator": "Lt", "values": [str(draw.randint(0, 6))]},
+            {"key": "rank", "operator": "Exists"},
+            {"key": "gone", "operator": "DoesNotExist"},
+        )
+    )
+
+
+def was_tried(pod: Mapping[str, Any]) -> bool:
+    return bool(pod["spec"].get("nodeName") or pod.get("status", {}).get("conditions"))
+
+
+def said_scores(log: Path) -> dict[str, dict[str, int]]:
+    """Return the scores that the scheduler said, pod by pod in the order of its tries; the last try counts."""
+    found: dict[str, dict[str, int]] = {}
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            said = SCORED.search(line)
+            if said:
+                found.setdefault(said[1], {})[said[2]] = int(said[3])
+    return found
+
+
+def compare(
+    table: NodeTable,
+    said: Mapping[str, Mapping[str, int]],
+    bodies: Mapping[str, dict[str, Any]],
+    pods: Mapping[str, dict[str, Any]],
+) -> dict[str, int]:
+    """Play the pods to the model in the order of the log; every difference fails."""
+    places = {member.name: place for place, member in enumerate(table.members)}
+    counted = {"pods": 0, "scores": 0, "nowhere": 0}
+    for name, scored in said.items():
+        asked = asked_by(bodies[name])
+        feasible = np.flatnonzero(table.feasible(asked))
+        points = scores(table, asked, feasible, Scoring.LEAST)
+        model = {table.members[int(node)].name: int(found) for node, found in zip(feasible, points, strict=True)}
+        assert model == dict(scored), (name, bodies[name]["spec"], differences(model, scored))
+        chosen = pods[name]["spec"]["nodeName"]
+        assert scored[chosen] == max(scored.values())
+        table.add(places[chosen], asked)
+        counted["pods"] += 1
+        counted["scores"] += len(scored)
+    for name, pod in pods.items():
+        if not pod["spec"].get("nodeName"):
+            # What fits nowhere at its try fits nowhere when the nodes are fuller.
+            assert not table.feasible(asked_by(bodies[name])).any(), name
+            counted["nowhere"] += 1
+    return counted
+
+
+def differences(model: Mapping[str, int], real: Mapping[str, int]) -> dict[str, tuple[int | None, int | None]]:
+    every = {*model, *real}
+    return {name: (model.get(name), real.get(name)) for name in sorted(every) if model.get(name) != real.get(name)}
+
+
+def asked_by(body: dict[str, Any]) -> PodDemand:
+    return asked_of(pod_from_object(body, source="test"), scheduling_fields(body["spec"]))

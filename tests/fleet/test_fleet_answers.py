@@ -1,0 +1,132 @@
+"""Answers: runaways, sizes, comparisons; the same figures wherever they are computed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.fleet.clusters import LOOSE, arrival, asked, cluster, group
+
+from mooring.cli.main import run
+from mooring.core.errors import InputError
+from mooring.fleet.answer import answer_of
+from mooring.fleet.cluster import Strategy
+from mooring.fleet.comparing import variants
+from mooring.fleet.ranking import ranked
+from mooring.fleet.simulation import MOST_REMADE, Fate, Simulation
+from mooring.fleet.sizing import Goal, size_of
+from mooring.fleet.trials import FleetTrial, run_trial, run_trials
+from mooring.fleet.work import work_of
+
+ROOT = Path(__file__).resolve().parents[2]
+TRACES = ROOT.parent / "shared" / "traces"
+EXAMPLE = ["--cluster", str(ROOT / "examples/fleet/cluster.yaml"), "-f", str(ROOT / "examples/fleet/day.yaml")]
+ALIGNED = group("a", 1, gpus=0)
+SIX = asked("6")
+"""More than one NUMA node has: the sums of a node take it, and single-numa-node does not."""
+
+
+def test_a_pod_that_its_controller_makes_anew_is_a_runaway_and_ends() -> None:
+    result = Simulation(cluster(ALIGNED), work_of("w", [arrival("p", SIX, owner="web")])).run()
+    assert result.runaways == {"default/p": MOST_REMADE}
+    assert answer_of(result).fates[Fate.REFUSED] == MOST_REMADE + 1
+    assert result.records[-1].arrival.at == MOST_REMADE
+
+
+def test_a_pod_of_its_own_is_not_made_anew() -> None:
+    result = Simulation(cluster(ALIGNED), work_of("w", [arrival("p", SIX)])).run()
+    assert len(result.records) == 1
+    assert not result.runaways
+
+
+def test_the_extender_leaves_out_the_node_that_would_refuse() -> None:
+    work = work_of("w", [arrival("p", SIX)])
+    nodes = cluster(group("a", 3, gpus=0), group("b", 1, LOOSE, gpus=0))
+    result = Simulation(nodes, work, Strategy(extender=True)).run()
+    assert answer_of(result).groups[1].admitted == 1
+    assert sum(result.filtered.values()) == 3
+
+
+def test_a_pod_that_waits_gets_the_node_that_another_leaves() -> None:
+    first, second = arrival("a", asked("4"), runs=50.0), arrival("b", asked("4"), at=10.0)
+    others = [arrival(f"o{number}", asked("3")) for number in range(1)]
+    result = Simulation(cluster(group("n", 1, gpus=0)), work_of("w", [first, *others, second])).run()
+    waited = {record.arrival.name: record.waited for record in result.records}
+    assert waited == {"default/a": 0.0, "default/o0": 0.0, "default/b": 40.0}
+
+
+def test_figures_are_the_same_in_this_process_and_in_others() -> None:
+    nodes = cluster(group("a", 2), group("b", 1, LOOSE))
+    works = [work_of("w", [arrival(f"p{n}", asked(str(n % 5 + 1)), n, 20.0) for n in range(25)])] * 2
+    trials = variants(nodes, works, [Strategy(), Strategy(extender=True)], ["topologyManagerPolicy=none,restricted"], 1)
+    assert len(trials) == 8
+    assert list(run_trials(trials, jobs=2)) == [run_trial(trial) for trial in trials]
+
+
+def test_the_first_of_a_ranking_admits_most() -> None:
+    nodes = cluster(group("a", 2, gpus=0))
+    works = [work_of("w", [arrival(f"p{n}", SIX, n, 5.0) for n in range(6)])]
+    rows = ranked(run_trials(variants(nodes, works, [Strategy()], ["topologyManagerPolicy=single-numa-node,none"], 0)))
+    assert rows[0].variant.startswith("topologyManagerPolicy=none")
+    assert rows[0].admitted.mean == 6
+    assert rows[1].refused.mean == 6
+
+
+def test_one_node_fewer_than_the_size_does_not_do() -> None:
+    trial = FleetTrial(
+        "", cluster(group("a", 1, gpus=0)), work_of("w", [arrival(f"p{n}", asked("3")) for n in range(9)]), Strategy()
+    )
+    size = size_of(trial, "a", ("a",), Goal(), 64)
+    assert size.fewest is not None
+    assert size.fewest.nodes == 5
+    assert [(one.nodes, Goal().is_met(one)) for one in size.tried] == [
+        (1, False),
+        (2, False),
+        (4, False),
+        (5, True),
+        (6, True),
+        (8, True),
+    ]
+    assert "cpu" in size.binding
+
+
+def test_a_goal_that_nothing_reaches_is_said_with_its_cause() -> None:
+    trial = FleetTrial("", cluster(group("a", 1, gpus=0)), work_of("w", [arrival("p", SIX)]), Strategy())
+    size = size_of(trial, "a", ("a",), Goal(), 4)
+    assert size.fewest is None
+    assert size.binding == "1 refused (MOOR-101)" or size.binding.startswith("1 refused (MOOR-")
+
+
+def test_an_unknown_group_is_named() -> None:
+    trial = FleetTrial("", cluster(group("a", 1)), work_of("w", [arrival("p", SIX)]), Strategy())
+    with pytest.raises(InputError, match="groups are a"):
+        size_of(trial, "b", (), Goal(), 4)
+
+
+def test_the_verb_prints_a_document_of_every_pod(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fleet", "simulate", *EXAMPLE, "--extender", "-o", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["kind"] == "Fleet"
+    assert document["pods"]["refused"] == 0
+    assert len(document["records"]) == 200
+
+
+def test_a_work_that_is_missing_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fleet", "simulate", "--cluster", EXAMPLE[1], "-f", "nowhere.yaml"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.skipif(not TRACES.exists(), reason="traces are beside the repository only: ../shared/traces")
+def test_the_trace_of_a_production_cluster_is_read_and_run(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [
+        "--cluster",
+        str(TRACES / "openb_node_list_all_node.csv"),
+        "-f",
+        str(TRACES / "openb_pod_list_default.csv"),
+    ]
+    assert run(["fleet", "simulate", *files, "-o", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["nodes"] == 1523
+    assert sum(document["pods"].values()) == 8152
+    assert {one["resource"]: one["offered"] for one in document["uses"]}["nvidia.com/gpu"] == 6212

@@ -1,0 +1,157 @@
+"""Clusters and work from files: what they become, and one line for what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mooring.core.errors import InputError
+from mooring.fleet.cluster_files import load_cluster
+from mooring.fleet.work_files import load_work
+
+ROOT = Path(__file__).resolve().parents[2]
+GROUP: dict[str, Any] = {"name": "a", "count": 2, "machine": "sockets=2 cores=8 memory=16Gi"}
+POD: dict[str, Any] = {"spec": {"containers": [{"name": "app", "resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}]}}
+
+
+def cluster_file(folder: Path, **fields: Any) -> str:
+    content = {"apiVersion": "mooring/v1alpha1", "kind": "Cluster", "groups": [GROUP], **fields}
+    (folder / "cluster.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    return str(folder / "cluster.yaml")
+
+
+def lines_file(folder: Path, *lines: object) -> str:
+    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    (folder / "work.jsonl").write_text(text, encoding="utf-8")
+    return str(folder / "work.jsonl")
+
+
+def test_a_group_has_machine_configuration_labels_zones_and_devices(tmp_path: Path) -> None:
+    (tmp_path / "kubelet.yaml").write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 7\n", encoding="utf-8"
+    )
+    group = {
+        **GROUP,
+        "config": ["kubelet.yaml"],
+        "mooring": {},
+        "devices": {"devices": {"example.com/gpu": [{"id": "gpu0", "numa": [1]}]}},
+        "release": "1.34",
+        "labels": {"pool": "gpu"},
+        "taints": [{"key": "gpu", "effect": "NoSchedule"}],
+        "zones": ["east", "west"],
+    }
+    cluster = load_cluster(cluster_file(tmp_path, groups=[group]))
+    first, second = cluster.members()
+    assert (first.name, first.zone, second.name, second.zone) == ("a-0", "east", "a-1", "west")
+    assert first.labels["pool"] == "gpu"
+    assert first.group.config.max_pods == 7
+    assert first.group.mooring.release.name == "1.34"
+    assert first.group.taints[0].key == "gpu"
+    assert first.group.devices["example.com/gpu"][0].numa == (1,)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kind": "Custer"}, "kind: 'Custer' is not a cluster; write Cluster"),
+        ({"apiVersion": "v2"}, "apiVersion: 'v2' is not supported"),
+        ({"groups": []}, "groups: must not be empty"),
+        ({"nodes": []}, "nodes: is not known; known are"),
+        ({"groups": [{**GROUP, "cuont": 1}]}, "groups[0].cuont: is not known; did you mean count?"),
+        ({"groups": [{**GROUP, "count": -1}]}, "groups[0].count"),
+        ({"groups": [GROUP, GROUP]}, "'a' is the name of two"),
+        ({"groups": [{**GROUP, "count": 200_000}]}, "more than 100000 nodes"),
+        ({"groups": [{**GROUP, "machine": "nowhere"}]}, "nowhere"),
+        ({"groups": [{"count": 1}]}, "groups[0].name: must not be empty"),
+        ({"groups": [{**GROUP, "zones": [1]}]}, "groups[0].zones: must be a list of strings"),
+    ],
+)
+def test_a_cluster_that_is_none_is_one_line_with_its_place(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load_cluster(cluster_file(tmp_path, **fields))
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_line_of_work_has_times_owner_and_count(tmp_path: Path) -> None:
+    work = load_work([lines_file(tmp_path, {"pod": POD, "at": 5, "runs": 60, "owner": "web", "count": 2}, "")])
+    assert [(one.name, one.at, one.runs, one.owner) for one in work.arrivals] == [
+        ("default/line-1-0", 5.0, 60.0, "web"),
+        ("default/line-1-1", 5.0, 60.0, "web"),
+    ]
+    assert work.arrivals[0].asked is work.arrivals[1].asked
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "work.jsonl:1: is not JSON"),
+        ({"pod": POD, "at": -1}, "work.jsonl:1: at: must be a number of seconds"),
+        ({"pod": POD, "att": 1}, "work.jsonl:1: att: is not known; did you mean at?"),
+        ({"pod": {"spec": {"containers": []}}}, "work.jsonl:1: pod.spec.containers: must not be empty"),
+        ({"pod": POD, "at": 9, "leaves": 3}, "ends at 3 s, before it begins at 9 s"),
+        ([], "work.jsonl:1"),
+    ],
+)
+def test_a_line_that_is_no_work_is_named(tmp_path: Path, line: object, words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load_work([lines_file(tmp_path, line)])
+    assert words in str(raised.value)
+
+
+def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    named = {"pod": {**POD, "metadata": {"name": "one"}}}
+    with pytest.raises(InputError, match="is there twice"):
+        load_work([lines_file(tmp_path, named, named)])
+
+
+def test_a_deployment_makes_pods_with_an_owner(tmp_path: Path) -> None:
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 2, "template": POD},
+    }
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump(deployment), encoding="utf-8")
+    work = load_work([str(tmp_path / "web.yaml")])
+    assert [(one.name, one.owner) for one in work.arrivals] == [
+        ("default/web-0", "default/web"),
+        ("default/web-1", "default/web"),
+    ]
+
+
+def test_what_the_scheduler_would_read_and_the_simulation_does_not_is_counted(tmp_path: Path) -> None:
+    spec = {**POD["spec"], "affinity": {"podAffinity": {"x": 1}}, "topologySpreadConstraints": [{}]}
+    work = load_work([lines_file(tmp_path, {"pod": {"spec": spec}, "count": 3})])
+    assert work.findings == (
+        "1 pods have podAffinity, which is not simulated",
+        "1 pods have topologySpreadConstraints, which is not simulated",
+    )
+
+
+def test_generated_work_is_the_same_for_the_same_seed() -> None:
+    paths = [str(ROOT / "examples" / "fleet" / "day.yaml")]
+    assert load_work(paths, 3).arrivals == load_work(paths, 3).arrivals
+    assert load_work(paths, 3).arrivals != load_work(paths, 4).arrivals
+
+
+@pytest.mark.parametrize("reader", [load_cluster, lambda path: load_work([path])])
+def test_a_table_with_another_head_is_refused(tmp_path: Path, reader: Any) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    with pytest.raises(InputError, match="its head must begin with"):
+        reader(str(tmp_path / "x.csv"))
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [("p,x,1,0,0", "x.csv:2: cpu_milli: 'x' is not a whole number"), (",1000,1,0,0", "x.csv:2: name: must not be")],
+)
+def test_a_row_that_is_wrong_is_named(tmp_path: Path, row: str, words: str) -> None:
+    (tmp_path / "x.csv").write_text(f"name,cpu_milli,memory_mib,num_gpu,gpu_milli\n{row}\n", encoding="utf-8")
+    with pytest.raises(InputError) as raised:
+        load_work([str(tmp_path / "x.csv")])
+    assert words in str(raised.value)

@@ -1,0 +1,102 @@
+"""Filters, scores and the queue, by figures that the scheduler's formulas give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.fleet.clusters import arrival, asked, cluster, group
+
+from mooring.fleet.cluster import Member, NodeCluster, Scoring, Strategy
+from mooring.fleet.nodes import Nodes
+from mooring.fleet.scheduler.queue import Queue, WaitingPod
+from mooring.fleet.scheduler.scheduler import Scheduler
+from mooring.fleet.scheduler.scores import nodes_to_find, scores
+from mooring.fleet.scheduler.table import NodeTable
+
+OFFER = {"cpu": 10_000, "memory": 1000 * 2**20, "pods": 3}
+
+
+def table(count: int = 2, **offer: int) -> NodeTable:
+    return NodeTable(list(cluster(group("n", count)).members()), [{**OFFER, **offer}] * count)
+
+
+def points(of: NodeTable, what: object, scoring: Scoring) -> list[int]:
+    found: list[int] = scores(of, what, np.arange(len(of.members)), scoring).tolist()  # type: ignore[arg-type]
+    return found
+
+
+def test_least_and_most_allocated_score_free_and_used_shares() -> None:
+    nodes = table()
+    nodes.add(0, asked("4", "600Mi"))
+    # Node 0: cpu (10 - 5) / 10, memory (1000 - 700) / 1000 free; balance gets worse by 0 to 0.1 shares each.
+    assert points(nodes, asked("1", "100Mi"), Scoring.LEAST) == [40 + 75 + 300, 90 + 75 + 300]
+    assert points(nodes, asked("1", "100Mi"), Scoring.MOST) == [60 + 75 + 300, 10 + 75 + 300]
+
+
+def test_a_container_without_requests_counts_in_scores_and_not_in_filters() -> None:
+    nodes = table()
+    best_effort = asked("0", "0", guaranteed=False)
+    assert nodes.feasible(best_effort).all()
+    nodes.add(0, asked("10", "1000Mi"))
+    assert nodes.feasible(best_effort).all()
+    assert nodes.feasible(asked("1m")).tolist() == [False, True]
+
+
+def test_a_node_takes_no_more_pods_than_it_may_have() -> None:
+    nodes = table(1)
+    for _ in range(3):
+        assert nodes.feasible(asked("0", "0")).all()
+        nodes.add(0, asked("0", "0"))
+    assert not nodes.feasible(asked("0", "0")).any()
+    assert nodes.lacking(asked("0", "0"), 0) == "pods"
+
+
+def test_a_resource_that_no_node_has_fits_nowhere() -> None:
+    assert not table().feasible(asked("1", gpus=1)).any()
+
+
+@pytest.mark.parametrize(("nodes", "found"), [(99, 99), (100, 100), (250, 120), (6000, 300), (20_000, 1000)])
+def test_the_search_ends_after_a_share_of_the_nodes(nodes: int, found: int) -> None:
+    assert nodes_to_find(nodes) == found
+
+
+def test_the_search_goes_on_where_it_ended() -> None:
+    nodes = Nodes(cluster(group("n", 250, gpus=0)))
+    scheduler = Scheduler(nodes, Strategy(), seed=0)
+    what = asked("100m", guaranteed=False)
+    first, second, third = (scheduler.choose(what).node for _ in range(3))
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert first < 120 <= second < 240
+    assert third >= 240 or third < 110
+
+
+def test_zones_are_looked_at_in_turn() -> None:
+    zoned = NodeCluster("z", (group("a", 4),))
+    members = [Member(one.name, one.group, zone) for one, zone in zip(zoned.members(), "xxxy", strict=True)]
+    assert NodeTable(members, [OFFER] * 4).order.tolist() == [0, 3, 1, 2]
+
+
+def test_high_priority_comes_first_and_parked_pods_come_back_in_their_order() -> None:
+    queue, what = Queue(), asked("1")
+    pods = [WaitingPod(arrival(f"p{number}", what, number), number) for number in range(3)]
+    for one in pods:
+        one.tries = 1
+        queue.park(one)
+    assert queue.kinds() == [what]
+    assert queue.wake(what.key) is pods[0]
+    pods[0].tries = 2
+    queue.park(pods[0])
+    queue.forget("default/p0")
+    assert queue.wake(what.key) is pods[1]
+    assert queue.wake(what.key) is pods[2]
+    assert queue.wake(what.key) is None
+    assert not queue.kinds()
+
+
+def test_the_back_off_doubles_up_to_ten_seconds() -> None:
+    waiting = WaitingPod(arrival("p", asked("1")), 0.0)
+    for tries, pause in ((1, 1), (2, 2), (4, 8), (9, 10)):
+        waiting.tries, waiting.last = tries, 100.0
+        assert waiting.ready == 100 + pause
