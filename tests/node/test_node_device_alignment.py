@@ -25,6 +25,8 @@ from mooring.devicemanager.facts import DeviceHintsAsked
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.extensions.device_alignment import ANNOTATION, alignment_of, check_annotation, held_hints
 from mooring.node import Decision, Node
+from mooring.node.facts import ContainerAdmitted
+from mooring.topologymanager.facts import HintsMerged
 from mooring.topologymanager.hints import Hint, Hints
 
 GPU, NIC, DRIVER = "nvidia.com/gpu", "rdma/hca", "gpu.nvidia.com"
@@ -206,3 +208,11 @@ def test_a_restart_keeps_devices_cpus_and_the_pod() -> None:
     assert isinstance(found, tuple)
     assert found[0].providers == after.providers
     assert cpus(found[1].decisions[0]) == cpus(decision) == "4,12"
+
+
+def test_a_container_counts_once_as_aligned_although_two_decide_about_it() -> None:
+    on = node("single-numa-node").with_devices({GPU: (Device("g0", (1,)),)})
+    told: list[object] = []
+    assert on.admit(with_gpu(guaranteed("u", container("c", "2"))), told.append)[1].admitted
+    assert [fact for fact in told if isinstance(fact, ContainerAdmitted)] == [ContainerAdmitted("u", "c")]
+    assert len([fact for fact in told if isinstance(fact, HintsMerged)]) == 2

@@ -22,6 +22,9 @@ from mooring.planner.changes.change import Cost, PodRef, applied
 from mooring.planner.changes.nearest import nearest_changes, understood
 from mooring.planner.changes.other_devices import OtherDevices
 from mooring.planner.changes.search import Proposal
+from mooring.planner.compare.trace import trace_of
+from mooring.planner.compare.trial import run_trials
+from mooring.planner.compare.variant import Variant
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 
@@ -124,3 +127,23 @@ def test_every_proposal_admits_the_pod_when_a_plan_makes_it(hard: Hardware, data
         if one.changes[0].kind == "devices":
             after = make_plan(applied(question, one.changes))
             assert any(answer.pod.uid == refused[0] and answer.admitted for answer in after.answers)
+
+
+def test_a_pod_that_comes_back_has_its_claims_still() -> None:
+    drivers = {DRIVER: (Device("pool/1", (1,)),)}
+    claims = {"default_infer": {"app": {DRIVER: frozenset({"pool/1"})}}}
+    running = replace(asked([wants("infer", 2), wants("train", 3, gpu="1")], gpu=(1,)), claimed=claims)
+    question = replace(running, devices={**running.devices, **drivers})
+    moved = list(understood(question, "--move", "infer=train"))
+    after = make_plan(applied(question, moved))
+    back = next(answer for answer in after.answers if answer.pod.uid.endswith("_again"))
+    assert [device.id for device in back.decision.devices["app"][DRIVER]] == ["pool/1"]
+
+
+def test_compared_configurations_know_what_pods_claim() -> None:
+    claims = {"default_infer": {"app": {DRIVER: frozenset({"pool/1"})}}}
+    question = replace(asked([wants("infer", 2)]), claimed=claims, devices={DRIVER: (Device("pool/1", (1,)),)})
+    variant = Variant("x", question.machine, question.config, question.mooring, question.devices)
+    [trial] = run_trials(trace_of(question), {0: variant})
+    [admission] = trial.admissions
+    assert str(admission.decision.containers["app"].cpus) == "4-5"

@@ -150,6 +150,7 @@ class Admission:
             hints={},
             failures=[],
             asked=set(),
+            observer=_without_admissions(self.observer),
         )
         verdict = beside.in_scope()
         self.providers = beside.providers
@@ -351,6 +352,18 @@ class Admission:
             return _rejection(answer.message, answer.reason)
         self.providers = replace(providers, memory=answer.state)
         return None
+
+
+def _without_admissions(observer: Observer | None) -> Observer | None:
+    """Return an observer that does not hear of containers whose CPUs and memory are still to be decided."""
+    if observer is None:
+        return None
+
+    def observe(fact: object) -> None:
+        if not isinstance(fact, ContainerAdmitted):
+            observer(fact)
+
+    return observe
 
 
 def _joined(given: tuple[ResourceHints | None, ...]) -> ResourceHints:

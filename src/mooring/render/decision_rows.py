@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from mooring.core.bits import list_text, mask_of, members
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUHintsAsked
-from mooring.devicemanager.facts import DevicesTaken
+from mooring.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.explain.lines import chapter_title
 from mooring.explain.opinion_lines import merge_line
 from mooring.explain.phrases import amounts_text, joined, nodes_of, plural, size
@@ -92,6 +92,9 @@ def _opinion_rows(
     opinion: Opinion, nodes: Sequence[int], topology: Topology | None, devices: Sequence[DeviceView]
 ) -> Iterator[DecisionRow]:
     """Yield one row for each type that was requested; the types of memory share their hints."""
+    if isinstance(opinion.asked, DeviceHintsAsked) and opinion.asked.follows:
+        yield _followed_row(opinion, opinion.asked, nodes)
+        return
     left = _left_by_node(opinion, topology)
     for kind, need in opinion.need.items():
         cells = []
@@ -112,6 +115,16 @@ def _opinion_rows(
             cells.append(DecisionCell(mark, free, more, tooltip, required))
         asked = f"{_amount(kind, need)} requested"
         yield DecisionRow(kind, tuple(cells), f"{asked}; nothing fits" if opinion.nothing_fits else asked)
+
+
+def _followed_row(opinion: Opinion, asked: DeviceHintsAsked, nodes: Sequence[int]) -> DecisionRow:
+    """Return the row of devices that are held already, and that CPUs and memory follow."""
+    cells = []
+    for node in nodes:
+        here = joined(sorted(name for name, mask in asked.free.items() if mask >> node & 1))
+        mark = _mark(opinion, node)
+        cells.append(DecisionCell(mark, here, tooltip=f"NUMA node {node}: {here or 'none'} held, {mark.value}"))
+    return DecisionRow(opinion.resource, tuple(cells), f"{asked.need} held, CPUs and memory follow")
 
 
 def _left_by_node(opinion: Opinion, topology: Topology | None) -> Mapping[int, int]:

@@ -10,6 +10,7 @@ from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.cpumanager.policy import available_cpus
 from mooring.cpumanager.requests import exclusive_cpus_of_pod
+from mooring.devicemanager.state import Holdings
 from mooring.kubelet.admit import admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.steps import Admit
@@ -78,6 +79,7 @@ class PodRemoval:
         ran = next((pod for pod in question.active if pod.uid == uid), None)
         pod = ran or listed(question, self.pod)
         back = (replace(pod, uid=f"{uid}{AGAIN}"),) if self.comes_back else ()
+        question = replace(question, claimed=_with_claims_again(question.claimed, uid))
         if self.before is None and ran is None:
             others = tuple(other for other in question.pods if other.uid != uid)
             return replace(question, pods=(*others, pod) if back else others)
@@ -92,6 +94,11 @@ class PodRemoval:
             key = other.uid
         leaving = {**question.leaving, key: (*question.leaving.get(key, ()), uid)}
         return replace(question, pods=pods, leaving=leaving)
+
+
+def _with_claims_again(claimed: Holdings, uid: str) -> Holdings:
+    """Return the devices of claims with those of a pod that comes back, whose claims stay allocated."""
+    return {**claimed, f"{uid}{AGAIN}": claimed[uid]} if uid in claimed else claimed
 
 
 def read_removal(question: Question, text: str, *, comes_back: bool = False) -> list[PodRemoval]:
@@ -114,6 +121,8 @@ def moves(search: Search) -> Iterator[Proposal]:
         if not _admits(search, kubelet):
             continue
         back = replace(pod, uid=f"{pod.uid}{AGAIN}")
+        devices = kubelet.node.providers.devices
+        kubelet = kubelet.with_devices(replace(devices, claimed=_with_claims_again(devices.claimed, pod.uid)))
         queue = (search.entry, *search.tail, Admit(back))
         changes = _removed(search, (pod,), comes_back=True)
         course = search.tried(changes, kubelet, queue, without={pod.uid}, back={back.uid})

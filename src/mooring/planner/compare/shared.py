@@ -124,7 +124,7 @@ def is_alike_in_both_scopes(pod: Pod, providers: Providers) -> bool:
         and pod.containers[0].kind is ContainerKind.APP
         and pod.resources is None
         and not any(uid in held for held in (cpu.assignments, cpu.pods, memory.assignments, memory.pods))
-        and uid not in providers.devices.held
+        and uid not in {**providers.devices.held, **providers.devices.claimed}
         and uid not in (providers.reusable_cpus.pod, providers.reusable_memory.pod, providers.reusable_devices.pod)
     )
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
+from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.events import ordered
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.manifest.scenario import Scenario, load_scenarios
@@ -30,6 +31,8 @@ class Trace:
     """Pods that run already when the kubelet starts."""
     files: StateTexts = field(default_factory=StateTexts)
     """State files that exist before."""
+    devices: DeviceState = field(default_factory=DeviceState)
+    """What pods hold of devices; which devices there are, the compared variants say."""
     waits: bool = False
     """Whether all pods wait together when the first is asked about, so that plugins may order them."""
 
@@ -50,7 +53,8 @@ def trace_of(question: Question) -> Trace:
     """Return the trace in which the pods of a question are admitted one after another, as in a plan."""
     offline = (Offline(question.offline),) if question.offline else ()
     steps = (*offline, *(Admit(pod) for pod in question.pods))
-    return Trace(steps, question.active, question.files, waits=True)
+    devices = DeviceState({}, question.held, question.claimed, question.preferences)
+    return Trace(steps, question.active, question.files, devices, waits=True)
 
 
 def trace_of_scenario(scenario: Scenario) -> tuple[Trace, tuple[Finding, ...]]:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from mooring.core.decision import StartRefusal
 from mooring.core.pod import ContainerKind, Pod
 from mooring.cpumanager.policy import available_cpus
-from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.admit import AdmitMode, AdmitResult, added
 from mooring.kubelet.adoption import opened
 from mooring.kubelet.events import Event, EventResult, Readmit
@@ -83,7 +82,7 @@ def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]
             one.config,
             one.mooring,
             trace.files,
-            DeviceState(one.devices),
+            replace(trace.devices, devices=one.devices),
             active=trace.active,
             pods=trace.pods,
         ).start
