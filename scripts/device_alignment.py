@@ -9,8 +9,9 @@ see the same pods:
 * agent, device plugins: the kubelet chooses devices alone, and the agent CPUs and memory beside them;
 * agent, claims: the scheduler allocates as above, and the agent chooses CPUs and memory beside the devices.
 
-A container is aligned when its CPUs, memory and devices lie on one NUMA node. Prints tables in Markdown; the last
-column says how many of the agent's decisions are those of a kubelet whose device manager gave out the same devices.
+A container is aligned when its CPUs, memory and devices lie on one NUMA node. Prints tables in Markdown. The last
+column says how many of the agent's decisions, for device plugins and for claims, are those of a kubelet whose device
+manager gave out the same devices.
 """
 
 from __future__ import annotations
@@ -275,16 +276,17 @@ def without(kubelet: Kubelet, uid: str) -> Kubelet:
 
 
 def rows(machines: Sequence[str], policy: str, count: int, seed: int) -> Iterator[str]:
-    """Yield the rows of the table for one topology policy."""
+    """Yield the rows of the table for one topology policy: shares that are aligned, refused, misaligned."""
     for name in machines:
         machine = load_machine(name)
         pods = arrivals(machine, count, seed)
-        nodes = sum(1 for node in machine.info.topology if node.cores)
+        cells, equal = [f"{name}, {sum(1 for node in machine.info.topology if node.cores)}"], []
         for setting in Setting:
-            found, equal = outcomes(machine, policy, setting, pods)
-            cells = [f"{100 * found.count(one) / count:.1f} %" for one in Outcome]
-            cells.append(f"{equal} of {count}" if setting in (Setting.AGENT_PLUGINS, Setting.AGENT_CLAIMS) else "")
-            yield f"| {name} ({nodes}) | {setting.value} | {' | '.join(cells)} |"
+            found, same = outcomes(machine, policy, setting, pods)
+            cells.append(" / ".join(f"{100 * found.count(one) / count:g}" for one in Outcome))
+            if setting in (Setting.AGENT_PLUGINS, Setting.AGENT_CLAIMS):
+                equal.append(str(same))
+        yield f"| {' | '.join([*cells, ', '.join(equal)])} |"
 
 
 def main() -> int:
@@ -294,10 +296,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=19)
     parser.add_argument("--policy", action="append", help="of the topology manager; repeat for several")
     asked = parser.parse_args()
+    heads = ["machine, NUMA nodes", *(one.value for one in Setting), "as a kubelet"]
     for policy in asked.policy or ["single-numa-node", "restricted", "best-effort"]:
-        print(f"\n{policy}, {asked.pods} pods:\n")
-        print(f"| machine (NUMA nodes) | setting | {' | '.join(one.value for one in Outcome)} | as a kubelet |")
-        print("|---|---|---|---|---|---|")
+        shares = ", ".join(one.value for one in Outcome)
+        print(f"\n{policy}, {asked.pods} pods, per cent {shares}:\n")
+        print(f"| {' | '.join(heads)} |")
+        print("|---" * len(heads) + "|")
         for row in rows(MACHINES, policy, asked.pods, asked.seed):
             print(row, flush=True)
     return 0

@@ -19,6 +19,7 @@ import grpc
 from tests.e2e.kubelet.patience import until
 
 from mooring.devicemanager.state import Device
+from mooring.service.device_plugins import DevicePluginOptionsMessage
 from mooring.service.protobuf import Int32, Int64, Map, Repeated, TypedMessage, at
 
 PACKAGE: Final = "v1beta1"
@@ -31,11 +32,6 @@ Choose: TypeAlias = Callable[[Sequence[str], Sequence[str], int], Sequence[str]]
 
 class EmptyMessage(TypedMessage, package=PACKAGE):
     """Has no field."""
-
-
-class DevicePluginOptionsMessage(TypedMessage, package=PACKAGE):
-    pre_start_required: bool = at(1)
-    get_preferred_allocation_available: bool = at(2)
 
 
 class RegisterRequestMessage(TypedMessage, package=PACKAGE):
