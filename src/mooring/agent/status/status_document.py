@@ -135,6 +135,9 @@ class _Moment:
     effective: Mapping[str, Cpuset]
     overlapping: Mapping[str, CPUSet]
     """Container id -> exclusive CPUs of others on which it may run."""
+    claimed: Mapping[tuple[str, str], int]
+    """CPUs of claims, as masks by pod uid and container."""
+    wanted: DesiredSettings
     now: Moment
 
 
@@ -151,7 +154,8 @@ def _add_engine(document: StatusDocument, snapshot: Snapshot, state: AgentState,
     for container in state.containers.values():
         if container.phase in LIVE:
             live.setdefault(container.uid, []).append(container)
-    seen = _Moment(state, live, snapshot.effective, overlapping, now)
+    wanted = DesiredSettings.now(state)
+    seen = _Moment(state, live, snapshot.effective, overlapping, claimed_cpus(state), wanted, now)
     document.policies = policies(kubelet.settings)
     document.cpus = AgentCPUsPart(
         exclusive=str(_held(kubelet.node.cpu)),
@@ -215,7 +219,7 @@ def _containers(seen: _Moment, pod: Pod) -> Iterator[AgentContainerPart]:
     """Yield the containers of a pod in its order; one that the runtime does not have has no id."""
     state, node = seen.state, seen.state.kubelet.node
     live = by_name(seen.live.get(pod.uid, []))
-    claimed, wanted = claimed_cpus(state), DesiredSettings.now(state)
+    claimed, wanted = seen.claimed, seen.wanted
     devices = devices_of_pod(state, pod) if follows_devices(state) else {}
     for container in pod.containers:
         blocks = node.memory.assignments.get(pod.uid, {}).get(container.name, ())
