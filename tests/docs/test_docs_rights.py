@@ -65,6 +65,7 @@ def test_every_account_that_writes_objects_of_nodes_has_a_policy_in_force(rights
         ("mooring-publish", "mooring.dev", "nodefacts"),
         ("mooring-agent-publish", "mooring.dev", "nodefacts"),
         # Not of a node.
+        ("mooring-extender", "coordination.k8s.io", "leases"),
         ("mooring-prune", "mooring.dev", "nodefacts"),
         ("mooring-extender", "", "pods/binding"),
         # What Kubernetes asks for beside resourceclaims/status.

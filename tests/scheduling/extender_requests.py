@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from mooring.scheduling.options import ExtenderOptions
 from mooring.scheduling.run import Extender, extender_with
@@ -34,6 +34,9 @@ class Recorder:
         if not self.pod:
             raise ClusterError(f"status 404: pods {namespace}/{name} not found", code=404)
         return self.pod
+
+    def pods_on(self, node: str) -> list[Raw]:
+        raise ClusterError(f"the pods of {node} are read by one of several replicas only")
 
     def bind(self, asked: BindArguments) -> None:
         if self.error is not None:

@@ -53,6 +53,7 @@ def test_every_field_is_read() -> None:
     content: dict[str, Any] = {
         "listen": "[::1]:9000",
         "tls": {"certificate": "a", "key": "b", "clientCA": "c"},
+        "lease": {"namespace": "n", "name": "l"},
         "kubeconfig": "k",
         "unknownNodes": "deny",
         "maxStateAge": "10m",
@@ -134,18 +135,23 @@ def test_the_extender_may_read_what_it_needs_and_bind_and_nothing_else(deployed:
         ("mooring.dev", "nodestates"): ["list", "watch"],
         ("", "pods"): ["get", "list", "watch"],
         ("", "pods/binding"): ["create"],
+        ("coordination.k8s.io", "leases"): ["get", "update"],
     }
+    names = [rule.get("resourceNames") for rule in deployed["ClusterRole"]["rules"] if "leases" in rule["resources"]]
+    assert names == [[deployed["Lease"]["metadata"]["name"]]]
 
 
-def test_one_extender_at_a_time_with_a_configuration_that_can_be_read(deployed: dict[str, dict[str, Any]]) -> None:
+def test_replicas_share_the_lease_and_a_configuration_that_can_be_read(deployed: dict[str, dict[str, Any]]) -> None:
     spec = deployed["Deployment"]["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert spec["replicas"] == 2
     (container,) = spec["template"]["spec"]["containers"]
     known = {option for parameter in verb.command.params for option in parameter.opts}
     assert container["args"][0] == "extender"
     assert {one for one in container["args"] if one.startswith("--")} <= known
     content = yaml.safe_load(deployed["ConfigMap"]["data"]["extender.yaml"])
     options = extender_options(content, source="deploy")
+    assert deployed["Lease"]["metadata"] == {"namespace": options.lease.namespace, "name": options.lease.name}
+    assert container["args"][container["args"].index("--advertise") + 1] == f"$(POD_IP):{options.listen.port}"
     scheduler = yaml.safe_load((ROOT / "deploy" / "scheduler-with-extender.yaml").read_text(encoding="utf-8"))
     (told,) = scheduler["extenders"]
     assert float(told["httpTimeout"].removesuffix("s")) > options.request_time

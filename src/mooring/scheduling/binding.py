@@ -1,5 +1,8 @@
 """Bind: check once more, with the node to itself, and tell the API server.
 
+Where another replica may have bound pods before, the pods of a node are read from the API server before the first bind
+to it: what this replica watches may be late.
+
 Between filter and bind the scheduler may have bound other pods. What is bound here was admitted by the engine on
 everything that is known at that moment, and counts from that moment on.
 """
@@ -23,11 +26,21 @@ from mooring.scheduling.pods import Shapes, seen_pod
 from mooring.scheduling.view import ClusterView
 from mooring.scheduling.wire import BindAnswer, BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors
+from mooring.service.cluster.lease import Election
 
 _REUSED_FOR = 300.0
 """Seconds for which a connection is used: certificates of the kubeconfig are read when it is opened."""
+_BINDING = 2.0
+"""Seconds for which a Lease must be held still when a bind is sent; nobody takes it over for two more."""
 _WAIT = 5.0
 """Seconds for which a node is waited for to which another pod is just being bound."""
+
+
+_ANOTHER = "mooring: another replica binds pods by now"
+
+
+class _PodList(msgspec.Struct):
+    items: list[msgspec.Raw] = []
 
 
 class PodAPI(Protocol):
@@ -38,6 +51,13 @@ class PodAPI(Protocol):
 
         Raises:
             ClusterError: it cannot be had.
+        """
+
+    def pods_on(self, node: str) -> list[msgspec.Raw]:
+        """Return the pods that are bound to a node at this moment, as JSON.
+
+        Raises:
+            ClusterError: they cannot be had.
         """
 
     def bind(self, asked: BindArguments) -> None:
@@ -71,6 +91,13 @@ class ClusterPodAPI:
             response = cluster.http.get(f"api/v1/namespaces/{namespace}/pods/{name}")
             check_response(response)
             return response.content
+
+    def pods_on(self, node: str) -> list[msgspec.Raw]:
+        """Return the pods of a node: without a version the API server answers with the newest state."""
+        with cluster_errors(), self._cluster() as cluster:
+            response = cluster.http.get("api/v1/pods", params={"fieldSelector": f"spec.nodeName={node}"})
+            check_response(response)
+            return msgspec.json.decode(response.content, type=_PodList).items
 
     def bind(self, asked: BindArguments) -> None:
         """Create the Binding; the uid keeps a pod of the same name that came since from being bound."""
@@ -118,6 +145,10 @@ class Binder:
     shapes: Shapes
     verdict: Callable[[Pod, str], NodeVerdict]
     """The last word about a pod and a node."""
+    election: Election | None = None
+    """Decides which of several replicas binds pods; None where there is one."""
+    _read: set[str] = field(default_factory=set)
+    """Nodes whose pods were read since this replica is the one."""
 
     def close(self) -> None:
         """Close the connections on which nothing is under way."""
@@ -141,6 +172,9 @@ class Binder:
             lock.release()
 
     def _bound(self, asked: BindArguments, in_time: Callable[[], bool]) -> BindAnswer:
+        if not self._may_bind():
+            return BindAnswer(_ANOTHER)
+        self._read_others(asked.Node)
         pod = self.view.pod(asked.PodUID)
         if pod is None:
             pod = seen_pod(self.server.read_pod(asked.PodNamespace, asked.PodName), self.shapes).pod
@@ -149,6 +183,8 @@ class Binder:
         verdict = self.verdict(pod, asked.Node)
         if verdict.reason:
             return BindAnswer(verdict.reason)
+        if not self._may_bind():
+            return BindAnswer(_ANOTHER)
         if not in_time():
             return BindAnswer("mooring: not decided within the time of the request")
         self.view.assume(pod, asked.Node)
@@ -161,3 +197,12 @@ class Binder:
             return BindAnswer(f"mooring: {error}")
         self.view.bound(asked.PodUID)
         return BindAnswer()
+
+    def _may_bind(self) -> bool:
+        return self.election is None or self.election.may_work_for(_BINDING)
+
+    def _read_others(self, node: str) -> None:
+        """Read what another replica has bound to a node, once; the node is locked."""
+        if self.election is not None and node not in self._read:
+            self.view.put_listed([seen_pod(item, self.shapes) for item in self.server.pods_on(node)])
+            self._read.add(node)

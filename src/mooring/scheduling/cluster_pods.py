@@ -57,8 +57,12 @@ class ClusterPods:
         there = {seen.pod.uid for seen in found}
         for uid in [uid for uid in (*self.bound, *self._waiting) if uid not in there]:
             self.drop(uid)
+        self.put_listed(found)
+
+    def put_listed(self, listed: Iterable[Seen]) -> None:
+        """Take some pods; the order of new ones is known by the second only."""
         ours = {uid: entry.rank for uid, entry in self.bound.items() if entry.ours and not entry.confirmed}
-        for seen in sorted(found, key=lambda one: ours.get(one.pod.uid, (0, 0))):
+        for seen in sorted(listed, key=lambda one: ours.get(one.pod.uid, (0, 0))):
             is_new = seen.pod.uid not in self.bound
             self.put(seen)
             if is_new and seen.pod.uid in self.bound:

@@ -79,6 +79,20 @@ class GivenWeights(Struct, frozen=True, rename="camel"):
     most_allocated: Annotated[float, option("weight of nodes with fewer free CPUs, 0 to 1000", _weight_at)] = 0.0
 
 
+class LeaseName(Struct, frozen=True):
+    """The Lease that several replicas share; empty: there is one replica."""
+
+    namespace: Annotated[str, option("namespace of the Lease")] = ""
+    name: Annotated[str, option("its name")] = ""
+
+
+def _lease_at(content: Mapping[str, Any], name: str) -> LeaseName:
+    found = read_part(content, name, LeaseName)
+    if bool(found.namespace) != bool(found.name):
+        raise InputError("namespace and name belong together", field=name, remedy="give both, or neither")
+    return found
+
+
 def _tls_at(content: Mapping[str, Any], name: str) -> TLS:
     found = read_part(content, name, TLS)
     if bool(found.certificate) != bool(found.key) or (found.client_ca and not found.certificate):
@@ -96,6 +110,9 @@ class ExtenderOptions(Struct, frozen=True, rename="camel"):
 
     listen: Annotated[Address, option("address of the extender", _listen_at)] = _LISTEN
     tls: Annotated[TLS, option("files for HTTPS", _tls_at)] = field(default_factory=TLS)
+    lease: Annotated[LeaseName, option("the Lease that several replicas share; empty: one replica", _lease_at)] = field(
+        default_factory=LeaseName
+    )
     kubeconfig: Annotated[
         str, option("how to reach the API server; empty: by the service account of the pod that the extender runs in")
     ] = ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,22 +21,27 @@ from mooring.scheduling.binding import Binder, ClusterPodAPI, PodAPI
 from mooring.scheduling.deciding import Decider, NodeVerdict
 from mooring.scheduling.options import TLS, ExtenderOptions, load_extender_options
 from mooring.scheduling.pods import Shapes
+from mooring.scheduling.replicas import CONNECTIONS, hold_lease, wait_for_lease
 from mooring.scheduling.service import ExtenderMetrics, RequestLimits, Service
 from mooring.scheduling.view import ClusterView
 from mooring.scheduling.watches import Report, followers
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.following import Follower
+from mooring.service.cluster.lease import Election, lease_of
 from mooring.service.daemon import settle, stop_signals
 from mooring.service.http import HTTPServer, listener_at
 from mooring.service.logs import start_log
-from mooring.service.options import LogLevel
+from mooring.service.options import LogLevel, parse_address
 from mooring.service.pages import Application, ConnectionLimits
 
 _TIDY_PERIOD = 5.0
 """Seconds between two times that what is over is forgotten."""
 _SETTLE_PERIOD = 60.0
 """Seconds after which the garbage collector leaves out what is known by then: with 5,000 nodes and 50,000 pods a
-collection of everything holds up an answer for 150 ms (Python 3.11). What is no longer used is freed all the same."""
+collection of everything holds up an answer for 150 ms (Python 3.11). What is no longer used is freed all the same,
+except for cycles."""
+_WHOLE_PERIOD = 3600.0
+"""Seconds after which everything is collected once, so that cycles do not add up."""
 _LOOK_PERIOD = 0.02
 """Seconds between two looks for nodes that have changed."""
 
@@ -71,6 +77,7 @@ class Extender:
     def _predict(self) -> None:
         """Make the outlooks of changed nodes before the scheduler requests them."""
         tidy = settled = time.monotonic()
+        whole = settled + _WHOLE_PERIOD
         while not self.stopping.wait(_LOOK_PERIOD):
             for name in self.view.changed_nodes():
                 self.view.outlook(name)
@@ -82,11 +89,16 @@ class Extender:
                 self.view.prune()
             if now >= settled and self.is_ready:
                 settled = now + _SETTLE_PERIOD
-                settle()
+                settle(whole=now >= whole)
+                whole = now + _WHOLE_PERIOD if now >= whole else whole
 
 
 def extender_with(
-    options: ExtenderOptions, connect: Callable[[], Cluster], report: Report, server: PodAPI | None = None
+    options: ExtenderOptions,
+    connect: Callable[[], Cluster],
+    report: Report,
+    server: PodAPI | None = None,
+    election: Election | None = None,
 ) -> Extender:
     """Put an extender together; it does nothing yet.
 
@@ -95,6 +107,7 @@ def extender_with(
         connect: opens a way to the API server, for one thread.
         report: receives what is the matter with what.
         server: binds pods; the API server by default.
+        election: decides which of several replicas binds pods; None where there is one.
     """
     view = ClusterView(time.monotonic, assumed_for=options.assumed_for, longest_age=options.longest_state_age)
     shapes, decider = Shapes(), Decider(options.unknown_nodes)
@@ -118,7 +131,7 @@ def extender_with(
 
     service = Service(
         Answers(view, decider, options.weights, shapes),
-        Binder(view, server or ClusterPodAPI(connect), shapes, verdict),
+        Binder(view, server or ClusterPodAPI(connect), shapes, verdict, election),
         metrics,
         RequestLimits(options.request_time, options.largest_body, options.requests_at_once),
         lambda: made.is_ready,
@@ -127,18 +140,22 @@ def extender_with(
     return made
 
 
-def run_extender(config: str, kubeconfig: str) -> None:
+def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
     """Be the extender until SIGTERM or SIGINT.
 
     Args:
         config: its file.
         kubeconfig: in place of the file's.
+        advertise: where other replicas reach this one; empty where it is the only one.
 
     Raises:
         InputError: it cannot begin.
     """
     options = load_extender_options(config)
     options = replace(options, kubeconfig=kubeconfig or options.kubeconfig)
+    if bool(options.lease.name) != bool(parse_address(advertise, source="--advertise", example="10.0.0.7:8888")):
+        remedy = "give both for several replicas, neither for one"
+        raise InputError("belongs together with --advertise", source=config, field="lease", remedy=remedy)
     configuration = configuration_of(options.kubeconfig or None)
     log = start_log(options.log_format, LogLevel.INFO, name="mooring.extender")
 
@@ -149,10 +166,29 @@ def run_extender(config: str, kubeconfig: str) -> None:
             raise ClusterError(str(error)) from None
 
     cluster_of(configuration).close()  # mistakes in the credentials are reported at once
-    extender = extender_with(options, connect, lambda about, problem: log.warning(problem, about=about))
-    with stop_signals() as stop, closing(serve(options, extender.service.app)), _running(extender):
-        log.info("extender started", listen=str(options.listen), tls=bool(options.tls.certificate))
-        stop.wait()
+    election = None
+    if options.lease.name:
+        lease = lease_of(configuration, options.lease.namespace, options.lease.name)
+        election = Election(lease, advertise, time.monotonic)
+
+    def report(about: str, problem: str) -> None:
+        log.warning(problem, about=about)
+
+    extender = extender_with(options, connect, report, election=election)
+    listener, tls = _listening(options)
+    with stop_signals() as stop, _running(extender):
+        log.info("extender started", listen=str(options.listen), tls=tls is not None)
+        if election is None or wait_for_lease(election, extender, listener, stop, report):
+            with closing(HTTPServer(listener, extender.service.app, limits_of(options), tls=tls)):
+                if election is None:
+                    stop.wait()
+                else:
+                    log.info("extender holds the lease")
+                    hold_lease(election, stop, report)
+            if election is not None:
+                extender.service.finish_binds()
+                with suppress(ClusterError):
+                    election.release()
     log.info("extender stopped")
 
 
@@ -172,8 +208,6 @@ Source: Go's http.DefaultTransport, whose IdleConnTimeout k8s.io/apimachinery v0
 """
 _BUSY: Final = 3
 """Times of a request within which it is over in any case: its body, its answer, and as much again."""
-_CONNECTIONS: Final = 512
-"""A scheduler keeps one for each request that is under way."""
 _GRACE: Final = 5.0
 """Seconds for requests under way when the extender ends."""
 
@@ -189,15 +223,19 @@ def serve(options: ExtenderOptions, app: Application, limits: ConnectionLimits |
     Raises:
         InputError: the certificates or the address cannot be used.
     """
-    tls = _context(options.tls) if options.tls.certificate else None
-    listener = listener_at(options.listen, "choose another address", field="listen")
+    listener, tls = _listening(options)
     return HTTPServer(listener, app, limits or limits_of(options), tls=tls)
+
+
+def _listening(options: ExtenderOptions) -> tuple[socket.socket, ssl.SSLContext | None]:
+    tls = _context(options.tls) if options.tls.certificate else None
+    return listener_at(options.listen, "choose another address", field="listen"), tls
 
 
 def limits_of(options: ExtenderOptions) -> ConnectionLimits:
     """Return how long clients may take."""
     seconds = options.request_time
-    return ConnectionLimits(seconds, seconds * _BUSY, _IDLE, connections=_CONNECTIONS, head=64 * 1024, grace=_GRACE)
+    return ConnectionLimits(seconds, seconds * _BUSY, _IDLE, connections=CONNECTIONS, head=64 * 1024, grace=_GRACE)
 
 
 def _context(tls: TLS) -> ssl.SSLContext:

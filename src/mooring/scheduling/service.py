@@ -169,6 +169,10 @@ class Service:
         self._binding.shutdown(wait=False, cancel_futures=True)
         self._binder.close()
 
+    def finish_binds(self) -> None:
+        """Wait until no bind is under way."""
+        self._binding.shutdown(wait=True)
+
     def _verb(
         self, verb: str, answer: Callable[[bytes, float], Awaitable[object]]
     ) -> Callable[[Request], Awaitable[Response]]:

@@ -111,6 +111,12 @@ class ClusterView:
         with self._lock:
             self._pods.replace(listed)
 
+    def put_listed(self, pods: Iterable[Seen]) -> None:
+        """Take pods as a list shows them: the order of new ones is not known."""
+        listed = list(pods)
+        with self._lock:
+            self._pods.put_listed(listed)
+
     def drop_pod(self, uid: str) -> None:
         """Take it that a pod is deleted."""
         with self._lock:

@@ -32,6 +32,7 @@ from mooring.publisher.writing import apply, create_once, node_uid, prune
 from mooring.scheduling.binding import ClusterPodAPI
 from mooring.scheduling.wire import BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
+from mooring.service.cluster.lease import ClusterLease, Election
 from mooring.service.cluster.watching import Pages, pods_of, watch_lines
 
 OWN, OTHER = "own-node", "other-node"
@@ -200,6 +201,9 @@ def deploy(api: APIServer, folder: Path) -> Deployed:
         if not role.is_bound:
             path = f"apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{role.name}"
             api.apply(path, binding_of(role.name, role.account, NAMESPACE))
+    for lease in RIGHTS.documents("Lease"):
+        path = f"apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease['metadata']['name']}"
+        api.apply(path, lease)
     [device_class] = RIGHTS.documents("DeviceClass")
     api.apply(f"apis/resource.k8s.io/v1/deviceclasses/{device_class['metadata']['name']}", device_class)
     bare = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": BARE, "namespace": NAMESPACE}}
@@ -381,6 +385,18 @@ def bind_pod(deployed: Deployed, account: str) -> None:
         server.bind(asked)
 
 
+def read_lease(deployed: Deployed, account: str) -> None:
+    assert ClusterLease(partial(deployed.connect, account), NAMESPACE, account).read()
+
+
+def take_lease(deployed: Deployed, account: str) -> None:
+    server = ClusterLease(partial(deployed.connect, account), NAMESPACE, account)
+    election = Election(server, "10.0.0.7:8888", time.monotonic)
+    election.step()
+    assert election.leads
+    election.release()
+
+
 @contextlib.contextmanager
 def objects_of(deployed: Deployed, account: str) -> Iterator[ClaimObjects]:
     objects = ClaimObjects(partial(deployed.configuration, account))
@@ -493,6 +509,8 @@ CALLS: Mapping[str, Mapping[tuple[str, str], Callable[[Deployed, str], object]]]
         ("pods", "watch"): watch_of(EVERY_POD, Deployed.pod),
         ("pods", "get"): read_waiting_pod,
         ("pods/binding", "create"): bind_pod,
+        ("leases", "get"): read_lease,
+        ("leases", "update"): take_lease,
     },
     "mooring-dra": {
         ("resourceslices", "list"): with_objects(lambda objects: objects.slices(DRIVER, OWN)),

@@ -107,6 +107,8 @@ def extender(folder: Path, kubeconfig: Path, **fields: Any) -> Iterator[Extender
     configuration, log = folder / "extender.json", folder / "extender.log"
     configuration.write_text(json.dumps({**content, **fields}), encoding="utf-8")
     words = ["-m", "mooring", "extender", "--config", str(configuration), "--kubeconfig", str(kubeconfig)]
+    if "lease" in fields:
+        words += ["--advertise", f"127.0.0.1:{port}"]
     running: list[subprocess.Popen[bytes]] = []
     with contextlib.ExitStack() as life:
 

@@ -31,6 +31,7 @@ NODE = "described"
 PORT = 18888
 RBAC = "apis/rbac.authorization.k8s.io/v1"
 WHERE = {
+    "Lease": "apis/coordination.k8s.io/v1/namespaces/mooring/leases",
     "Namespace": "api/v1/namespaces",
     "ServiceAccount": "api/v1/namespaces/mooring/serviceaccounts",
     "ClusterRole": f"{RBAC}/clusterroles",
@@ -119,6 +120,7 @@ def deployed(api: APIServer, folder: Path) -> Iterator[Path]:
     describe_node(api)
     signer, kubeconfig = authority(folder, "authority"), account(api, folder)
     extender = ["extender", "--config", str(extender_file(folder, signer)), "--kubeconfig", str(kubeconfig)]
+    extender += ["--advertise", f"127.0.0.1:{PORT}"]
     scheduler = [f"--config={scheduler_file(folder, signer, api.kubeconfig)}", f"--cert-dir={folder}"]
     log = folder / "extender.log"
     with contextlib.ExitStack() as running:
