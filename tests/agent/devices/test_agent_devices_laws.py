@@ -12,7 +12,7 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from tests.agent.simulated_agent import Disk, SimulatedAgent, World
 from tests.agent.simulated_runtime import Runtime
-from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
+from tests.laws.strategies_whole_node import GPU, Hardware, configurations, hardware, pods
 from tests.laws.test_laws_device_alignment import beside
 
 from mooring.agent.nri.types import LinuxResources
@@ -20,10 +20,12 @@ from mooring.agent.pods.devices import without_devices
 from mooring.agent.reactor.values import DevicesFound
 from mooring.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
 from mooring.core.pod import Pod
+from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 
+ALIGNMENTS = (DeviceAlignment.FOLLOW, DeviceAlignment.REQUIRE, DeviceAlignment.FOLLOW, DeviceAlignment.IGNORE)
 FIXED = frozenset({"pod-restart"})
 LATE = DevicesFound({}, "the kubelet does not tell", ("vendor.example/gpu",))
 
@@ -65,6 +67,8 @@ class Nodes:
             self.plan, self.kubelet = self.plan.settled(), self.kubelet.settled()
             return
         known = DevicesFound(given_devices.devices)
+        if any(one.numa for held in known.held.values() for devices in held.values() for one in devices):
+            event("with devices")
         self.world.devices[pod.uid] = LATE if late else known
         sandbox = self.runtime.run_sandbox(pod.uid, pod.name, {})
         refusals = len(self.runtime.refusals)
@@ -108,8 +112,8 @@ class Nodes:
         yield live.cpu.default, plan.cpu.default
 
 
-@given(hardware(), configurations(), st.sampled_from(DeviceAlignment), st.data())
-@settings(deadline=None, max_examples=60)
+@given(hardware(), configurations(), st.sampled_from(ALIGNMENTS), st.data())
+@settings(deadline=None, max_examples=100)
 def test_the_agent_beside_a_kubelet_decides_what_the_plan_says_for_the_same_devices(
     hard: Hardware, config: KubeletConfig, default: DeviceAlignment, data: st.DataObject
 ) -> None:
@@ -117,9 +121,18 @@ def test_the_agent_beside_a_kubelet_decides_what_the_plan_says_for_the_same_devi
     for number in range(data.draw(st.integers(1, 6))):
         if nodes.sandboxes and data.draw(st.integers(0, 3)) == 0:
             nodes.remove(data.draw(st.sampled_from(sorted(nodes.sandboxes))))
-        nodes.admit(data.draw(pods(f"pod{number}")), late=False)
+        nodes.admit(with_gpu(data.draw(pods(f"pod{number}"))), late=False)
         for live, planned in nodes.differences():
             assert live == planned
+
+
+def with_gpu(pod: Pod) -> Pod:
+    """Return the pod with a GPU for its last container."""
+    *others, last = pod.containers
+    one = {GPU: Quantity.parse("1")}
+    return replace(
+        pod, containers=(*others, replace(last, requests={**last.requests, **one}, limits={**last.limits, **one}))
+    )
 
 
 @given(hardware(), configurations(), st.data())

@@ -195,6 +195,9 @@ def test_what_becomes_of_a_device_in_use_moves_nothing_and_is_said_once(now: Dev
     learned = devices_learned(state, {POD.uid: now})
     assert cpus(learned.state, POD) == 0b110000
     assert (ReportKind.DEVICES_CHANGED, f"default/name-a: {said} (MOOR-626)") in reports(learned)
+    assert ("DevicesChanged", f"{said} (MOOR-626)") in [
+        (one.reason, one.note) for one in learned.effects if isinstance(one, ClusterEvent)
+    ]
     assert not is_news_of_devices(learned.state, {POD.uid: now})
 
 

@@ -33,6 +33,7 @@ from mooring.planner.alignment import extent_of_nodes
 
 DEVICES_UNKNOWN = "DevicesUnknown"
 DEVICES_ELSEWHERE = "DevicesElsewhere"
+DEVICES_CHANGED = "DevicesChanged"
 FULL_CODE = "MOOR-136"
 APART_CODE = "MOOR-137"
 UNKNOWN_CODE = "MOOR-624"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from mooring.agent.pods.events import warning_about
 from mooring.agent.reactor.devices import (
     CHANGED_CODE,
+    DEVICES_CHANGED,
     DEVICES_ELSEWHERE,
     ELSEWHERE_CODE,
     can_be_placed_anew,
@@ -89,10 +90,12 @@ def _recorded(state: AgentState, pod: Pod, found: DevicesFound) -> Placed:
     after = with_devices(state, pod.uid, seen)
     effects: list[Effect] = []
     changed = False
-    for text in _changes(state.kubelet, pod.uid, seen):
+    for what in _changes(state.kubelet, pod.uid, seen):
         changed = True
-        effects.append(
-            AgentReport(ReportKind.DEVICES_CHANGED, f"{place_}: {text} ({CHANGED_CODE})", pod.uid, code=CHANGED_CODE)
+        text = f"{what} ({CHANGED_CODE})"
+        effects += (
+            AgentReport(ReportKind.DEVICES_CHANGED, f"{place_}: {text}", pod.uid, "", DEVICES_CHANGED, CHANGED_CODE),
+            warning_about(pod, DEVICES_CHANGED, text),
         )
     if not found.unknown:
         after = without_question(after, pod.uid)
