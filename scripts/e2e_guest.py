@@ -5,24 +5,21 @@ Kernel, Python and busybox are Debian's, unpacked and not installed; Mooring's d
 test's own files are a second, small archive that is made anew each time and laid before the first. QEMU is the
 machine's own; where this runs as root on a Debian without it, it is installed.
 
-There are two editions: ``own`` has kernel and QEMU of the machine's own suite, ``newer`` those of its backports, with
-QEMU unpacked beside the machine's own, which the newer kernel does not boot on. ``runtime`` is one more archive, for
-guests that run containers: containerd 2.1.9, runc, and what the agent imports. A boot takes as many archives as it
-needs, and files of its own (``image``).
+There are three editions: ``own`` has kernel and QEMU of the machine's own suite, ``newer`` those of its backports, with
+QEMU unpacked beside the machine's own, which a newer kernel does not boot on, and ``newest`` the kernel of Debian's
+unstable suite with the same QEMU. ``runtime`` is one more archive, for guests that run containers: containerd 2.1.9,
+runc, and what the agent imports. A boot takes as many archives as it needs, and files of its own (``image``). A root
+with systemd instead of the base is made by ``e2e_guest_systemd.py``.
 
 Run by hand, it makes the editions that ``MOORING_E2E_NUMA_EDITIONS`` names, else ``own``, and says where they are.
 """
 
 from __future__ import annotations
 
-import compileall
-import contextlib
 import hashlib
-import io
 import lzma
 import os
 import platform
-import py_compile
 import re
 import shutil
 import subprocess
@@ -45,7 +42,7 @@ RUNTIME_PACKAGES = ("libseccomp2", "libstdc++6", "libgcc-s1")
 """What runc and grpcio load."""
 RUNTIME_WHEELS = ("grpcio", "h11", "prometheus-client", "protobuf", "typing-extensions", "uvicorn")
 """What the agent imports without an API server, and the client that plays the kubelet."""
-OVERLAY = "lib/modules/*/kernel/fs/overlayfs/overlay.ko*"
+OVERLAY = "kernel/fs/overlayfs/overlay.ko*"
 EDITIONS = "MOORING_E2E_NUMA_EDITIONS"
 """Environment variable: names of editions with spaces between them."""
 EMULATOR = ("qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios")
@@ -53,9 +50,10 @@ EMULATOR = ("qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabio
 LEFT_OUT = ("usr/share", "usr/lib/{python}/pydoc_data", "usr/lib/{python}/lib2to3", "usr/lib/x86_64-linux-gnu/gconv")
 """Half of what is unpacked and nothing that is used."""
 APPLICATION = "opt/mooring"
+ENVIRONMENT = "PATH=/usr/bin:/bin:/usr/sbin:/sbin PYTHONPATH=/opt/mooring:/opt/wheels HOME=/root LANG=C.UTF-8"
 INIT = """\
 #!/bin/busybox sh
-export PATH=/usr/bin:/bin:/usr/sbin:/sbin PYTHONPATH=/opt/mooring:/opt/wheels HOME=/root LANG=C.UTF-8
+export {environment}
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
 /bin/busybox mount -t devtmpfs dev /dev
@@ -63,6 +61,9 @@ export PATH=/usr/bin:/bin:/usr/sbin:/sbin PYTHONPATH=/opt/mooring:/opt/wheels HO
 /bin/busybox mount -t tmpfs tmp /tmp
 /bin/busybox mount -t tmpfs run /run
 /bin/busybox ip link set lo up
+"""
+"""What the kernel starts, where nothing else is there."""
+RUN = """\
 /usr/bin/python3 -m {module}
 code=$?
 if [ $code != 0 ]; then
@@ -74,6 +75,7 @@ fi
 echo "GUEST-RC=$code"
 /bin/busybox poweroff -f
 """
+"""How the scenario is run: its end is the guest's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,12 @@ class Guest:
     """Initramfs with Python and the wheels."""
     overlay: Path
     """The kernel's module of overlayfs."""
+    python: tuple[str, ...] = ()
+    """How the guest's Python is run here, where it is another one than that of this machine."""
+
+
+SUITES = {"own": "{own}", "newer": "{own}-backports", "newest": "sid"}
+"""Whose kernel an edition has. The emulator is the machine's own, else that of its backports."""
 
 
 def editions() -> list[str]:
@@ -99,7 +107,7 @@ def guest(edition: str = "own") -> Guest:
     """Return the parts of the guest, made if they are not there.
 
     Args:
-        edition: ``own`` or ``newer``.
+        edition: a key of :data:`SUITES`.
 
     Raises:
         UnavailableError: when this machine cannot have one.
@@ -108,8 +116,8 @@ def guest(edition: str = "own") -> Guest:
     if platform.machine() != "x86_64":
         raise UnavailableError(f"the guest is x86_64, and this machine is {platform.machine()}")
     _install_programs()
-    suite = own_suite() if edition == "own" else f"{own_suite()}-backports"
-    folder = _made(f"guest-{edition}", _requirements(WHEELS), lambda cache, fresh: _make(cache, fresh, suite))
+    suite = SUITES[edition].format(own=own_suite())
+    folder = cached(f"guest-{edition}", locked_requirements(WHEELS), lambda cache, fresh: _make(cache, fresh, suite))
     kernel = next(folder.glob("vmlinuz-*"))
     version = kernel.name.removeprefix("vmlinuz-")
     return Guest(_emulator(folder), kernel, version, folder / "base.cpio.zst", folder / "overlay.ko")
@@ -123,23 +131,22 @@ def runtime() -> Path:
         RuntimeError: when something that is there cannot be unpacked or packed.
     """
     parts = debian_parts()
-    recipe = f"{_requirements(RUNTIME_WHEELS)}{parts.version}"
+    recipe = f"{locked_requirements(RUNTIME_WHEELS)}{parts.version}"
 
     def make(cache: Path, fresh: Path) -> None:
         apt = str(apt_view(cache, own_suite()))
-        python = _python(apt)
+        python = python_of(apt)
         with tempfile.TemporaryDirectory() as temporary:
             root = Path(temporary)
-            for package in RUNTIME_PACKAGES:
-                _unpack(apt, package, root)
+            unpack(apt, RUNTIME_PACKAGES, root)
             shutil.rmtree(root / "usr/share", ignore_errors=True)
             for program in (parts.containerd, parts.shim, parts.ctr, parts.runc):
                 (root / "usr/bin").mkdir(parents=True, exist_ok=True)
                 shutil.copy(program, root / "usr/bin" / program.name)
-            _install_wheels(root / "opt/wheels", python.removeprefix("python"), RUNTIME_WHEELS, fresh)
-            _pack(root, fresh / "runtime.cpio")
+            install_wheels(root / "opt/wheels", python.removeprefix("python"), RUNTIME_WHEELS, fresh)
+            pack(root, fresh / "runtime.cpio")
 
-    return _made("guest-runtime", recipe, make) / "runtime.cpio.zst"
+    return cached("guest-runtime", recipe, make) / "runtime.cpio.zst"
 
 
 def image(
@@ -157,7 +164,7 @@ def image(
         module: that the guest runs as its only program.
         folders: of Python modules, as (path below the guest's folder of modules, path here); Mooring is there anyway.
         archives: more than the base, such as :func:`runtime`.
-        contents: of more files, by path in the guest.
+        contents: of more files, by path in the guest; ``/init`` among them takes the place of the usual one.
     """
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
@@ -165,18 +172,18 @@ def image(
         unneeded = shutil.ignore_patterns("__pycache__", "html")
         for there, here in (("mooring", ROOT / "src/mooring"), *folders):
             shutil.copytree(here, application / there, ignore=unneeded)
-        _compile(application)
-        for path, content in (contents or {}).items():
+        compile_modules(application, made.python)
+        init = f"{INIT}{RUN}".format(environment=ENVIRONMENT, module=module)
+        for path, content in {"/init": init.encode(), **(contents or {})}.items():
             target = root / path.lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
-        (root / "init").write_text(INIT.format(module=module), encoding="utf-8")
         (root / "init").chmod(0o755)
         # The kernel unpacks archives one after another. An emulated one would take long to decompress them.
         return b"".join((_archive(root), *(_unpacked_archive(archive) for archive in (made.base, *archives))))
 
 
-def _made(name: str, recipe: str, make: Callable[[Path, Path], None]) -> Path:
+def cached(name: str, recipe: str, make: Callable[[Path, Path], None]) -> Path:
     """Return a folder of the cache, made if it is not there; it is there whole or not at all."""
     with locked(cache_folder()) as cache:
         text = "\0".join((Path(__file__).read_text(encoding="utf-8"), recipe))
@@ -205,26 +212,25 @@ def _install_programs() -> None:
 
 def _make(cache: Path, folder: Path, suite: str) -> None:
     own, apt = str(apt_view(cache, own_suite())), str(apt_view(cache, suite))
-    kernel, python = _dependency(apt, "linux-image-cloud-amd64", r"linux-image-\d\S*"), _python(own)
+    kernel, python = _dependency(apt, "linux-image-cloud-amd64", r"linux-image-\d\S*"), python_of(own)
     with tempfile.TemporaryDirectory() as temporary:
         root, around = Path(temporary, "root"), Path(temporary, "kernel")
-        _unpack(apt, kernel, around)
-        for package in (f"{python}-minimal", *_libraries(own, python), *PACKAGES):
-            _unpack(own, package, root)
-        vmlinuz = next((around / "boot").glob("vmlinuz-*"))
-        shutil.copy(vmlinuz, folder / vmlinuz.name)
-        _copy_module(next(around.glob(OVERLAY)), folder / "overlay.ko")
+        unpack(apt, _kernel_packages(apt, kernel), around)
+        unpack(own, (f"{python}-minimal", *_libraries(own, python), *PACKAGES), root)
+        vmlinuz = next(around.rglob("vmlinuz*"))
+        shutil.copy(vmlinuz, folder / f"vmlinuz-{kernel.removeprefix('linux-image-')}")
+        _copy_module(next(around.rglob(OVERLAY)), folder / "overlay.ko")
         for name in LEFT_OUT:
             shutil.rmtree(root / name.format(python=python), ignore_errors=True)
         for name in ("proc", "sys", "dev", "tmp", "root", "run", "var/lib"):
             (root / name).mkdir(parents=True, exist_ok=True)
         (root / "usr/bin/python3").symlink_to(python)
-        _compile(root / "usr/lib" / python)
-        _install_wheels(root / "opt/wheels", python.removeprefix("python"), WHEELS, folder)
-        _pack(root, folder / "base.cpio")
+        compile_modules(root / "usr/lib" / python)
+        install_wheels(root / "opt/wheels", python.removeprefix("python"), WHEELS, folder)
+        pack(root, folder / "base.cpio")
     if suite != own_suite():
-        for package in EMULATOR:
-            _unpack(apt, package, folder / "emulator")
+        backports = str(apt_view(cache, f"{own_suite()}-backports"))
+        unpack(backports, EMULATOR, folder / "emulator")
 
 
 def _emulator(folder: Path) -> tuple[str, ...]:
@@ -242,7 +248,8 @@ def _copy_module(module: Path, target: Path) -> None:
     target.write_bytes(lzma.decompress(content) if module.suffix == ".xz" else content)
 
 
-def _pack(root: Path, plain: Path) -> None:
+def pack(root: Path, plain: Path) -> None:
+    """Make an initramfs of a folder: ``plain`` with ``.zst`` after it."""
     plain.write_bytes(_archive(root))
     packed = run(["zstd", "-q", "-3", "--rm", str(plain)])
     if packed.returncode:
@@ -256,7 +263,8 @@ def _unpacked_archive(archive: Path) -> bytes:
     return finished.stdout
 
 
-def _python(apt: str) -> str:
+def python_of(apt: str) -> str:
+    """Return the name of a suite's Python, such as ``python3.11``."""
     return _dependency(apt, "python3-minimal", r"python3\.\d+-minimal").removesuffix("-minimal")
 
 
@@ -268,6 +276,14 @@ def _dependency(apt: str, package: str, pattern: str) -> str:
     return name[1]
 
 
+def _kernel_packages(apt: str, kernel: str) -> list[str]:
+    """Return the package of a kernel, and where its image and modules are in others those too."""
+    version = kernel.removeprefix("linux-image-")
+    found = run(["apt-cache", "depends", "--recurse", "--important", kernel], APT_CONFIG=apt)
+    parts = re.findall(rf"Depends: (linux-(?:binary|modules)-{re.escape(version)})$", found.stdout, re.MULTILINE)
+    return [kernel, *sorted(set(parts))]
+
+
 def _libraries(apt: str, python: str) -> list[str]:
     """Return the packages of the libraries that Python loads, its own library among them."""
     kinds = ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
@@ -276,27 +292,46 @@ def _libraries(apt: str, python: str) -> list[str]:
     return sorted(set(re.findall(r"^((?:lib|zlib)[^\s:<>]*)$", found.stdout, re.MULTILINE)))
 
 
-def _unpack(apt: str, package: str, root: Path) -> None:
+def unpack(apt: str, packages: Sequence[str], root: Path) -> None:
+    """Unpack packages of Debian into a folder; nothing is installed.
+
+    Raises:
+        UnavailableError: when one cannot be had.
+        RuntimeError: when one cannot be unpacked.
+    """
     with tempfile.TemporaryDirectory() as debs:
-        downloaded = run(["apt-get", "-qq", "download", package], cwd=Path(debs), APT_CONFIG=apt)
-        found = list(Path(debs).glob("*.deb"))
-        if downloaded.returncode or not found:
-            raise UnavailableError(f"package {package} of Debian: {last_line(downloaded)}")
-        unpacked = run(["dpkg", "-x", str(found[0]), str(root)])
-        if unpacked.returncode:
-            raise RuntimeError(f"dpkg -x {found[0].name}: {last_line(unpacked)}")
+        downloaded = run(["apt-get", "-qq", "download", *packages], cwd=Path(debs), APT_CONFIG=apt)
+        found = sorted(Path(debs).glob("*.deb"))
+        if downloaded.returncode or len(found) != len(set(packages)):
+            raise UnavailableError(f"packages {', '.join(packages)} of Debian: {last_line(downloaded)}")
+        for deb in found:
+            unpacked = run(["dpkg", "-x", str(deb), str(root)])
+            if unpacked.returncode:
+                raise RuntimeError(f"dpkg -x {deb.name}: {last_line(unpacked)}")
 
 
-def _requirements(wheels: Sequence[str]) -> str:
+def locked_requirements(wheels: Sequence[str]) -> str:
     """Return the lines of the lock file that are about some wheels, without conditions of platforms."""
     text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     blocks = re.findall(r"^[a-z].*(?:\n    .*)*", text, re.MULTILINE)
     return "\n".join(block for block in blocks if block.partition("==")[0] in wheels) + "\n"
 
 
-def _install_wheels(target: Path, version: str, wheels: Sequence[str], folder: Path) -> None:
+def install_wheels(target: Path, version: str, wheels: Sequence[str], folder: Path, python: Sequence[str] = ()) -> None:
+    """Install wheels of the lock file for a version of Python, such as ``3.11``.
+
+    Args:
+        target: where to.
+        version: of Python.
+        wheels: names.
+        folder: for the list of what is wanted.
+        python: as for :func:`compile_modules`.
+
+    Raises:
+        UnavailableError: when one cannot be had.
+    """
     requirements = folder / "wheels.txt"
-    requirements.write_text(_requirements(wheels), encoding="utf-8")
+    requirements.write_text(locked_requirements(wheels), encoding="utf-8")
     pip = [
         sys.executable,
         "-m",
@@ -312,14 +347,24 @@ def _install_wheels(target: Path, version: str, wheels: Sequence[str], folder: P
     finished = run([*pip, *chosen, "--target", str(target), "-r", str(requirements)])
     if finished.returncode:
         raise UnavailableError(f"wheels of the guest: {last_line(finished)}")
-    _compile(target)
+    compile_modules(target, python)
 
 
-def _compile(folder: Path) -> None:
-    """Compile here what would take long in the guest; another Python than the guest's does no good and no harm."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-        compileall.compile_dir(folder, quiet=2, invalidation_mode=mode, stripdir=str(folder))
+def compile_modules(folder: Path, python: Sequence[str] = ()) -> None:
+    """Compile here what would take long in the guest; another Python than the guest's does no good and no harm.
+
+    Args:
+        folder: of modules.
+        python: how the guest's Python is run here; the one that runs this by default.
+
+    Raises:
+        RuntimeError: when it does not run.
+    """
+    words = [*(python or [sys.executable]), "-m", "compileall", "-qq", "--invalidation-mode", "unchecked-hash"]
+    # What a module does wrong, it says when it is imported.
+    finished = run([*words, "-s", str(folder), str(folder)])
+    if finished.returncode not in (0, 1):
+        raise RuntimeError(f"compileall: {last_line(finished)}")
 
 
 def _archive(root: Path) -> bytes:

@@ -154,8 +154,9 @@ class Client:
         resources: Mapping[str, int] | None = None,
         annotations: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
+        handler: str = "",
     ) -> Pod:
-        """Run a sandbox in the host's network, labelled as the kubelet does."""
+        """Run a sandbox in the host's network, labelled as the kubelet does; ``handler`` names another OCI runtime."""
         config = MESSAGES["PodSandboxConfig"](
             log_directory="/tmp",  # noqa: S108 - containers have no log path
             labels={
@@ -170,7 +171,8 @@ class Client:
         config.linux.cgroup_parent = cgroup_parent
         config.linux.resources.CopyFrom(MESSAGES["LinuxContainerResources"](**(resources or {})))
         config.linux.security_context.namespace_options.CopyFrom(_namespaces())
-        reply = self.call("RunPodSandbox", MESSAGES["RunPodSandboxRequest"](config=config), "SandboxId")
+        request = MESSAGES["RunPodSandboxRequest"](config=config, runtime_handler=handler)
+        reply = self.call("RunPodSandbox", request, "SandboxId")
         return Pod(reply.pod_sandbox_id, cgroup_parent, config)
 
     def create(

@@ -314,9 +314,9 @@ def step_the_agent_is_killed_while_pods_come_and_go() -> str:
 
 def step_containerd_is_killed_and_everything_stays_where_it_is() -> str:
     before = {name: sight.allowed(one.cgroup) for name, one in PLAY.live.items()}
-    PLAY.node.kill_containerd()
+    PLAY.node.kill_runtime()
     assert {name: sight.allowed(one.cgroup) for name, one in PLAY.live.items()} == before
-    PLAY.node.start_containerd()
+    PLAY.node.start_runtime()
     until(lambda: PLAY.node.status()["counts"]["reconnects"] == 1, "the agent is connected again")
     PLAY.settle()
     assert {name: sight.allowed(one.cgroup) for name, one in PLAY.live.items()} == before

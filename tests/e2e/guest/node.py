@@ -1,8 +1,9 @@
-"""A node inside the guest: containerd and the agent as processes, and the kubelet's part played by the scenario.
+"""A node inside the guest: runtime and agent as processes, and the kubelet's part played by the scenario.
 
 :meth:`Node.come_up` starts both; nobody ends them, because the guest ends. :meth:`Node.run_sandbox` makes the pod's
 control group with its quota, as the kubelet does, and runs the sandbox; then come :meth:`Node.create` and
-``node.cri.start``. Everything may be slow here: patience is minutes.
+``node.cri.start``. Everything may be slow here: patience is minutes. Runtime and driver of control groups are
+containerd and cgroupfs unless said otherwise (:mod:`tests.e2e.guest.runtimes`, :mod:`tests.e2e.guest.groups`).
 """
 
 from __future__ import annotations
@@ -23,62 +24,30 @@ from typing import Any
 from tests import patience
 from tests.e2e.containerd.cri import MESSAGES, Client, Pod
 from tests.e2e.containerd.images import BUSYBOX
-from tests.e2e.guest.report import IMAGE, OVERLAY
+from tests.e2e.guest.groups import CGROUPS, CONTROLLERS, Driver
+from tests.e2e.guest.report import OVERLAY
+from tests.e2e.guest.runtimes import NRI_SOCKET, RUN, SOCKET, Runtime, containerd
 
 from mooring.agent.pods.quotas import quota_of, shares_of
 from mooring.agent.status.api import ask_machine, ask_status
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 
-CGROUPS = Path("/sys/fs/cgroup")
-CONTROLLERS = "+cpuset +cpu +memory +pids"
 SYSTEM_CPUS = "0-1"
 """Where everything but containers runs, as on a node with reserved CPUs. It makes an emulated guest faster too: each
 CPU that a process has run on has translations of its memory to keep.
 """
-RUN = Path("/run/node")
-SOCKET = RUN / "c.sock"
 STATUS = str(RUN / "status.sock")
 PATIENCE = 600.0
 """Seconds. Alone on two cores an emulated guest needs a tenth of it, but it may not be alone."""
 until = partial(patience.until, seconds=PATIENCE, pause=0.2)
-_CONTAINERD = f"""\
-version = 3
-root = "/run/containers/root"
-state = "/run/containers/state"
-[grpc]
-  address = "{SOCKET}"
-[ttrpc]
-  address = "{RUN}/c.ttrpc"
-[plugins.'io.containerd.cri.v1.images']
-  snapshotter = "overlayfs"
-  [plugins.'io.containerd.cri.v1.images'.pinned_images]
-    sandbox = "{BUSYBOX}"
-[plugins.'io.containerd.cri.v1.runtime'.cni]
-  bin_dirs = ["{RUN}/cni/bin"]
-  conf_dir = "{RUN}/cni/net.d"
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-  BinaryName = "/usr/bin/runc"
-  SystemdCgroup = false
-  # The root file system is an initramfs, from which nobody can pivot.
-  NoPivotRoot = true
-[plugins.'io.containerd.nri.v1.nri']
-  disable = false
-  socket_path = "{RUN}/nri.sock"
-  plugin_path = "{RUN}/nri/plugins"
-  plugin_config_path = "{RUN}/nri/conf.d"
-  plugin_registration_timeout = "600s"
-  plugin_request_timeout = "600s"
-"""
 _AGENT_WORDS = (sys.executable, "-m", "mooring", "agent", "--config", str(RUN / "agent.yaml"))
 _AGENT = f"""\
 ---
 kind: AgentConfiguration
 apiVersion: mooring/v1alpha1
 stateDir: /run/mooring
-nriSocket: {RUN}/nri.sock
+nriSocket: {NRI_SOCKET}
 statusSocket: {STATUS}
 podResourcesSocket: ""
 metricsAddress: ""
@@ -99,10 +68,13 @@ class Wanted:
     limited: bool = True
     """Whether requests are limits too, which makes the pod Guaranteed."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    handler: str = ""
+    """OCI runtime; empty for the usual one."""
+    uid: str = ""
+    """Made of the name unless it is given."""
 
-    @property
-    def uid(self) -> str:
-        return f"uid-{self.name}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uid", self.uid or f"uid-{self.name}")
 
     @property
     def milli(self) -> int:
@@ -119,10 +91,14 @@ class Wanted:
         return f"{self.milli * 100} 100000" if self.limited and self.cpu else "max 100000"
 
     @property
+    def quality(self) -> str:
+        """Its QoS class in small letters."""
+        return "guaranteed" if self.cpu and self.limited else "burstable" if self.cpu else "besteffort"
+
+    @property
     def cgroup(self) -> str:
         """The pod's group as the kubelet's cgroupfs driver names it."""
-        parent = "" if self.cpu and self.limited else "burstable/" if self.cpu else "besteffort/"
-        return f"/kubepods/{parent}pod{self.uid}"
+        return Driver().pod(self.uid, self.quality)
 
     def resources(self) -> dict[str, int]:
         """Return what the kubelet asks the runtime for."""
@@ -149,19 +125,24 @@ class Running:
 
     wanted: Wanted
     sandbox: Pod
+    driver: Driver
+    prefix: str
+    """Of the runtime's groups."""
     container: str = ""
     """Id."""
 
     @property
     def cgroup(self) -> Path:
         """The container's group."""
-        return CGROUPS / self.wanted.cgroup.lstrip("/") / self.container
+        return self.driver.container(self.sandbox.cgroup_parent, self.container, self.prefix)
 
 
 @dataclass(slots=True)
 class Node:
-    """containerd and the agent."""
+    """The runtime and the agent."""
 
+    runtime: Runtime = field(default_factory=containerd)
+    driver: Driver = field(default_factory=Driver)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _client: list[Client] = field(default_factory=list)
 
@@ -175,15 +156,25 @@ class Node:
             Path("/etc").mkdir(exist_ok=True)
             Path("/etc", name).write_text(content)
         Path("/etc/resolv.conf").touch()
-        (CGROUPS / "cgroup.subtree_control").write_text(CONTROLLERS)
-        _stay_on(SYSTEM_CPUS)
-        (RUN / "config.toml").write_text(_CONTAINERD)
+        if not self.driver.systemd:
+            (CGROUPS / "cgroup.subtree_control").write_text(CONTROLLERS)
+            _stay_on(SYSTEM_CPUS)
+        for path, text in self.runtime.files.items():
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).write_text(text)
         self.configure(*documents)
-        self.start_containerd()
-        words = ["ctr", "-a", str(SOCKET), "-n", "k8s.io", "images", "import", "--no-unpack", IMAGE]
-        subprocess.run(words, check=True, capture_output=True, env=_environment())
+        if self.runtime.before:
+            self._import()
+        self.start_runtime()
+        if not self.runtime.before:
+            self._import()
         self.start_agent()
         self.until_ready()
+
+    def _import(self) -> None:
+        for words in self.runtime.imports:
+            done = subprocess.run(words, check=False, capture_output=True, text=True, env=_environment())
+            assert done.returncode == 0, (words, done.stderr)
 
     def configure(self, *documents: Mapping[str, Any]) -> None:
         """Write the agent's file: these documents and its own."""
@@ -192,28 +183,27 @@ class Node:
 
     @property
     def cri(self) -> Client:
-        """The kubelet's side; the same client as long as containerd runs."""
+        """The kubelet's side; the same client as long as the runtime runs."""
         if not self._client:
-            self._client.append(Client(SOCKET, timeout=PATIENCE))
+            self._client.append(Client(SOCKET, timeout=PATIENCE, stops_first=self.runtime.stops_first))
         return self._client[0]
 
-    def start_containerd(self) -> None:
-        booted = "containerd successfully booted"
-        before = self.log("containerd").count(booted)
-        self._start("containerd", ["containerd", "-c", str(RUN / "config.toml")])
+    def start_runtime(self) -> None:
+        before = self.log("runtime").count(self.runtime.served)
+        self._start("runtime", self.runtime.command)
 
         def serves() -> bool:
-            assert self._processes["containerd"].poll() is None, self.log("containerd")[-3000:]
-            return self.log("containerd").count(booted) > before
+            assert self._processes["runtime"].poll() is None, self.log("runtime")[-3000:]
+            return SOCKET.exists() and self.log("runtime").count(self.runtime.served) > before
 
-        until(serves, "containerd serves")
+        until(serves, f"{self.runtime.name} serves")
 
-    def kill_containerd(self) -> None:
-        """End containerd as a crash does; its containers live on."""
+    def kill_runtime(self) -> None:
+        """End the runtime as a crash does; its containers live on."""
         for client in self._client:
             client.close()
         self._client.clear()
-        self._kill("containerd")
+        self._kill("runtime")
 
     def start_agent(self) -> None:
         """Start the agent; it need not be ready at once (:meth:`until_ready`)."""
@@ -264,7 +254,7 @@ class Node:
         return False
 
     def log(self, name: str) -> str:
-        """Return what ``containerd`` or ``agent`` has said."""
+        """Return what ``runtime`` or ``agent`` has said."""
         path = RUN / f"{name}.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
@@ -278,12 +268,19 @@ class Node:
 
     def run_sandbox(self, wanted: Wanted) -> Running:
         """Make the pod's group with its quota, and run its sandbox."""
-        _make_group(wanted)
-        resources = wanted.resources()
+        group = self.driver.pod(wanted.uid, wanted.quality)
+        self.driver.make(group)
+        if wanted.limited and wanted.cpu:
+            self.driver.limit(group, wanted.milli)
         sandbox = self.cri.run_pod(
-            wanted.name, wanted.uid, wanted.cgroup, resources=resources, annotations=wanted.annotations
+            wanted.name,
+            wanted.uid,
+            group,
+            resources=wanted.resources(),
+            annotations=wanted.annotations,
+            handler=wanted.handler,
         )
-        return Running(wanted, sandbox)
+        return Running(wanted, sandbox, self.driver, self.runtime.prefix)
 
     def create(
         self,
@@ -308,14 +305,16 @@ class Node:
         """
         after = replace(running.wanted, cpu=cpu)
         if after.milli > running.wanted.milli:
-            _set_quota(after)
+            self.driver.limit(running.sandbox.cgroup_parent, after.milli)
         self.cri.update(running.container, **after.resources())
         if after.milli < running.wanted.milli:
-            _set_quota(after)
+            self.driver.limit(running.sandbox.cgroup_parent, after.milli)
         running.wanted = after
 
     def stop(self, running: Running) -> None:
         """Stop the pod: here its CPUs come back."""
+        if self.runtime.stops_first:
+            self.cri.stop(running.container)
         self.cri.call("StopPodSandbox", MESSAGES["SandboxId"](pod_sandbox_id=running.sandbox.id), "Empty")
 
     def remove(self, running: Running) -> None:
@@ -347,18 +346,3 @@ def _stay_on(cpus: str) -> None:
     group.mkdir(exist_ok=True)
     (group / "cpuset.cpus").write_text(cpus)
     (group / "cgroup.procs").write_text(str(os.getpid()))
-
-
-def _make_group(wanted: Wanted) -> None:
-    folder = CGROUPS
-    for part in wanted.cgroup.strip("/").split("/"):
-        folder /= part
-        if not folder.exists():
-            folder.mkdir()
-            (folder / "cgroup.subtree_control").write_text(CONTROLLERS)
-    if wanted.limited and wanted.cpu:
-        _set_quota(wanted)
-
-
-def _set_quota(wanted: Wanted) -> None:
-    (CGROUPS / wanted.cgroup.lstrip("/") / "cpu.max").write_text(f"{quota_of(wanted.milli)} 100000")

@@ -17,8 +17,8 @@
 Environment of the host:
 
 * ``MOORING_E2E_NUMA``: nothing boots unless it is set. ``full`` lets the scenarios run at their full size.
-* ``MOORING_E2E_NUMA_EDITIONS``: ``own`` or ``newer`` or both: kernel and QEMU of the machine's Debian, or of its
-  backports.
+* ``MOORING_E2E_NUMA_EDITIONS``: one or more of ``own``, ``newer`` and ``newest``: kernel and QEMU of the machine's
+  Debian or of its backports, or the kernel of Debian's unstable suite with the latter.
 * ``MOORING_E2E_NUMA_KEEP``: a folder to which console and reports of the last guest are copied.
 * ``MOORING_E2E_NUMA_ACCEL``: ``tcg``, ``kvm`` or ``auto`` (default). ``auto`` takes KVM when ``/dev/kvm`` can be opened
   and a guest with it comes up, else TCG. An emulated guest of 64 CPUs is ten to fifty times slower: steps must wait
@@ -115,7 +115,9 @@ def e2e_guest() -> Any:
 
 def why_not() -> str:
     """Return why no guest is to boot, or the empty text."""
-    return "" if os.environ.get("MOORING_E2E_NUMA") else "a guest boots for minutes; make e2e-numa runs it"
+    return (
+        "" if os.environ.get("MOORING_E2E_NUMA") else "guests run for minutes: make e2e-numa, e2e-resize or e2e-systemd"
+    )
 
 
 def is_full() -> bool:
@@ -134,6 +136,7 @@ def run(
     *,
     edition: str = "own",
     containers: bool = False,
+    systemd: bool = False,
     values: Mapping[str, Any] | None = None,
     files: Mapping[str, bytes] | None = None,
     seconds: float = 600,
@@ -143,8 +146,9 @@ def run(
     Args:
         scenario: name of a module in this folder.
         shape: of the machine.
-        edition: of kernel and QEMU, ``own`` or ``newer``.
+        edition: of kernel and QEMU, ``own``, ``newer`` or ``newest``.
         containers: whether containerd, runc and an image are to be there, and what the agent imports.
+        systemd: whether systemd is to be the first process; then CRI-O and crun are there too.
         values: handed to the scenario; anything that JSON can say.
         files: more files, by path in the guest.
         seconds: after which the guest is ended.
@@ -162,8 +166,13 @@ def run(
     archives = []
     with tempfile.TemporaryDirectory(prefix="mooring-guest-") as temporary:
         folder = Path(temporary)
-        if containers:
+        if systemd:
+            rooted = import_module("e2e_guest_systemd")
+            guest = rooted.rooted(guest)
+            contents = {**rooted.contents("tests.e2e.guest.report"), **contents}
+        elif containers:
             archives.append(script.runtime())
+        if containers:
             tar = folder / "image.tar"
             write_image(tar, BUSYBOX, script.debian_parts().busybox)
             contents |= {IMAGE: tar.read_bytes(), OVERLAY: guest.overlay.read_bytes()}
@@ -181,7 +190,8 @@ def command(guest: Any, initrd: Path, shape: Shape, reports: Path, accelerated: 
     machine = ["-machine", "q35", "-accel", accel, "-cpu", cpu, "-m", f"{shape.nodes * shape.node_memory}M"]
     processors = ["-smp", f"{shape.cpus},sockets={shape.sockets},cores={shape.cores},threads={shape.threads}"]
     kernel = ["-kernel", str(guest.kernel), "-initrd", str(initrd)]
-    words = "console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off audit=0 rcupdate.rcu_expedited=1"
+    # Where the host gives it little time, a guest takes its timer for broken unless it is told not to check.
+    words = "console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off audit=0 rcupdate.rcu_expedited=1 no_timer_check"
     return [*guest.qemu, *devices, *serials, *machine, *processors, *_numa(shape), *kernel, "-append", words]
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,13 +74,16 @@ class Told:
 
 
 def processes(group: Path) -> Iterator[Allowed]:
-    """Yield the processes of a control group; those of runc, which are not yet the user's program, are left out."""
+    """Yield the processes of a control group and of those below it.
+
+    Those of the OCI runtime, which are not yet the user's program, are left out.
+    """
     for pid in _pids(group):
         try:
             fields = dict(_fields(Path(f"/proc/{pid}/status").read_text(encoding="utf-8")))
         except OSError:
             continue
-        if not fields["Name"].startswith("runc") and fields["State"][0] not in "XZ":
+        if not fields["Name"].startswith(("runc", "crun")) and fields["State"][0] not in "XZ":
             yield Allowed(pid, CPUSet.parse(fields["Cpus_allowed_list"]), CPUSet.parse(fields["Mems_allowed_list"]))
 
 
@@ -156,10 +160,11 @@ def told_by(text: str) -> Told:
 
 
 def _pids(group: Path) -> list[int]:
-    try:
-        return [int(line) for line in (group / "cgroup.procs").read_text(encoding="utf-8").split()]
-    except OSError:
-        return []
+    found: list[int] = []
+    for folder, _, _ in os.walk(group):
+        with suppress(OSError):
+            found += [int(line) for line in Path(folder, "cgroup.procs").read_text(encoding="utf-8").split()]
+    return found
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:

@@ -5,10 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 from tests.e2e.guest import inside, sight
+from tests.e2e.guest.groups import Driver
 from tests.e2e.guest.node import Wanted
 from tests.e2e.guest.report import read_lines
 from tests.e2e.guest.runner import BIG, Ran, Shape, command, steps_of
 
+from mooring.agent.cgroups.locate import group_path
 from mooring.core.cpuset import CPUSet
 
 GUEST = SimpleNamespace(qemu=("qemu",), kernel=Path("vmlinuz"))
@@ -65,6 +67,20 @@ def test_steps_keep_the_order_of_the_file() -> None:
 def test_only_whole_cpus_of_a_guaranteed_pod_are_exclusive(wanted: Wanted, exclusive: int, cgroup: str) -> None:
     assert (wanted.exclusive, wanted.cgroup) == (exclusive, cgroup)
     assert ("cpu_quota" in wanted.resources()) == (cgroup == "/kubepods/poduid-a")
+
+
+@pytest.mark.parametrize(
+    ("quality", "pod"),
+    [
+        ("guaranteed", "/kubepods.slice/kubepods-poda_b.slice"),
+        ("burstable", "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda_b.slice"),
+    ],
+)
+def test_systemd_s_groups_are_where_the_agent_looks_for_them(quality: str, pod: str) -> None:
+    driver = Driver(systemd=True)
+    assert driver.pod("a-b", quality) == pod
+    scope = driver.container(pod, "c3", "crio")
+    assert str(scope) == f"/sys/fs/cgroup/{group_path(f'{Path(pod).name}:crio:c3')}"
 
 
 def test_what_a_witness_wrote_down_is_read() -> None:

@@ -48,9 +48,9 @@ def ran(edition: str, scenario: str) -> Ran:
     """Run a scenario, once."""
     if why_not():
         pytest.skip(f"e2e-resize: {why_not()}")
-    given = {"values": SCENARIOS[scenario], "files": {f"{PROGRAMS}/{PROGRAM}": program()}}
+    values, files = SCENARIOS[scenario], {f"{PROGRAMS}/{PROGRAM}": program()}
     try:
-        return run(scenario, SHAPE, edition=edition, containers=True, seconds=SECONDS, **given)
+        return run(scenario, SHAPE, edition=edition, containers=True, values=values, files=files, seconds=SECONDS)
     except e2e_guest().UnavailableError as why:
         pytest.skip(f"e2e-resize {edition}: {why}")
 
