@@ -20,11 +20,18 @@ AI = (
 )
 HYBRID = "-f examples/plugins/hybrid-pods.yaml --machine i7-1370p"
 SPREAD = "-f examples/plugins/spread-pods.yaml --machine 'sockets=1 numa=2 cores=32 l3=8 memory=64Gi'"
+DEVICES = (
+    "-f examples/devices/pods.yaml --active examples/devices/claims.yaml --node-name node-1 "
+    "--config examples/devices/kubelet.yaml "
+    "--machine 'sockets=2 numa=4 cores=32 threads=2 l3=4 memory=128Gi distances=10,12,32'"
+)
 PICTURES: Mapping[str, str] = {
     "node.svg": f"mooring show {EXAMPLE} -o svg",
     "memory-only-nodes.svg": "mooring show --machine xeonmax-9460-2s-snc4-flat -o svg",
     "decision.svg": f"mooring explain ai/inference {EXAMPLE} -o svg",
     "four-providers.svg": f"mooring explain train-1 {AI} -o svg",
+    "beside-devices.svg": f"mooring show {DEVICES} -o svg",
+    "followed-devices.svg": f"mooring explain ai/inference {DEVICES} -o svg",
     "hybrid.svg": "mooring show --machine i7-1370p -o svg",
     "core-kinds-before.svg": f"mooring show {HYBRID} --config examples/plugins/plain-kubelet.yaml -o svg",
     "core-kinds-after.svg": f"mooring show {HYBRID} --config examples/plugins/hybrid-kubelet.yaml -o svg",
