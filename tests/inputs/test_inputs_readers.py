@@ -54,6 +54,8 @@ _METADATA = b'{"metadata":{"name":"n","namespace":"d","uid":"u"},'
         ("journal", b'{"kind":"Agent\\nJournal","version":1,"checksum":"","body":{}}'),
         ("claim", _METADATA + b'"status":{"allocation":{"devices":{"results":[{}]}}}}'),
         ("api-pod", _METADATA + b'"spec":{"containers":[{"name":[]}]},"status":{"containerStatuses":[{"name":"a"}]}}'),
+        ("machine-text", b'<?xml version="1.0" encoding="UTF78"?><topology version="2.0"/>'),
+        ("machine-text", b'<?xml version="1.0" encoding="utf-7"?><topology version="2.0"/>'),
         ("extender", b'{"Pod":{},"Nodes":{"items":[{"metadata":{"name":"\xb4"}}]}}'),
         ("interrupt-journal", b'{"x":' + 5000 * b"[" + 5000 * b"]" + b"}"),
     ],

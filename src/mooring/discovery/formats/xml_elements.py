@@ -80,6 +80,8 @@ def read_xml(data: bytes, source: str) -> Element:
         raise InputError(
             f"not valid XML: {problem}", source=f"{source}:{error.lineno}:{error.offset + 1}", remedy="capture it again"
         ) from None
+    except (LookupError, ValueError) as error:  # of the codec that the first line names
+        raise InputError(f"not valid XML: {error}", source=f"{source}:1", remedy="capture it again") from None
     return reader.root
 
 
