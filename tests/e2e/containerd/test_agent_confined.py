@@ -8,19 +8,23 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.e2e.containerd.agent_process import pod_on, whole_cpus
 from tests.e2e.containerd.confined import ConfinedAgent, Rights, confined, everything
-from tests.e2e.containerd.runtime import Runtime, cgroup_file
+from tests.e2e.containerd.runtime import Runtime, cgroup_file, running
+from tests.e2e.containerd.wrapper import write_wrapper
 from tests.patience import until
 
+from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 
 pytestmark = pytest.mark.skipif(
     sorted(os.sched_getaffinity(0)) != [0, 1], reason="the expected CPUs are those of a machine with two"
 )
 
+INSIDE = "/run/mooring-assigned/assigned.cpuset"
 _ATTEMPTS = """
 import ctypes, os, socket
 libc = ctypes.CDLL(None, use_errno=True)
@@ -57,6 +61,27 @@ def test_without_capabilities_and_under_its_seccomp_profile_the_agent_does_all_o
 ) -> None:
     with confined(node, lambda rights: replace(rights, cgroup_namespace=namespace)) as agent:
         everything(node, agent)
+
+
+def test_the_confined_agent_resizes_and_shows_containers_their_cpus(parts: Any, folder: Path) -> None:
+    """On a larger machine, which a wrapped runc plays."""
+    wrapper = write_wrapper(folder, parts.runc, cpus="0-1", mems="0")
+    with running(parts, folder, oci_runtime=wrapper) as node, confined(node) as agent:
+        agent.launch("--machine", "sockets=2 numa=2 cores=16 threads=2 memory=64Gi")
+        until(lambda: agent.ended() or agent.is_ready(), "the agent is ready", seconds=40)
+        pod = node.cri.run_pod(
+            "own", "uid-own", f"{node.cgroup_parent}/podown", annotations={"mooring/assigned": "true"}
+        )
+        own = node.cri.run(pod, "a", resources=whole_cpus(4))
+        first = node.cri.recorded_cpus(own)
+        assert node.cri.execute(own, "cat", INSIDE) == first
+        node.cri.update(own, **whole_cpus(8))
+        grown = node.cri.recorded_cpus(own)
+        assert set(CPUSet.parse(first)) < set(CPUSet.parse(grown))
+        until(lambda: node.cri.execute(own, "cat", INSIDE) == grown, "the container reads its new CPUs")
+        node.cri.update(own, **whole_cpus(4))
+        assert (node.cri.recorded_cpus(own), node.cri.execute(own, "cat", INSIDE)) == (first, first)
+        assert agent.end() == 0
 
 
 def test_the_confined_agent_has_no_capability_and_cannot_get_one(node: Runtime) -> None:
