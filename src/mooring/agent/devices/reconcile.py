@@ -6,7 +6,7 @@ A thread of its own asks, so that a kubelet that hangs holds up nothing; the rea
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from mooring.agent.devices.lookup import DeviceLookup
@@ -18,7 +18,7 @@ from mooring.devicemanager.state import Device
 from mooring.service.logs import Log
 
 SOON: Final = 1.0
-"""Seconds between two looks while devices of a pod are not known."""
+"""Seconds until the next look while devices of a pod are not known; doubled by each look that brings no news."""
 LOOKING: Final = 10.0
 """Seconds between two looks otherwise."""
 TIMEOUT: Final = 5.0
@@ -43,14 +43,21 @@ class DeviceReconciler:
         self._worker = WorkQueue(lambda error: log.error("internal error", exc_info=error), 1)
         self._worker.start()
         self._looked = clock()
+        self._pause = SOON
+        self._unknown: Mapping[str, object] = {}
 
-    def reconcile(self) -> None:
-        """Look when it is time to; waits for nothing."""
+    def reconcile(self) -> bool:
+        """Look when it is time to; waits for nothing. Return whether it was time."""
         state, now = self._holder.state, self._clock()
-        if now - self._looked < (SOON if state.without_devices else LOOKING):
-            return
-        if follows_devices(state) and self._worker.put(self.look):
-            self._looked = now
+        if state.without_devices != self._unknown:
+            self._unknown, self._pause = state.without_devices, SOON
+        if now - self._looked < (min(self._pause, LOOKING) if self._unknown else LOOKING):
+            return False
+        if not follows_devices(state) or not self._worker.put(self.look):
+            return False
+        self._looked = now
+        self._pause *= 2
+        return True
 
     def look(self) -> None:
         """Ask what all pods hold, and take up what is new."""
