@@ -37,6 +37,8 @@ SYSTEM_CPUS = "0-1"
 """Where everything but containers runs, as on a node with reserved CPUs. It makes an emulated guest faster too: each
 CPU that a process has run on has translations of its memory to keep.
 """
+POD_RESOURCES = RUN / "kubelet.sock"
+"""Where a scenario may play the kubelet that tells the devices of its pods."""
 STATUS = str(RUN / "status.sock")
 PATIENCE = 600.0
 """Seconds. Alone on two cores an emulated guest needs a tenth of it, but it may not be alone."""
@@ -50,6 +52,7 @@ stateDir: /run/mooring
 nriSocket: {NRI_SOCKET}
 statusSocket: {STATUS}
 podResourcesSocket: ""
+kubeletPodResourcesSocket: {POD_RESOURCES}
 metricsAddress: ""
 replyBudget: 60s
 logLevel: debug

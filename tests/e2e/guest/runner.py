@@ -47,7 +47,8 @@ from tests.e2e.containerd.images import BUSYBOX, write_image
 from tests.e2e.guest.report import IMAGE, OVERLAY, VALUES_FILE, read_lines
 
 ROOT = Path(__file__).resolve().parents[3]
-MODULES = ("tests/patience.py", "tests/agent/sets.py", "tests/service/message_tables.py")
+DEVICES = "tests/agent/devices/made_up_podresources.py"
+MODULES = ("tests/patience.py", "tests/agent/sets.py", "tests/service/message_tables.py", DEVICES)
 """Modules beside the folders that they need."""
 FOLDERS = tuple((name, ROOT / name) for name in ("tests/e2e/guest", "tests/e2e/containerd"))
 ACCELERATOR = "MOORING_E2E_NUMA_ACCEL"
@@ -69,6 +70,8 @@ class Shape:
     nodes: int = 8
     node_memory: int = 256
     """MiB."""
+    devices: bool = False
+    """Whether each NUMA node has a PCIe root of its own with a display controller and a network card."""
 
     @property
     def cpus(self) -> int:
@@ -192,7 +195,8 @@ def command(guest: Any, initrd: Path, shape: Shape, reports: Path, accelerated: 
     kernel = ["-kernel", str(guest.kernel), "-initrd", str(initrd)]
     # Where the host gives it little time, a guest takes its timer for broken unless it is told not to check.
     words = "console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off audit=0 rcupdate.rcu_expedited=1 no_timer_check"
-    return [*guest.qemu, *devices, *serials, *machine, *processors, *_numa(shape), *kernel, "-append", words]
+    hardware = [*machine, *processors, *_numa(shape), *_devices(shape)]
+    return [*guest.qemu, *devices, *serials, *hardware, *kernel, "-append", words]
 
 
 def _numa(shape: Shape) -> Iterator[str]:
@@ -205,6 +209,17 @@ def _numa(shape: Shape) -> Iterator[str]:
             if one != other:
                 near = one * shape.sockets // shape.nodes == other * shape.sockets // shape.nodes
                 yield from ("-numa", f"dist,src={one},dst={other},val={12 if near else 32}")
+
+
+def _devices(shape: Shape) -> Iterator[str]:
+    """Yield PCI devices on every NUMA node; no driver of the guest takes them."""
+    for node in range(shape.nodes if shape.devices else 0):
+        # The firmware numbers the buses behind a root from its own number on.
+        yield from ("-device", f"pxb-pcie,id=root{node},bus=pcie.0,bus_nr={16 * (node + 1)},numa_node={node}")
+        for place, device in enumerate(("bochs-display", "e1000e,romfile=")):
+            port = f"port{node}{place}"
+            yield from ("-device", f"pcie-root-port,id={port},bus=root{node},chassis={2 * node + place + 1}")
+            yield from ("-device", f"{device},bus={port}")
 
 
 @cache
