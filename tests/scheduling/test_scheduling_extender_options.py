@@ -55,6 +55,7 @@ def test_every_field_is_read() -> None:
         "tls": {"certificate": "a", "key": "b", "clientCA": "c"},
         "lease": {"namespace": "n", "name": "l"},
         "kubeconfig": "k",
+        "deviceClaims": True,
         "unknownNodes": "deny",
         "maxStateAge": "10m",
         "assumedFor": "1m",
@@ -120,7 +121,8 @@ def test_an_address_that_is_taken_is_reported_in_one_line(tmp_path: Path) -> Non
 @pytest.fixture(scope="module")
 def deployed() -> dict[str, dict[str, Any]]:
     documents = yaml.safe_load_all((ROOT / "deploy" / "extender.yaml").read_text(encoding="utf-8"))
-    return {document["kind"]: document for document in documents}
+    # Of each kind the first: others are for options.
+    return {document["kind"]: document for document in reversed(list(documents))}
 
 
 def test_the_extender_may_read_what_it_needs_and_bind_and_nothing_else(deployed: dict[str, dict[str, Any]]) -> None:

@@ -40,6 +40,10 @@ class PodShape:
     pod: Pod
     requests: Mapping[str, int] = field(compare=False)
     """What the node resources check adds up."""
+    given: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
+    """Container, driver and NUMA nodes of each device that claims have given it."""
+    asks_devices: bool = False
+    """Whether its limits stand for devices that drivers have still to give."""
 
 
 def shape_of(pod: Pod) -> PodShape:

@@ -12,6 +12,7 @@ from mooring.core.pod import Pod
 from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.shapes import PodShape, shape_of
+from mooring.scheduling.claims import ClaimView, asked_node
 from mooring.scheduling.deciding import Decider, NodeVerdict
 from mooring.scheduling.outlook import Outlook, kubelets_of
 from mooring.scheduling.pods import Shapes, seen_pod
@@ -45,6 +46,8 @@ class Answers:
     decider: Decider
     weights: Weights
     shapes: Shapes
+    claims: ClaimView | None = None
+    """Of the cluster; None where claims do not count."""
     in_time: Callable[[], bool] = lambda: True
     """Tells whether the request that is being answered has time left."""
 
@@ -76,13 +79,16 @@ class Answers:
             InputError: the question cannot be understood.
         """
         pod, names = seen_pod(asked.Pod, self.shapes).pod, node_names(asked)
-        shape = shape_of(pod)
-        known: dict[Outlook, int] = {}
+        plain = shape_of(pod)
+        known: dict[tuple[Outlook, bytes], int] = {}
         scores = []
         for name, outlook in zip(names, self.view.outlooks(names, pod, self.in_time), strict=True):
-            score = known.get(outlook) if outlook is not None else 0
-            if score is None and outlook is not None:
-                score = known[outlook] = self._score(outlook, shape) if self.in_time() else 0
+            score: int | None = 0
+            if outlook is not None:
+                shape = self.shape_on(name, pod, plain)
+                score = known.get((outlook, shape.key))
+                if score is None:
+                    score = known[outlook, shape.key] = self._score(outlook, shape) if self.in_time() else 0
             scores.append(Priority(name, score or 0))
         return scores
 
@@ -93,24 +99,35 @@ class Answers:
             InputError: the question cannot be understood.
         """
         pod = seen_pod(asked.Pod, self.shapes).pod
-        shape = shape_of(pod)
+        plain = shape_of(pod)
         kept: dict[str, MetaVictims] = {}
         for name, uids, violations in _proposed(asked):
             if not self.in_time():
                 break
-            victims = self._victims(name, pod, shape, uids)
+            victims = self._victims(name, pod, self.shape_on(name, pod, plain), uids)
             if victims is not None:
                 kept[name] = MetaVictims([MetaPod(uid) for uid in victims], violations)
         return PreemptAnswer(kept)
 
     def _verdicts(self, pod: Pod, names: Sequence[str]) -> Iterator[NodeVerdict]:
-        shape = shape_of(pod)
-        known: dict[Outlook, NodeVerdict] = {}
-        for outlook in self.view.outlooks(names, pod, self.in_time):
-            verdict = known.get(outlook) if outlook is not None else _UNDECIDED
-            if verdict is None and outlook is not None and self.in_time():
-                verdict = known[outlook] = self.decider.verdict(outlook, shape)
+        plain = shape_of(pod)
+        known: dict[tuple[Outlook, bytes], NodeVerdict] = {}
+        for name, outlook in zip(names, self.view.outlooks(names, pod, self.in_time), strict=True):
+            verdict = None
+            if outlook is not None:
+                shape = self.shape_on(name, pod, plain)
+                verdict = known.get((outlook, shape.key))
+                if verdict is None and self.in_time():
+                    verdict = known[outlook, shape.key] = self.decider.verdict(outlook, shape)
             yield verdict or _UNDECIDED
+
+    def shape_on(self, name: str, pod: Pod, plain: PodShape) -> PodShape:
+        """Return the shape of a pod with what its claims give it, or ask for, on a node."""
+        if self.claims is None or not pod.claims:
+            return plain
+        state = self.view.situation(name, pod).state
+        devices = {} if state is None or isinstance(state, str) else state.devices.devices
+        return self.claims.shaped(plain, pod, devices)
 
     def _score(self, outlook: Outlook, shape: PodShape) -> int:
         merit = self.decider.merit(outlook, shape)
@@ -148,7 +165,7 @@ def _admitted_without(kubelets: Iterable[Kubelet], victims: Sequence[str], shape
     """Tell whether a pod is admitted in every way that things can have gone, once the victims have left."""
     for kubelet in kubelets:
         left = kubelet.without([uid for uid in victims if uid in kubelet.node.active])
-        if not admit(left, shape.pod, AdmitMode.TRIAL)[1].admitted:
+        if not admit(asked_node(left, shape), shape.pod, AdmitMode.TRIAL)[1].admitted:
             return False
     return True
 

@@ -16,6 +16,7 @@ from mooring.kubelet.shapes import Load, PodShape
 from mooring.kubelet.start import emptied
 from mooring.planner.prediction import ADMITTED, Prediction, check, predicted
 from mooring.publisher.restored import NodeKind
+from mooring.scheduling.claims import asked_node
 from mooring.scheduling.outlook import Outlook, View
 from mooring.scheduling.scoring import Merit, merit_of
 
@@ -105,7 +106,7 @@ class Decider:
             self.hits += 1
             return found
         self.runs += 1
-        after, answer = predicted(view.kubelet, shape.pod)
+        after, answer = predicted(asked_node(view.kubelet, shape), shape.pod)
         self._answers[key] = answer
         if answer.admitted:
             self._afterwards[key] = after
@@ -120,7 +121,7 @@ class Decider:
         after = self._afterwards.get(key)
         if after is None:
             self.runs += 1
-            after, answer = predicted(view.kubelet, shape.pod)
+            after, answer = predicted(asked_node(view.kubelet, shape), shape.pod)
             if not answer.admitted:
                 return None
         found = merit_of(after, shape.pod.uid, kind.distances)
@@ -141,7 +142,7 @@ class Decider:
             empty = emptied(view)
             if empty is None:
                 return False
-            _, found = predicted(empty, shape.pod)
+            _, found = predicted(asked_node(empty, shape), shape.pod)
             found = found if not found.admitted else check(shape, Load(), kind.settings)
             self._ever[key] = found
         return found.admitted

@@ -116,6 +116,9 @@ class ExtenderOptions(Struct, frozen=True, rename="camel"):
     kubeconfig: Annotated[
         str, option("how to reach the API server; empty: by the service account of the pod that the extender runs in")
     ] = ""
+    device_claims: Annotated[
+        bool, option("whether claims for devices of drivers count on nodes where CPUs and memory follow devices")
+    ] = False
     unknown_nodes: Annotated[UnknownNodes, option("answer for a node without usable data")] = (
         UnknownNodes.DENY_EXCLUSIVE
     )

@@ -13,6 +13,7 @@ import msgspec
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
+from mooring.extensions import device_alignment
 from mooring.kubelet.shapes import shape_key
 from mooring.manifest.pod_fields import SCALE_DOWN_ANNOTATION as SCALE_DOWN
 from mooring.manifest.pod_fields import SCALE_DOWN_FIELD, with_allocated
@@ -20,7 +21,7 @@ from mooring.manifest.pod_files import FINISHED
 from mooring.manifest.pods import MIRROR, pod_from_object
 
 SOURCE: Final = "API server"
-_KEPT: Final = (MIRROR, SCALE_DOWN)
+_KEPT: Final = (MIRROR, SCALE_DOWN, device_alignment.ANNOTATION)
 _MOST_SHAPES: Final = 20_000
 
 
@@ -37,6 +38,7 @@ class _PodMetadata(msgspec.Struct, omit_defaults=True):
 class _Resources(msgspec.Struct, omit_defaults=True):
     requests: dict[str, Any] | None = None
     limits: dict[str, Any] | None = None
+    claims: list[Any] | None = None
 
 
 class _Container(msgspec.Struct, omit_defaults=True):
@@ -52,6 +54,7 @@ class _PodSpec(msgspec.Struct, omit_defaults=True, rename={"scale_down": SCALE_D
     resources: _Resources | None = None
     overhead: dict[str, Any] | None = None
     priority: int | None = None
+    resourceClaims: list[Any] | None = None  # noqa: N815 - as above
     scale_down: Any = None
 
 
@@ -70,6 +73,8 @@ class _Status(msgspec.Struct, omit_defaults=True):
     initContainerStatuses: list[_ContainerStatus] | None = None  # noqa: N815 - as above
     allocatedResources: dict[str, Any] | None = None  # noqa: N815 - as above
     resources: _Resources | None = None
+    resourceClaimStatuses: list[Any] | None = None  # noqa: N815 - as above
+    extendedResourceClaimStatus: dict[str, Any] | None = None  # noqa: N815 - as above
 
 
 class _SeenPodObject(msgspec.Struct, omit_defaults=True):
@@ -107,8 +112,11 @@ class Shapes:
         """Return the pod with parts that are shared with other pods of its shape."""
         if len(self._known) >= _MOST_SHAPES:
             self._known.clear()
-        first = self._known.setdefault(shape_key(pod), pod)
         kept = {name: value for name, value in pod.annotations.items() if name in _KEPT}
+        if pod.claims:
+            # Claims are a pod's own.
+            return replace(pod, annotations=kept or _NONE)
+        first = self._known.setdefault(shape_key(pod), pod)
         return replace(
             pod,
             containers=first.containers,

@@ -18,6 +18,7 @@ from mooring.core.pod import Pod
 from mooring.kubelet.shapes import shape_of
 from mooring.scheduling.answers import Answers
 from mooring.scheduling.binding import Binder, ClusterPodAPI, PodAPI
+from mooring.scheduling.claims import ClaimView
 from mooring.scheduling.deciding import Decider, NodeVerdict
 from mooring.scheduling.options import TLS, ExtenderOptions, load_extender_options
 from mooring.scheduling.pods import Shapes
@@ -113,10 +114,14 @@ def extender_with(
     shapes, decider = Shapes(), Decider(options.unknown_nodes)
     last_word, one_at_a_time = Decider(options.unknown_nodes), threading.Lock()
 
+    claims = ClaimView() if options.device_claims else None
+    answers = Answers(view, decider, options.weights, shapes, claims)
+
     def verdict(pod: Pod, node: str) -> NodeVerdict:
         outlook = view.outlook(node, pod)
+        shape = answers.shape_on(node, pod, shape_of(pod))
         with one_at_a_time:
-            return last_word.verdict(outlook, shape_of(pod))
+            return last_word.verdict(outlook, shape)
 
     def counts() -> dict[str, int]:
         engine = {"engine_runs": decider.runs + last_word.runs, "known_answers": decider.hits + last_word.hits}
@@ -130,13 +135,13 @@ def extender_with(
         report(about, problem)
 
     service = Service(
-        Answers(view, decider, options.weights, shapes),
+        answers,
         Binder(view, server or ClusterPodAPI(connect), shapes, verdict, election),
         metrics,
         RequestLimits(options.request_time, options.largest_body, options.requests_at_once),
         lambda: made.is_ready,
     )
-    made = Extender(view, service, followers(connect, view, shapes, failed), metrics, threading.Event())
+    made = Extender(view, service, followers(connect, view, shapes, failed, claims), metrics, threading.Event())
     return made
 
 

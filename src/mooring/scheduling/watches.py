@@ -13,18 +13,23 @@ from mooring.manifest.pods import MIRROR
 from mooring.publisher.facts_document import facts_of
 from mooring.publisher.objects import FACTS, GROUP, PLURALS, STATE, VERSION
 from mooring.publisher.state_document import state_of
+from mooring.scheduling.claims import ClaimView
 from mooring.scheduling.pods import Seen, Shapes, seen_pod
 from mooring.scheduling.view import ClusterView
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.following import Follower
-from mooring.service.cluster.watching import PODS
+from mooring.service.cluster.watching import PODS, mapping_of
 
 Report = Callable[[str, str], object]
 """Takes what something is about, and what is the matter."""
 
 
+_RESOURCE = "apis/resource.k8s.io/v1"
+
+
 class _NamedMetadata(msgspec.Struct):
     name: str = ""
+    namespace: str = ""
     uid: str = ""
     resourceVersion: str = ""  # noqa: N815 - the field's name on the wire
     annotations: dict[str, Any] | None = None
@@ -138,10 +143,91 @@ class PodListener:
             return None
 
 
-def followers(connect: Callable[[], Cluster], view: ClusterView, shapes: Shapes, report: Report) -> list[Follower]:
-    """Return the followers of facts, states and pods; facts first, because states are about them."""
+@dataclass(frozen=True, slots=True)
+class ClaimListener:
+    """Brings claims to their view."""
+
+    claims: ClaimView
+    report: Report
+
+    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
+        """Take all claims."""
+        self.claims.keep_claims([self._put(item) for page in pages for item in page])
+
+    def changed(self, item: msgspec.Raw) -> None:
+        """Take a claim."""
+        self._put(item)
+
+    def deleted(self, item: msgspec.Raw) -> None:
+        """Forget a claim."""
+        metadata = _metadata(item)
+        self.claims.drop_claim(metadata.namespace, metadata.name)
+
+    def failed(self, error: ClusterError, _times: int) -> None:
+        """Report an outage."""
+        self.report("ResourceClaim", str(error))
+
+    def _put(self, item: msgspec.Raw) -> tuple[str, str]:
+        try:
+            return self.claims.put_claim(mapping_of(item))
+        except InputError as error:
+            metadata = _metadata(item)
+            self.report(f"ResourceClaim {metadata.namespace}/{metadata.name}", str(error))
+            self.claims.drop_claim(metadata.namespace, metadata.name)
+            return metadata.namespace, metadata.name
+
+
+@dataclass(frozen=True, slots=True)
+class ClassListener:
+    """Brings DeviceClasses to the view of claims."""
+
+    claims: ClaimView
+    report: Report
+
+    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
+        """Take all classes; one that is gone is named by no new claim."""
+        for page in pages:
+            for item in page:
+                self.changed(item)
+
+    def changed(self, item: msgspec.Raw) -> None:
+        """Take a class."""
+        try:
+            self.claims.put_class(mapping_of(item))
+        except InputError as error:
+            self.report(f"DeviceClass {_metadata(item).name}", str(error))
+            self.claims.drop_class(_metadata(item).name)
+
+    def deleted(self, item: msgspec.Raw) -> None:
+        """Forget a class."""
+        self.claims.drop_class(_metadata(item).name)
+
+    def failed(self, error: ClusterError, _times: int) -> None:
+        """Report an outage."""
+        self.report("DeviceClass", str(error))
+
+
+def followers(
+    connect: Callable[[], Cluster], view: ClusterView, shapes: Shapes, report: Report, claims: ClaimView | None = None
+) -> list[Follower]:
+    """Return the followers of facts, states and pods; facts first, because states are about them.
+
+    Args:
+        connect: opens a way to the API server.
+        view: what is known of nodes and pods.
+        shapes: lets pods share what they have in common.
+        report: receives what is the matter with what.
+        claims: what is known of claims; None where they do not count.
+    """
     group = f"apis/{GROUP}/{VERSION}"
+    of_claims = []
+    if claims is not None:
+        of_claims = [
+            Follower(connect, f"{_RESOURCE}/deviceclasses", ClassListener(claims, report), name="extender"),
+            Follower(connect, f"{_RESOURCE}/resourceclaims", ClaimListener(claims, report), name="extender"),
+        ]
     return [
+        *of_claims,
         Follower(connect, f"{group}/{PLURALS[FACTS]}", FactsListener(view, report), name="extender"),
         Follower(connect, f"{group}/{PLURALS[STATE]}", StateListener(view, report), name="extender"),
         Follower(connect, PODS, PodListener(view, shapes, report), name="extender"),

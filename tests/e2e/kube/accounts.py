@@ -459,9 +459,16 @@ def allocate_claim(deployed: Deployed, account: str) -> None:
         objects.allocate(deployed.claim(allocated=False, node=OWN), allocation())
 
 
+def put_class(deployed: Deployed) -> object:
+    name = f"class-{uuid4().hex[:8]}"
+    content = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": {}}
+    return deployed.api.apply(f"{CLASSES}/{name}", content)
+
+
 FACTS, STATES = f"{OURS}/nodefacts", f"{OURS}/nodestates"
 EVERY_POD = "api/v1/pods"
 SLICES = "apis/resource.k8s.io/v1/resourceslices"
+EVERY_CLAIM, CLASSES = "apis/resource.k8s.io/v1/resourceclaims", "apis/resource.k8s.io/v1/deviceclasses"
 
 
 def put_slice(deployed: Deployed) -> object:
@@ -511,6 +518,12 @@ CALLS: Mapping[str, Mapping[tuple[str, str], Callable[[Deployed, str], object]]]
         ("pods/binding", "create"): bind_pod,
         ("leases", "get"): read_lease,
         ("leases", "update"): take_lease,
+    },
+    "mooring-extender-claims": {
+        ("resourceclaims", "list"): list_of(EVERY_CLAIM),
+        ("resourceclaims", "watch"): watch_of(EVERY_CLAIM, lambda made: made.claim(allocated=False)),
+        ("deviceclasses", "list"): list_of(CLASSES),
+        ("deviceclasses", "watch"): watch_of(CLASSES, put_class),
     },
     "mooring-dra": {
         ("resourceslices", "list"): with_objects(lambda objects: objects.slices(DRIVER, OWN)),
