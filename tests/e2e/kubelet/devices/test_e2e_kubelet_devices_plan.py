@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,9 @@ import pytest
 from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.arrival import arrive
-from tests.e2e.kubelet.cases import Case
+from tests.e2e.kubelet.cases import Case, Wants, pod_of
 from tests.e2e.kubelet.decided import Played, Playing
-from tests.e2e.kubelet.devices.cases import GPU, NIC, device_cases, devices_on, random_pods
+from tests.e2e.kubelet.devices.cases import GPU, NIC, device_cases, devices_on, random_pods, with_devices
 from tests.e2e.kubelet.devices.following import Following, Held, exclusive_cpus, held_by
 from tests.e2e.kubelet.devices.plugin import DevicePlugin, plugins_on
 from tests.e2e.kubelet.kubelet import Kubelet, kubelet_on
@@ -21,6 +21,7 @@ from tests.e2e.kubelet.patience import until
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.loader import load_machine
 from mooring.kubelet.admit import AdmitResult
+from mooring.service.device_plugins import preferring_plugins, resources_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +99,32 @@ def test_random_pods_are_admitted_refused_and_placed_as_the_engine_says(followed
                 assert mine == theirs, (name, container, resource)
     assert any(one.refused for one in followed.outcomes)
     assert any(one.held for one in followed.outcomes)
+
+
+def test_a_plugin_that_prefers_devices_is_asked_by_the_kubelet_and_known_to_mooring(
+    api: APIServer, kube: Any, playing: Playing, played: Played
+) -> None:
+    case = device_cases()[0]
+    devices = devices_on(load_machine(case.machine))
+    policies = {**case.policies, **case.reservations}
+
+    def last_ones(available: Sequence[str], required: Sequence[str], count: int) -> Sequence[str]:
+        return [*required, *(one for one in reversed(available) if one not in required)][:count]
+
+    with (
+        playing() as node,
+        kubelet_on(node, kube.kubelet, case.name, policies, machine=played(case), kubeconfig=api.kubeconfig) as kubelet,
+        plugins_on(
+            DevicePlugin(kubelet.device_plugins, GPU, devices[GPU], last_ones),
+            DevicePlugin(kubelet.device_plugins, NIC, devices[NIC]),
+        ),
+    ):
+        until(lambda: api.has_node(case.name), "the node is registered")
+        sockets = preferring_plugins(kubelet.device_plugins)
+        assert resources_of(sockets, [GPU, NIC]) == {GPU}
+        wanted = [pod_of(f"pod-{count}", with_devices(Wants("app", "2", "64Mi"), {GPU: count})) for count in (1, 2)]
+        held = [
+            held_by(kubelet.root, pod["metadata"]["uid"])["app"][GPU]
+            for pod in arrive(api, node, case.name, wanted, kubelet.refused)
+        ]
+        assert held == [{"gpu-3"}, {"gpu-1", "gpu-2"}]
