@@ -25,7 +25,7 @@ _CONNECTING: Final = 2.0
 _CHUNK: Final = 1 << 16
 
 
-class Candidate(Protocol):
+class LeaseCandidate(Protocol):
     """A replica as far as the election goes."""
 
     @property
@@ -34,7 +34,7 @@ class Candidate(Protocol):
 
 
 def wait_for_lease(
-    election: Election, extender: Candidate, listener: socket.socket, stop: Event, report: Report
+    election: Election, extender: LeaseCandidate, listener: socket.socket, stop: Event, report: Report
 ) -> bool:
     """Pass connections on until this replica holds the Lease; return whether it does.
 
