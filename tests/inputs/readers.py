@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from tests.agent.nri import recordings
 from tests.discovery import tool_outputs
-from tests.inputs import agent_handler, archives, cluster_objects
+from tests.inputs import agent_handler, archives, cluster_objects, device_objects
 
 from mooring.agent.claims import claim_asked
 from mooring.agent.configuration import agent_configuration
@@ -315,6 +315,8 @@ READERS = (
     Reader(
         "device-checkpoint", lambda data: device_record(data.decode(errors="surrogateescape")), lambda: [_DEVICE_RECORD]
     ),
+    Reader("device-record", device_objects.record, device_objects.record_seeds),
+    Reader("dynamic-objects", device_objects.dynamic, device_objects.dynamic_seeds),
     Reader("journal", _journal, _journal_seeds),
     Reader("journal-body", _journal_body, lambda: [agent_handler.body_of(seed) for seed in _journal_seeds()]),
     Reader("nri-connection", _nri, _nri_seeds),

@@ -12,6 +12,7 @@ from mooring.core.dynamic import ClaimedDevice, DynamicDevice
 from mooring.core.errors import InputError
 from mooring.core.pod import ClaimUse
 from mooring.manifest.dynamic.claims import claim_of
+from mooring.manifest.dynamic.objects import KINDS, objects_of
 from mooring.manifest.dynamic.slices import current_devices, slice_of
 from mooring.manifest.pods import pod_from_object
 
@@ -153,3 +154,8 @@ def test_another_form_is_bad_input_with_the_field(made: Any, words: str) -> None
     with pytest.raises(InputError) as caught:
         made()
     assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize("content", [None, [], {"kind": {}, "items": []}, {"kind": "List", "items": "x"}, {"items": 7}])
+def test_what_is_no_object_is_passed_over(content: Any) -> None:
+    assert list(objects_of(content, KINDS)) == []

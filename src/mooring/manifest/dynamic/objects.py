@@ -54,9 +54,11 @@ def objects_of(
     if not isinstance(content, dict) or depth > _DEEPEST:
         return
     kind = content.get("kind")
+    if not isinstance(kind, str):
+        return
     if kind in kinds:
         yield place, content
-    elif isinstance(kind, str) and kind.endswith("List"):
+    elif kind.endswith("List"):
         items = content.get("items")
         single = kind.removesuffix("List")
         for index, item in enumerate(items if isinstance(items, list) else ()):

@@ -1,0 +1,78 @@
+"""What tells of devices, as readers of its bytes: claims, slices and classes, and the device manager's record."""
+
+from __future__ import annotations
+
+import json
+
+from mooring.checkpoint.device_file import HeldDevices, device_record, device_text, without_answers
+from mooring.core.errors import InputError
+from mooring.core.machine import PCIDevice
+from mooring.decoding.documents import documents_in
+from mooring.decoding.fields import mapping_at
+from mooring.extensions.device_location import dynamic_devices
+from mooring.manifest.dynamic.objects import dynamic_objects, objects_of
+from mooring.manifest.dynamic.slices import current_devices
+from mooring.planner.nodearchive.claims import reduced_claims
+from mooring.scheduling.claims import ClaimView
+
+NAME = "input"
+PCI = (PCIDevice("0000:3b:00.0", "030200", "10de", "2330", 1, "pci0000:3a"),)
+
+
+def dynamic(data: bytes) -> object:
+    """Read claims, slices and classes, locate the devices, and reduce everything as an archive does."""
+    documents = documents_in(data, NAME)
+    found = dynamic_objects(documents)
+    view = ClaimView()
+    for document in documents:
+        for _, one in objects_of(document.content, ("DeviceClass", "ResourceClaim")):
+            mapping_at(one, "metadata")
+            if one["kind"] == "DeviceClass":
+                view.put_class(one)
+            else:
+                view.put_claim(one)
+    reduced_claims([document.content for document in documents], [], "n")
+    return found, dynamic_devices(current_devices(found.slices, "n"), PCI)
+
+
+def record(data: bytes) -> object:
+    """Read the device manager's record; what an archive keeps of it reads the same."""
+    text = data.decode(errors="surrogateescape")
+    found, kept = device_record(text), without_answers(text)
+    if kept is not None:
+        again = device_record(kept)
+        if (again.problem, again.registered) != (found.problem, found.registered):
+            raise AssertionError("the kept record says something else")
+    elif not found.problem:
+        raise InputError("a record that can be read is kept")
+    return found
+
+
+def dynamic_seeds() -> list[bytes]:
+    """Return a list with one object of each kind."""
+    attributes = {
+        "resource.kubernetes.io/numaNode": {"ints": [1, 0]},
+        "resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"},
+        "resource.kubernetes.io/pcieRoot": {"strings": ["pci0000:3a"]},
+        "model": {"version": "1.0.0"},
+    }
+    pool = {"name": "n", "generation": 2, "resourceSliceCount": 1}
+    devices = [{"name": "g0", "attributes": attributes}, {"name": "g1", "basic": {"attributes": {"numa": {"int": 0}}}}]
+    offered = {"driver": "gpu.example.com", "nodeName": "n", "pool": pool, "devices": devices}
+    result = {"request": "r", "driver": "gpu.example.com", "pool": "n", "device": "g0", "adminAccess": False}
+    status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"resource": "pods", "uid": "u"}]}
+    exact = {"deviceClassName": "gpu", "count": 2}
+    requests = {"devices": {"requests": [{"name": "r", "exactly": exact}]}}
+    selectors = [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}]
+    items = [
+        {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": offered},
+        {"kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "d"}, "spec": requests, "status": status},
+        {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"selectors": selectors}},
+    ]
+    return [json.dumps({"kind": "List", "items": items}).encode()]
+
+
+def record_seeds() -> list[bytes]:
+    """Return records as kubelets write them."""
+    held = HeldDevices("u", "c", "v/gpu", {-1: ("a",), 0: ("b", "c")}, b"\x0a\x01x")
+    return [device_text([held], {"v/gpu": ["a", "b"]}).encode(), device_text([], {}).encode()]
