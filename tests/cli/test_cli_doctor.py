@@ -12,7 +12,16 @@ from tests.cli.command import Answered, mooring
 from mooring.core.machineinfo import HIGHEST_NODE
 from mooring.explain.codes.pages import all_codes
 from mooring.explain.reason import POOL_EMPTY
-from mooring.planner.doctor import cpu_checks, diagnosis, entry_checks, joint_checks, memory_checks, reading, restart
+from mooring.planner.doctor import (
+    cpu_checks,
+    device_checks,
+    diagnosis,
+    entry_checks,
+    joint_checks,
+    memory_checks,
+    reading,
+    restart,
+)
 from mooring.planner.doctor import cpu_checks as claim_checks
 from mooring.releases.rules import RELEASE_NAMES
 
@@ -364,7 +373,17 @@ def test_text_fits_the_terminal(site: Site, columns: int) -> None:
 
 
 def test_every_code_has_a_page() -> None:
-    modules = (claim_checks, cpu_checks, diagnosis, entry_checks, joint_checks, memory_checks, reading, restart)
+    modules = (
+        claim_checks,
+        cpu_checks,
+        device_checks,
+        diagnosis,
+        entry_checks,
+        joint_checks,
+        memory_checks,
+        reading,
+        restart,
+    )
     used = {value for module in modules for value in vars(module).values() if str(value).startswith("MOOR-")}
     pages = {code for code in all_codes() if code.startswith("MOOR-3")}
     assert used == pages | {POOL_EMPTY}

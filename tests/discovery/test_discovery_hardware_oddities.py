@@ -219,6 +219,7 @@ def test_the_document_has_the_recorded_names_and_null_for_what_is_absent() -> No
         ],
         "distances": [],
         "cpuKinds": [],
+        "pciDevices": [],
         "findings": [],
     }
 

@@ -68,6 +68,7 @@ def test_rights_are_the_least() -> None:
             ("", "nodes"): ("get",),
             ("", "pods"): ("list",),
         },
+        "mooring-publish-devices": {("resource.k8s.io", "resourceslices"): ("list",)},
         "mooring-publish-wake": {("", "nodes"): ("patch",)},
         "mooring-prune": {
             ("mooring.dev", "nodefacts"): ("list", "delete"),

@@ -85,7 +85,7 @@ def decode(document: JSONValue, struct: GoStruct, start: dict[str, GoValue]) -> 
     """Decode a JSON document into a structure whose members are ``start`` (changed in place, as Go does).
 
     >>> from mooring.checkpoint.goscan import parse
-    >>> from mooring.checkpoint.gotypes import STRING
+    >>> from mooring.checkpoint.gotypes import INT, STRING
     >>> pair = GoStruct("Pair", (GoField("a", "A", STRING), GoField("b", "B", INT)))
     >>> read = decode(parse(b'{"a": 1, "B": 2}'), pair, zero(pair))
     >>> print(read.value, read.fault)

@@ -53,7 +53,7 @@ def device_table(content: Mapping[str, Any], field: str = "devices") -> dict[str
         InputError: naming the resource and the device.
 
     >>> device_table({"example/gpu": [{"id": "gpu0", "numa": [0]}]})
-    {'example/gpu': (Device(id='gpu0', numa=(0,), healthy=True),)}
+    {'example/gpu': (Device(id='gpu0', numa=(0,), healthy=True, root=''),)}
     """
     return {resource: _listed(items, f"{field}.{resource}") for resource, items in content.items()}
 

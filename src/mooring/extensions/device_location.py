@@ -79,7 +79,7 @@ def dynamic_devices(
 
     >>> one = DynamicDevice("gpu.example.com", "node-1", "gpu0", {"resource.kubernetes.io/numaNode": 1})
     >>> dynamic_devices([one])
-    {'gpu.example.com': (Device(id='node-1/gpu0', numa=(1,), healthy=True),)}
+    {'gpu.example.com': (Device(id='node-1/gpu0', numa=(1,), healthy=True, root=''),)}
     """
     known, found = tuple(pci), dict[str, list[Device]]()
     for one in devices:
