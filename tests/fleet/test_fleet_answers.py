@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
+import distributed
 import pytest
 from tests.fleet.clusters import LOOSE, arrival, asked, cluster, group
 
@@ -130,3 +134,17 @@ def test_the_trace_of_a_production_cluster_is_read_and_run(capsys: pytest.Captur
     assert document["nodes"] == 1523
     assert sum(document["pods"].values()) == 8152
     assert {one["resource"]: one["offered"] for one in document["uses"]}["nvidia.com/gpu"] == 6212
+
+
+def test_figures_are_the_same_on_the_workers_of_a_dask_scheduler() -> None:
+    trials = [
+        FleetTrial(
+            "", cluster(group("a", 2)), work_of("w", [arrival(f"p{n}", SIX, n) for n in range(count)]), Strategy()
+        )
+        for count in (3, 4)
+    ]
+    local = {"n_workers": 1, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
+    make: Callable[..., AbstractContextManager[Any]] = distributed.LocalCluster
+    with make(processes=True, **local) as dask:
+        found = list(run_trials(trials, dask=dask.scheduler_address))
+    assert found == [run_trial(trial) for trial in trials]
