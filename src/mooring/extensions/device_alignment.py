@@ -182,7 +182,7 @@ def tying(
 ) -> dict[str, tuple[DeviceAlignment, tuple[Device, ...]]]:
     """Return the devices that tie a container, or a whole pod, to NUMA nodes, and how strictly, by resource.
 
-    A device that is near no NUMA node of the machine, as far as is known, ties nobody.
+    A device that is near no NUMA node of the machine, as far as is known, ties no container.
     """
     if pod.uid not in state.held:
         return {}
