@@ -28,8 +28,9 @@ from mooring.planner.question import Question, opened_for
 from mooring.planner.replay.scenario import replay_scenario
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.publisher.restored import NodeKind, kind_of
+from mooring.publisher.situation import Situation
 from mooring.scheduling.deciding import Decider
-from mooring.scheduling.outlook import Outlooks, Situation
+from mooring.scheduling.outlook import Outlooks
 
 LAW = settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]

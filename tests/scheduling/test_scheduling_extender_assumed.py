@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.scheduling.extender_cluster import NODE, World, facts_with, guaranteed, started
 
 from mooring.core.config import ReservedMemory
-from mooring.scheduling.courses import courses
+from mooring.publisher.courses import courses
+from mooring.publisher.situation import BEFORE_US, UNSETTLED
 from mooring.scheduling.known_node import SETTLING
-from mooring.scheduling.outlook import BEFORE_US, UNSETTLED
 from mooring.scheduling.pods import Seen
 from mooring.scheduling.view import ASSUMED_FOR
 

@@ -25,9 +25,10 @@ from mooring.publisher.facts_document import digest_of
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.publisher.observation import EngineObserver
 from mooring.publisher.restored import NodeKind, kind_of, restored
+from mooring.publisher.situation import UNPUBLISHED, UNREADABLE, Situation
 from mooring.publisher.state_document import state_document, state_of
 from mooring.scheduling.deciding import Decider
-from mooring.scheduling.outlook import UNPUBLISHED, UNREADABLE, Outlooks, Situation, anonymous
+from mooring.scheduling.outlook import Outlooks, anonymous
 from mooring.scheduling.pods import Seen, Shapes, seen_pod
 from mooring.scheduling.scoring import Weights, merit_of
 from mooring.scheduling.view import ClusterView

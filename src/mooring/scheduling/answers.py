@@ -12,9 +12,10 @@ from mooring.core.pod import Pod
 from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.shapes import PodShape, shape_of
+from mooring.publisher.situation import kubelets_of
 from mooring.scheduling.claims import ClaimView, asked_node
 from mooring.scheduling.deciding import Decider, NodeVerdict
-from mooring.scheduling.outlook import Outlook, kubelets_of
+from mooring.scheduling.outlook import Outlook
 from mooring.scheduling.pods import Shapes, seen_pod
 from mooring.scheduling.scoring import Weights
 from mooring.scheduling.view import ClusterView

@@ -18,8 +18,9 @@ import msgspec
 from mooring.core.pod import Pod
 from mooring.publisher.objects import NodeState
 from mooring.publisher.restored import NodeKind
+from mooring.publisher.situation import Situation
 from mooring.publisher.state_document import state_document, state_of
-from mooring.scheduling.outlook import Outlook, Situation
+from mooring.scheduling.outlook import Outlook
 
 _UID = re.compile(r'"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\\?"')
 SETTLING = 60.0

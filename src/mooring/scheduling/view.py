@@ -15,9 +15,10 @@ from itertools import zip_longest
 from mooring.core.pod import Pod
 from mooring.publisher.objects import NodeFacts, NodeState
 from mooring.publisher.restored import NodeKind, kind_of
+from mooring.publisher.situation import Situation
 from mooring.scheduling.cluster_pods import ClusterPods
 from mooring.scheduling.known_node import KnownNode, published
-from mooring.scheduling.outlook import TOO_OLD, Outlook, Outlooks, Situation
+from mooring.scheduling.outlook import TOO_OLD, Outlook, Outlooks
 from mooring.scheduling.pods import Seen
 
 ASSUMED_FOR = 600.0

@@ -1,0 +1,105 @@
+"""Everything that is known about one node, and every node that it may be by now.
+
+A published state may be older than the pods that are bound to the node: :mod:`mooring.publisher.courses` follows what
+can have happened since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mooring.core.pod import Pod
+from mooring.kubelet.kubelet import Kubelet
+from mooring.kubelet.shapes import is_plain
+from mooring.node.resources import total_requests
+from mooring.publisher.courses import Pending, courses
+from mooring.publisher.objects import NodeState
+from mooring.publisher.restored import NodeKind, restored
+
+UNPUBLISHED = "the node has not published its state"
+UNKNOWN_FACTS = "the facts of the node are not known"
+UNREADABLE = "the state of the node cannot be read"
+UNSETTLED = "too many pods start and end on the node to know its state"
+BEFORE_US = "pods were bound to the node before the extender started, and its state does not name them yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Everything that is known about one node."""
+
+    kind: NodeKind | str | None
+    """Its facts, or why they cannot be used; None when they are not known."""
+    state: NodeState | str | None
+    """What it published, or why that cannot be read."""
+    pods: Mapping[str, Pod]
+    """Pods that are bound to it, by uid, those included that are gone and may be there still."""
+    leaving: Collection[str]
+    """Uids of those that are gone or on their way."""
+    pending: Sequence[str] = ()
+    """Uids of those that no state has named, in the order of their binding."""
+    left: Collection[str] = frozenset()
+    """Uids of those that have finished or are deleted: the node lets them go before it sees what is bound from now on.
+    When they went is open."""
+    unsure: Collection[str] = frozenset()
+    """Uids of those before which unknown pods may have come and gone."""
+
+    def without(self, uid: str) -> Situation:
+        """Return the situation as if a pod had never come."""
+        return replace(
+            self,
+            pods={known: pod for known, pod in self.pods.items() if known != uid},
+            pending=[known for known in self.pending if known != uid],
+        )
+
+    def with_possible(self, pods: Sequence[Pod]) -> Situation:
+        """Return the situation with pods that may come before the one that is asked about, or may not."""
+        return replace(
+            self,
+            pods={**self.pods, **{pod.uid: pod for pod in pods}},
+            leaving=frozenset(self.leaving) | {pod.uid for pod in pods},
+            pending=(*self.pending, *(pod.uid for pod in pods)),
+        )
+
+
+def kubelets_of(situation: Situation) -> tuple[Kubelet, ...] | str:
+    """Return every node that this one may be by now; a text says why that cannot be told."""
+    kind, state = situation.kind, situation.state
+    if isinstance(state, str):
+        return UNREADABLE
+    if state is None:
+        return UNPUBLISHED
+    if kind is None or isinstance(kind, str):
+        return UNKNOWN_FACTS if kind is None else UNREADABLE
+    base = restored(kind, state, situation.pods)
+    if isinstance(base, str):
+        return UNREADABLE
+    members = frozenset(base.node.active)
+    new = [situation.pods[uid] for uid in situation.pending if uid not in members]
+    plain = [pod for pod in new if is_plain(pod)]
+    if plain:
+        base = replace(base, node=base.node.adopt(plain))
+        base = base.counting(base.used)
+    pending = [Pending(pod, pod.uid in situation.leaving) for pod in new if not is_plain(pod)]
+    # Where a state names pods without uids, every member has to be described, or the name can mean it.
+    is_clear = members <= situation.pods.keys()
+    if any(entry.pod.uid in situation.unsure and not (is_clear and _is_named(entry.pod, state)) for entry in pending):
+        return BEFORE_US
+    gone = [uid for uid in members if uid in situation.leaving or uid not in situation.pods]
+    found_courses = courses(kind.digest, base, gone, pending)
+    if found_courses is None:
+        return UNSETTLED
+    return tuple(_without_left(kubelet, situation) for kubelet in found_courses)
+
+
+def _without_left(kubelet: Kubelet, situation: Situation) -> Kubelet:
+    """Return a kubelet without the pods that have certainly ended, and without their requests."""
+    left = [uid for uid in situation.left if uid in situation.pods]
+    there = [uid for uid in left if uid in kubelet.node.active]
+    settled = kubelet.without(there) if there else kubelet
+    return settled.counting(total_requests(settled.node.active.values())) if left else settled
+
+
+def _is_named(pod: Pod, state: NodeState) -> bool:
+    """Tell whether a state names a pod without its uid."""
+    return any(not key.uid and (key.namespace, key.name) == (pod.namespace, pod.name) for key in state.pods)
