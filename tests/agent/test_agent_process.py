@@ -19,6 +19,18 @@ from mooring.service.daemon import SOCKET, WATCHDOG
 AT_ONCE = "import mooring.agent.run as run; run._WAITING = 0.0; from mooring.cli.main import main; main()"
 """A program in which nobody waits ten seconds for a runtime."""
 
+FROZEN = """
+import gc, pathlib
+from mooring.agent.agent import Agent
+from mooring.cli.main import main
+def start(agent, start=Agent.start):
+    pathlib.Path("FILE").write_text(str(gc.get_freeze_count()))
+    start(agent)
+Agent.start = start
+main()
+"""
+"""A program that writes down how many objects the garbage collector leaves out before it talks to the runtime."""
+
 
 def test_the_service_manager_hears_how_the_agent_is_from_the_start_to_the_end(tmp_path: Path) -> None:
     # The kernel keeps ten words for one who does not listen for a while, and more are lost.
@@ -61,6 +73,13 @@ def test_a_start_without_a_runtime_is_done_after_a_while_and_says_what_is_missin
         if not any(missing in said for said in manager.heard):
             manager.until(missing)
         assert agent.end(signal.SIGINT) == 0
+
+
+def test_no_reply_waits_for_garbage_collection_of_modules_and_classes(tmp_path: Path) -> None:
+    with agent_in(tmp_path) as (agent, listening):
+        agent.program = (sys.executable, "-c", FROZEN.replace("FILE", str(tmp_path / "frozen")))
+        begun(agent, listening)
+        assert int((tmp_path / "frozen").read_text()) > 10_000
 
 
 def test_a_second_agent_is_refused_in_one_line_and_a_killed_one_does_not_stand_in_the_way(tmp_path: Path) -> None:

@@ -183,7 +183,8 @@ class RuntimeAdapter:
         return self._devices.of_pod(found.pod, self.answer_by, is_derived=found.is_derived)
 
     def _all_devices(self, pods: Mapping[str, Pod]) -> Mapping[str, DevicesFound]:
-        if self._devices is None or not pods:
+        """Ask what pods hold; without pods, too, so that no reply to a creation waits for the first connection."""
+        if self._devices is None:
             return {}
         left = (self.answer_by - time.monotonic()) / 2
         return self._devices.of_all(pods, {}, min(max(left, _SHORTEST_LOOK), _LONGEST_LOOK))

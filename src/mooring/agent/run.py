@@ -86,6 +86,8 @@ def run_agent(
             for finding in beginning.configuration.findings:
                 log.warning(finding.message, about=finding.subject)
             if not asks.stop.is_set():
+                # It takes 30 ms, for which no reply may wait; what Synchronize leaves behind is little.
+                settle()
                 agent.start()
             _until(agent, asks, environment)
         finally:

@@ -67,6 +67,11 @@ def test_cpus_are_beside_the_device_of_a_plugin_and_others_where_they_always_wer
     assert node.cpus(start(node, runtime, "plain", 2)) == "1-2"
 
 
+def test_the_kubelet_is_connected_before_the_first_container_is_created(node: Node, kubelet: PodResources) -> None:
+    begun(node, kubelet)
+    assert kubelet.asked == ["ListPodResourcesRequest", "AllocatableResourcesRequest"]
+
+
 def test_a_pod_whose_cpus_are_taken_beside_its_device_is_refused_where_the_policy_is_strict(
     node: Node, kubelet: PodResources
 ) -> None:
