@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants mutants-releases lock clean
+.PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants mutants-releases lock clean wheel sdist dist reproducible
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
@@ -36,6 +36,8 @@ help:
 	@echo "make clean         remove everything that the others made, but parts and guests in the user's cache folder"
 	@echo "make mutants       mutation testing of the managers (about 10 minutes)"
 	@echo "make mutants-releases  count the recordings that notice each rule of an older kubelet (about 10 minutes)"
+	@echo "make wheel         build the wheel into dist; make dist builds the source distribution too"
+	@echo "make reproducible  build both in three folders, and compare the bytes"
 	@echo "make lock          pin the newest allowed dependencies"
 
 $(STAMP): requirements.lock pyproject.toml
@@ -183,6 +185,25 @@ pictures: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m pytest benchmarks -q -p no:xdist --benchmark-columns=min,median,max,rounds --benchmark-sort=name
 
+# What is released, in dist. Times in the archives are those of the commit, or of the files of a source distribution.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y pyproject.toml)
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/mooring/__init__.py)
+WHEEL = dist/kube_mooring-$(VERSION)-py3-none-any.whl
+wheel: $(STAMP)
+	$(BIN)/hatchling build -t wheel
+
+# The commit's files by git, because hatchling follows links to folders, and the examples' sysfs consists of them.
+sdist: wheel
+	@mkdir -p build/sdist
+	unzip -p $(WHEEL) '*.dist-info/METADATA' > build/sdist/PKG-INFO
+	git -c tar.umask=0022 archive --prefix=kube_mooring-$(VERSION)/ --add-file=build/sdist/PKG-INFO HEAD \
+	  | gzip -9n > dist/kube_mooring-$(VERSION).tar.gz
+
+dist: wheel sdist
+
+reproducible: $(STAMP)
+	$(BIN)/python scripts/reproducible.py
+
 # Mutation testing takes its time and is no part of the continuous integration. ONLY takes patterns of mutant names.
 ONLY ?= mooring.cpumanager.packed* mooring.cpumanager.static* mooring.memorymanager.static* mooring.topologymanager.merge*
 mutants: $(STAMP)
@@ -204,4 +225,4 @@ lock:
 	  --no-annotate --group site -o requirements-site.lock
 
 clean:
-	rm -rf $(VENV) demo build .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

@@ -68,7 +68,7 @@ def test_without_the_packages_of_the_extra_one_line_names_the_missing_one_and_th
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "mooring: mooring agent: the package prometheus_client is missing; "
-        "install its packages: pip install '.[agent]' in a clone of Mooring\n"
+        "install its packages: pip install 'kube-mooring[agent]'\n"
     )
 
 

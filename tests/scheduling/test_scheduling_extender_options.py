@@ -98,7 +98,7 @@ def test_without_the_packages_of_the_extra_one_line_names_the_remedy(tmp_path: P
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "pip install '.[kube]' in a clone of Mooring" in done.stderr
+    assert "pip install 'kube-mooring[kube]'" in done.stderr
 
 
 def test_a_kubeconfig_that_cannot_be_used_is_reported_before_anything_begins(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
+from mooring.cli.extras import needs_extra
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import NO, YES, emit
 from mooring.core.errors import InputError
@@ -73,21 +74,12 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
     With --leave, once the agent has been stopped, running containers get back what they would have had without it. Exit
     code 1 when something could not be restored.
     """
-    try:
-        with uncollected():
-            given = None if leave else _given()
-            asked = startup.AgentCommand(config, _absolute(state_dir), _absolute(nri_socket), machine)
-            if leave:
-                return _left(asked)
-            run.run_agent(asked, publish=_publisher, given=given)
-    except ModuleNotFoundError as error:
-        if (error.name or "mooring").startswith("mooring"):
-            raise
-        raise InputError(
-            f"the package {error.name} is missing",
-            source="mooring agent",
-            remedy="install its packages: pip install '.[agent]' in a clone of Mooring",
-        ) from None
+    with needs_extra("agent", source="mooring agent"), uncollected():
+        given = None if leave else _given()
+        asked = startup.AgentCommand(config, _absolute(state_dir), _absolute(nri_socket), machine)
+        if leave:
+            return _left(asked)
+        run.run_agent(asked, publish=_publisher, given=given)
     return YES
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from mooring.cli import options
+from mooring.cli.extras import needs_extra
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import YES
-from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
@@ -116,7 +116,7 @@ def command(
 
     With --machine, for tests and simulations, kinds of cores are those of another machine.
     """
-    try:
+    with needs_extra("dra", source="mooring dra"):
         asked = run.DriverOptions(
             agent=agent,
             kubeconfig=kubeconfig,
@@ -135,12 +135,4 @@ def command(
             log_level=service_options.LogLevel(log_level),
         )
         run.run_driver(asked)
-    except ModuleNotFoundError as error:
-        if (error.name or "mooring").startswith("mooring"):
-            raise
-        raise InputError(
-            f"the package {error.name} is missing",
-            source="mooring dra",
-            remedy="install its packages: pip install '.[dra]' in a clone of Mooring",
-        ) from None
     return YES

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
+from mooring.cli.extras import needs_extra
 from mooring.cli.output import YES, emit
-from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
@@ -35,18 +35,10 @@ def command(config: str, kubeconfig: str, advertise: str, *, check: bool) -> int
 
     It runs the engine on what nodes published with mooring publish or mooring agent, and on the pods bound since.
     """
-    try:
+    with needs_extra("kube", source="mooring extender"):
         if check:
             asked = extender_options.load_extender_options(config)
             emit(f"The configuration can be used; the extender would listen on {asked.listen}.")
             return YES
         run.run_extender(config, kubeconfig, advertise)
-    except ModuleNotFoundError as error:
-        if (error.name or "mooring").startswith("mooring"):
-            raise
-        raise InputError(
-            f"the package {error.name} is missing",
-            source="mooring extender",
-            remedy="install its packages: pip install '.[kube]' in a clone of Mooring",
-        ) from None
     return YES

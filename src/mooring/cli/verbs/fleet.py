@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.core.errors import InputError
+from mooring.cli.extras import needs_extra
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,16 +48,8 @@ class _Questions(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Answer a question; a package that is missing is named."""
-        try:
+        with needs_extra("fleet", source="mooring fleet"):
             return super().invoke(ctx)
-        except ModuleNotFoundError as error:
-            if (error.name or "mooring").startswith("mooring"):
-                raise
-            raise InputError(
-                f"the package {error.name} is missing",
-                source="mooring fleet",
-                remedy="install its packages: pip install '.[fleet]' in a clone of Mooring",
-            ) from None
 
 
 @click.command("fleet", cls=_Questions, epilog=EPILOG, subcommand_metavar="QUESTION [ARGS]...")

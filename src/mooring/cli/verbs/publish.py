@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
+from mooring.cli.extras import needs_extra
 from mooring.cli.options import NodeOptions, complete_file
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.cli.publish_inputs import Asked, connector, described_name, described_node, kubelet_source
@@ -103,7 +104,7 @@ def command(
     asked = Asked(inputs, kubeconfig, pod_resources, dry_run)
     rhythm = _rhythm(heartbeat, wakes=wake)
     address = service_options.parse_address(metrics, source="--metrics-address")
-    try:
+    with needs_extra("kube", source=_SOURCE):
         if prune:
             return _pruned(asked)
         if asked.is_described:
@@ -116,14 +117,6 @@ def command(
             return _once(publisher, asked.name) if once else _running(publisher, address)
         finally:
             end()
-    except ModuleNotFoundError as error:
-        if (error.name or "mooring").startswith("mooring"):
-            raise
-        raise InputError(
-            f"the package {error.name} is missing",
-            source=_SOURCE,
-            remedy="install its packages: pip install '.[kube]' in a clone of Mooring",
-        ) from None
 
 
 def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
