@@ -63,7 +63,7 @@ def manifests() -> dict[str, list[dict[str, Any]]]:
     """Return the documents of every manifest that goes to a cluster, by path below ``deploy``."""
     found = {}
     for file in sorted(DEPLOY.rglob("*.yaml")):
-        documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+        documents = list(yaml.load_all(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader))
         if all("metadata" in document for document in documents):  # the others are files of programs
             found[str(file.relative_to(DEPLOY))] = documents
     return found

@@ -27,12 +27,13 @@ os.environ.setdefault(ROOT, NONE)
 settings.register_profile(
     "mooring",
     deadline=None,
+    max_examples=50,
     derandomize=True,
     database=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("fuzz", parent=settings.get_profile("mooring"), derandomize=False)
+settings.register_profile("fuzz", parent=settings.get_profile("mooring"), max_examples=100, derandomize=False)
 settings.load_profile("mooring")
 
 # Hypothesis also draws constants that it finds in the modules loaded at that moment. Those depend on the tests that ran

@@ -121,4 +121,4 @@ class HotplugLives(AgentLives):
 
 
 TestHotplugLives = HotplugLives.TestCase
-TestHotplugLives.settings = settings(deadline=None, max_examples=50, stateful_step_count=40)
+TestHotplugLives.settings = settings(deadline=None, max_examples=30, stateful_step_count=40)

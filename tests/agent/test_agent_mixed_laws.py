@@ -58,4 +58,4 @@ class MixedLives(AgentLives):
 
 
 TestMixedLives = MixedLives.TestCase
-TestMixedLives.settings = settings(deadline=None, max_examples=50, stateful_step_count=40)
+TestMixedLives.settings = settings(deadline=None, max_examples=30, stateful_step_count=40)

@@ -265,4 +265,4 @@ class ResizedLives(RuleBasedStateMachine):
 
 
 TestResizedLives = ResizedLives.TestCase
-TestResizedLives.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
+TestResizedLives.settings = settings(deadline=None, max_examples=35, stateful_step_count=30)

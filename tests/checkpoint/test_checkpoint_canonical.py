@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.checkpoint.checkpoint_states import cpu_states, memory_states
 
@@ -78,6 +78,7 @@ def assert_read_alike(text: str) -> None:
                 assert quick == strict
 
 
+@settings(max_examples=30)
 @given(cpu_states)
 def test_files_of_any_cpu_state_are_read_alike(state: CPUState) -> None:
     for pod_level in (False, True):
@@ -87,6 +88,7 @@ def test_files_of_any_cpu_state_are_read_alike(state: CPUState) -> None:
     assert_read_alike(cpu_text_v3(state))
 
 
+@settings(max_examples=30)
 @given(memory_states)
 @example(MemoryState("Static", {0: NUMANodeState(0, {"memory": MemoryTable(BEYOND, 0, 0, 0, 0)}, (0,))}, {}))
 @example(MemoryState("Static", {0: NUMANodeState(0, {"memory": MemoryTable(1, -1, 0, 0, 0)}, (0,))}, {}))

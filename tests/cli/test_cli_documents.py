@@ -141,8 +141,10 @@ needs_machines = pytest.mark.skipif(
 @needs_machines
 def test_where_cadvisor_fails_its_text_is_the_answer() -> None:
     failing = 0
-    for file in sorted(MACHINES.glob("*/expected-cadvisor.json")):
+    for position, file in enumerate(sorted(MACHINES.glob("*/expected-cadvisor.json"))):
         expected = json.loads(file.read_text())["infoError"]
+        if not expected and position % 4:  # one in four of those that it can describe
+            continue
         answered = mooring("topology", "--machine", file.parent / f"{file.parent.name}.tar.gz", "-o", "machineinfo")
         assert answered.err == ""
         if expected:

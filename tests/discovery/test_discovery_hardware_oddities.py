@@ -115,7 +115,7 @@ def read_and_check(tree: ArchiveTree) -> None:
             assert finding.message.endswith(".")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(FILES)), st.binary(max_size=80), min_size=1, max_size=6))
 def test_random_bytes_in_any_files_give_a_machine_or_an_input_error(patches: dict[str, bytes]) -> None:
     read_and_check(ArchiveTree("small", {path: text.encode() for path, text in FILES.items()} | patches))
@@ -131,7 +131,7 @@ WORDS = st.sampled_from(
 TEXTS = st.one_of(NUMBERS, MASKS, LISTS, RANGES, WORDS, st.sampled_from(sorted(set(FILES.values()))))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(sorted(FILES)), TEXTS, max_size=8),
     st.sets(st.sampled_from(sorted(FILES)), max_size=30),

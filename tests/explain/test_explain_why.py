@@ -30,8 +30,8 @@ from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.scenario_machines import load_machines
 from mooring.releases.catalog import RELEASES
 
-EVERY = 5
-"""Of the recorded scenarios every fifth is looked at."""
+EVERY = 12
+"""Of the recorded scenarios every twelfth is looked at."""
 
 
 def told(kubelet: Kubelet, pod: Pod, *, running: bool = False) -> tuple[Kubelet, Told]:
@@ -102,7 +102,7 @@ def test_sentences_about_recorded_pods_of_older_releases_are_true(release: Relea
                 for answer in recorded_sentences(scenario, machines):
                     check(answer)
                     checked += 1
-    assert checked > 500
+    assert checked > 200
 
 
 SHAPES = (
@@ -165,7 +165,7 @@ def stories(draw: st.DrawFn) -> tuple[MachineInfo, KubeletConfig, list[Pod]]:
     return info, config, [draw(pods(f"p{number}")) for number in range(draw(st.integers(3, 8)))]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(stories(), st.sets(st.integers(0, 7)), st.booleans())
 def test_sentences_about_random_pods_are_true(
     story: tuple[MachineInfo, KubeletConfig, list[Pod]], ended: set[int], restart: bool

@@ -33,7 +33,7 @@ from mooring.scheduling.deciding import Decider
 from mooring.scheduling.outlook import Outlooks
 
 LAW = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 
 

@@ -36,7 +36,7 @@ class FollowingNode(WholeNode):
     extensions = FOLLOWS
 
 
-FollowingNode.TestCase.settings = settings(max_examples=60, stateful_step_count=15)
+FollowingNode.TestCase.settings = settings(max_examples=40, stateful_step_count=15)
 TestFollowingNode = FollowingNode.TestCase
 
 
@@ -104,7 +104,7 @@ def test_devices_that_are_ignored_change_nothing_of_what_cpus_and_memory_get_wit
 
 
 @given(hardware(), configurations(), st.sampled_from(DeviceAlignment), st.data())
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_a_plan_is_the_kubelet_beside_and_then_the_agent_with_what_it_gave(
     hard: Hardware, config: KubeletConfig, default: DeviceAlignment, data: st.DataObject
 ) -> None:
@@ -135,7 +135,7 @@ def test_a_plan_is_the_kubelet_beside_and_then_the_agent_with_what_it_gave(
 
 
 @given(hardware(), configurations(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_under_single_numa_node_everything_of_a_container_is_on_one_node_or_the_pod_is_refused(
     hard: Hardware, config: KubeletConfig, data: st.DataObject
 ) -> None:

@@ -98,5 +98,5 @@ class Story(RuleBasedStateMachine):
         assert list(state_breaks(self.node)) == []
 
 
-Story.TestCase.settings = settings(max_examples=80, stateful_step_count=14)
+Story.TestCase.settings = settings(max_examples=45, stateful_step_count=14)
 TestStory = Story.TestCase

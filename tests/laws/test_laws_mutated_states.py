@@ -174,7 +174,7 @@ def signed_again(settings_: Settings, cpu: CPUState, memory: MemoryState) -> Res
     return RestoredStates(read_cpu, memory if gate else replace(memory, pods={}))
 
 
-@settings(max_examples=130, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(hardware(), configurations(), st.booleans(), st.tuples(*map(pods, UIDS[:3])), st.data())
 def test_a_mutated_state_is_refused_or_works(
     hard: Hardware, config: KubeletConfig, fixed: bool, asked: tuple[Pod, ...], data: st.DataObject

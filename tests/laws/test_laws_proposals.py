@@ -20,7 +20,7 @@ from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 
 LAW = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 ANYWHERE = questions_anywhere() | tight_questions()
 

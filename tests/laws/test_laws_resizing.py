@@ -375,7 +375,7 @@ STEPS = ("resize",) * 10 + ("time",) * 4 + ("restart", "restart", "admit", "admi
 HALF_SECONDS = st.sampled_from([0, 1, 1, 2, 3, 6, 10])
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.data(), st.one_of(roomy_machines(), roomy_machines(), machines()))
 def test_whatever_happens_to_resized_pods_the_laws_hold(data: st.DataObject, info: MachineInfo) -> None:
     story = Story(data, info)
@@ -399,7 +399,7 @@ def test_whatever_happens_to_resized_pods_the_laws_hold(data: st.DataObject, inf
     story.ends()
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data(), machines(), st.booleans(), st.booleans())
 def test_without_the_extension_no_resize_changes_a_set(
     data: st.DataObject, info: MachineInfo, cpus: bool, memory: bool

@@ -190,7 +190,7 @@ class WholeNode(RuleBasedStateMachine):
             assert left.memory.nodes == self.fresh.memory.nodes
 
 
-WholeNode.TestCase.settings = settings(max_examples=100, stateful_step_count=20)
+WholeNode.TestCase.settings = settings(max_examples=60, stateful_step_count=20)
 TestWholeNode = WholeNode.TestCase
 
 
@@ -309,7 +309,7 @@ def _changed(before: Node, after: Node) -> bool:
     return (before.cpu, before.memory, before.providers.devices) != (after.cpu, after.memory, after.providers.devices)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(hardware(), configurations(), stories())
 def test_every_break_has_its_defect(hard: Hardware, config: KubeletConfig, story: list[Event]) -> None:
     found, known = first_break(started(hard, config, frozenset()), story)

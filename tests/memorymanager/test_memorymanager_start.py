@@ -349,7 +349,7 @@ def total(nodes: Nodes, cells: tuple[int, ...], resource: str, amount: Callable[
     return sum(amount(nodes[cell].memory[resource]) for cell in cells)
 
 
-@settings(max_examples=150)
+@settings(max_examples=70)
 @given(files())
 def test_a_file_starts_exactly_when_some_order_starts(state: MemoryState) -> None:
     empty = {

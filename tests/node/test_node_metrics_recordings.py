@@ -29,8 +29,9 @@ from mooring.node.metrics.metrics import NUMA_GAUGE, Metrics
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.scenario_machines import load_machines
 
-EVERY = 4
-"""One scenario of so many is run."""
+EVERY = {"real-kubelet": 1, "admission-podlevel": 4}
+"""One scenario of so many is run; of the other files one of :data:`EVERY_OTHER`."""
+EVERY_OTHER = 12
 
 ADMISSIONS = (
     "admission-cpu-distributed",
@@ -137,7 +138,7 @@ def readmitted(watched: Watched, readmission: Readmission) -> Iterator[Watched]:
 def watched_kubelets(file: str, *, fixed: frozenset[str] = frozenset()) -> Iterator[Watched]:
     """Yield the kubelets of a recording after every step."""
     for number, scenario in enumerate(load_scenarios(CORPORA / f"{file}.jsonl.gz")):
-        if isinstance(scenario, Scenario) and number % EVERY == 0:
+        if isinstance(scenario, Scenario) and number % EVERY.get(file, EVERY_OTHER) == 0:
             try:
                 yield from run(scenario, MooringConfig(fixed_defects=fixed))
             except KubeletCrashError:

@@ -183,7 +183,7 @@ class LyingStory(Story):
     lies = True
 
 
-Story.TestCase.settings = settings(max_examples=70, stateful_step_count=10)
-LyingStory.TestCase.settings = settings(max_examples=70, stateful_step_count=10)
+Story.TestCase.settings = settings(max_examples=40, stateful_step_count=10)
+LyingStory.TestCase.settings = settings(max_examples=40, stateful_step_count=10)
 TestHostilePlugins = Story.TestCase
 TestLyingPlugins = LyingStory.TestCase

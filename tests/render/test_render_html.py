@@ -63,7 +63,7 @@ def test_the_data_in_the_page_is_the_data_of_the_report() -> None:
 
 
 @given(st.text(max_size=30), st.text(max_size=30))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_no_text_from_outside_becomes_markup(one: str, two: str) -> None:
     hostile = f"</script></style><!-- ]]><img src=x onerror=alert(1)>\"'`&lt;\u2028\ud800\x00{one}"
     plain = html_text(_filled("name", "other"))
@@ -212,7 +212,7 @@ CPU_STATES = st.dictionaries(
 
 
 @given(st.lists(CPU_STATES, min_size=1, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_changes_added_up_are_the_states_that_they_came_from(drawn: list[dict[int, ReportCPU]]) -> None:
     cpus = {cpu for states in drawn for cpu in states}
     frames = [{cpu: states.get(cpu, ReportCPU(CPUUse.OFFLINE)) for cpu in sorted(cpus)} for states in drawn]

@@ -112,14 +112,14 @@ def layouts(view: NodeView, width: int) -> list[tuple[CellMetrics | None, Pictur
 
 
 @given(views())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_every_cpu_is_drawn_exactly_once(drawn: tuple[NodeView, set[int]]) -> None:
     view, wanted = drawn
     assert Counter(cpu.cpu for cpu in view.cpus()) == Counter(dict.fromkeys(wanted, 1))
 
 
 @given(views())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_box_holds_boxes_or_cores_and_numa_nodes_are_all_there(drawn: tuple[NodeView, set[int]]) -> None:
     view, _ = drawn
     labelled = set()
@@ -133,7 +133,7 @@ def test_a_box_holds_boxes_or_cores_and_numa_nodes_are_all_there(drawn: tuple[No
 
 
 @given(views())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_cpus_of_a_labelled_numa_box_belong_to_that_node(drawn: tuple[NodeView, set[int]]) -> None:
     view, _ = drawn
 
@@ -151,7 +151,7 @@ def test_cpus_of_a_labelled_numa_box_belong_to_that_node(drawn: tuple[NodeView, 
 
 
 @given(views(), st.integers(20, 220))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_cells_never_overlap_and_stay_inside_their_box(drawn: tuple[NodeView, set[int]], width: int) -> None:
     view, wanted = drawn
     for _, layout, cell_width, cell_height in layouts(view, width):
@@ -172,7 +172,7 @@ def test_cells_never_overlap_and_stay_inside_their_box(drawn: tuple[NodeView, se
 
 
 @given(views(), st.integers(20, 220))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_every_device_is_drawn_once_in_the_smallest_box_with_its_numa_nodes(
     drawn: tuple[NodeView, set[int]], width: int
 ) -> None:
@@ -197,7 +197,7 @@ def numa_nodes(box: BoxView) -> set[int | None]:
 
 
 @given(views(), st.integers(20, 220))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_boxes_are_nested_or_apart(drawn: tuple[NodeView, set[int]], width: int) -> None:
     view, _ = drawn
     for _, layout, _, _ in layouts(view, width):
@@ -221,7 +221,7 @@ def _inside(inner: PlacedBox, outer: PlacedBox) -> bool:
 
 
 @given(views(), st.integers(20, 220))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_nothing_in_the_terminal_covers_a_cell(drawn: tuple[NodeView, set[int]], width: int) -> None:
     view, _ = drawn
     layout, cells = map_layout(view, width)
@@ -235,7 +235,7 @@ def test_nothing_in_the_terminal_covers_a_cell(drawn: tuple[NodeView, set[int]],
 
 
 @given(views())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_svg_is_well_formed_and_has_one_number_per_cpu(drawn: tuple[NodeView, set[int]]) -> None:
     view, wanted = drawn
     root = ET.fromstring(svg_text(view))  # noqa: S314 - our own text, and being well-formed is what is tested
@@ -244,7 +244,7 @@ def test_the_svg_is_well_formed_and_has_one_number_per_cpu(drawn: tuple[NodeView
 
 
 @given(views())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_same_view_gives_the_same_picture(drawn: tuple[NodeView, set[int]]) -> None:
     view, _ = drawn
     assert svg_text(view) == svg_text(view)

@@ -100,7 +100,7 @@ def product_size(providers: Sequence[Provider]) -> int:
     return size
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data(), node_sets, st.sampled_from(POLICIES))
 def test_any_hints_merge_as_the_product_does(data: st.DataObject, nodes: Nodes, policy: str) -> None:
     providers = data.draw(st.lists(provider_lists(any_lists(nodes)), max_size=3))
@@ -110,7 +110,7 @@ def test_any_hints_merge_as_the_product_does(data: st.DataObject, nodes: Nodes, 
     assert result == expected(policy, providers, nodes, distances)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.data(), node_sets, st.sampled_from(POLICIES[1:]))
 def test_capacities_merge_as_the_product_does(data: st.DataObject, nodes: Nodes, policy: str) -> None:
     lists = capacity_lists(nodes) | capacity_lists(nodes) | any_lists(nodes)
@@ -138,7 +138,7 @@ def test_single_numa_node_takes_the_lowest_of_several_common_nodes(data: st.Data
     assert result.admitted
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.data(), st.integers(2, 6))
 def test_the_order_of_providers_and_resources_does_not_matter(data: st.DataObject, count: int) -> None:
     nodes = frozenset(range(count))

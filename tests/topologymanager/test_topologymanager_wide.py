@@ -125,7 +125,7 @@ def questions(draw: st.DrawFn, widths: st.SearchStrategy[int] = WIDTHS) -> tuple
     return draw(entries(width)), draw(infos(width))
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(questions(), st.sampled_from(POLICIES))
 def test_families_merge_as_the_product_of_their_lists(asked: tuple[list[AnyHints], NUMAInfo], policy: str) -> None:
     found, info = asked
@@ -193,7 +193,7 @@ def lists_beyond_bit_sets(draw: st.DrawFn) -> tuple[list[AnyHints], NUMAInfo]:
     return found, draw(infos(width))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(lists_beyond_bit_sets(), st.sampled_from(POLICIES))
 def test_lists_merge_as_their_product_beyond_bit_sets(asked: tuple[list[AnyHints], NUMAInfo], policy: str) -> None:
     found, info = asked

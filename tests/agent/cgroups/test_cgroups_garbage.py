@@ -28,7 +28,7 @@ def broken_mounts(draw: st.DrawFn) -> str:
     return text[:place] + draw(GARBAGE) + text[place + draw(st.integers(0, 9)) :]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(broken_mounts())
 @example("41 31 0:40 / \0/sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw")
 @example("41 31 0:40 / \\000/sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw")
@@ -40,7 +40,7 @@ def test_broken_mounts_give_a_layout_or_a_plain_no(text: str) -> None:
             assert find_layout(Path(folder)).cpuset.controller == "cpuset"
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(GARBAGE, st.sampled_from([1, 2]))
 def test_what_is_no_path_of_a_process_is_none_or_a_path(text: str, version: int) -> None:
     for before in ("0::", "4:cpuset:", "4:cpuset:/", ""):
@@ -48,14 +48,14 @@ def test_what_is_no_path_of_a_process_is_none_or_a_path(text: str, version: int)
         assert path is None or (path.startswith("/") and ".." not in path.split("/"))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(GARBAGE, GARBAGE)
 def test_a_status_that_cannot_be_read_is_none(cpus: str, mems: str) -> None:
     found = parse_status(f"Cpus_allowed_list:\t{cpus}\nMems_allowed_list:\t{mems}\n")
     assert found is None or set(str(found.cpus)) <= set("0123456789-,")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(text=st.text(st.characters(codec="ascii"), max_size=20), version=st.sampled_from([1, 2]))
 def test_garbage_in_a_group_is_a_value_of_the_agent(text: str, version: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
