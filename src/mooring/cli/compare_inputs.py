@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from mooring.cli import checks
 from mooring.cli.config_inputs import read_config
-from mooring.cli.inputs import STANDARD_INPUT, check_strict, question_of, read_node, with_devices
+from mooring.cli.inputs import (
+    STANDARD_INPUT,
+    check_strict,
+    question_from,
+    question_of,
+    read_inputs,
+    read_node,
+    with_devices,
+)
 from mooring.cli.options import NodeOptions
 from mooring.cli.release_inputs import requested_version
 from mooring.configuration.devices import Declared, device_table, offered_devices
@@ -15,10 +25,16 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
 from mooring.core.release import Release
+from mooring.decoding.documents import load_documents
+from mooring.decoding.fields import Document
 from mooring.devicemanager.state import Device
 from mooring.discovery.loader import load_machine
+from mooring.lazy import lazily
 from mooring.manifest.defaults import PodGates
+from mooring.manifest.pod_files import pods_of
 from mooring.manifest.scenario import Scenario
+from mooring.manifest.workloads.objects import template_paths
+from mooring.planner.check.check import Check, NodeType
 from mooring.planner.compare.by_release import ReleaseComparison, compare_releases
 from mooring.planner.compare.combinations import Dimension, option_sets
 from mooring.planner.compare.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
@@ -27,6 +43,12 @@ from mooring.planner.kubelet_release import ChosenRelease, chosen_release
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 from mooring.releases.catalog import minor_of
+
+with lazily():
+    from mooring.fleet import cluster_files
+
+if TYPE_CHECKING:
+    from mooring.fleet.cluster import NodeGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +63,8 @@ class CompareOptions:
     """The files of ``--with``."""
     trace: str
     dimensions: Collection[Dimension]
+    cluster: str = ""
+    """A file with a document of kind Cluster, whose groups are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +74,11 @@ class Compared:
     trace: Trace
     variants: tuple[Variant, ...]
     findings: tuple[Finding, ...]
+    question: Question | None = None
+    """What is asked about the first variant; None for a recorded trace."""
+    manifests: tuple[Document, ...] = ()
+    groups: tuple[NodeGroup, ...] = ()
+    """Of the cluster, as many as there are variants as given; empty without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +106,14 @@ def read_compared(options: CompareOptions) -> Compared:
     Raises:
         InputError: something cannot be read or understood.
     """
-    trace, base, sites, findings = _recorded(options) if options.trace else _asked(options)
+    if options.cluster:
+        return _of_cluster(options)
+    asked: tuple[Question, tuple[Document, ...]] | None = None
+    if options.trace:
+        trace, base, sites, findings = _recorded(options)
+    else:
+        asked, base, sites = _asked(options)
+        trace, findings = trace_of(asked[0]), list(make_plan(asked[0]).findings)
     given = [base]
     for file in options.alternatives:
         found, noticed = _alternative(file, base, sites[0].machine)
@@ -90,7 +126,7 @@ def read_compared(options: CompareOptions) -> Compared:
     alone = len(sites) * len(given) == 1 and not options.dimensions
     dimensions = [Dimension.TOPOLOGY_POLICY] if alone else options.dimensions
     variants = tuple(variant for site in sites for one in given for variant in _variants(site, one, dimensions))
-    return Compared(trace, variants, tuple(findings))
+    return Compared(trace, variants, tuple(findings), *(asked or ()))
 
 
 def compared_releases(node: NodeOptions, versions: Sequence[str]) -> ReleaseComparison:
@@ -118,19 +154,81 @@ def compared_releases(node: NodeOptions, versions: Sequence[str]) -> ReleaseComp
     return compare_releases(ask, releases)
 
 
-def _asked(options: CompareOptions) -> tuple[Trace, _Given, list[_Site], list[Finding]]:
+def _of_cluster(options: CompareOptions) -> Compared:
+    """Read the pods, and the groups of a cluster, each a variant."""
+    cluster = cluster_files.load_cluster(options.cluster)
+    first, node = cluster.groups[0], options.node
+    manifests = tuple(document for source in node.manifests for document in load_documents(source))
+    noticed: list[Finding] = []
+    gates, paths = PodGates.of_node(first.config, first.mooring), template_paths(node.template_paths)
+    pods = tuple(pods_of(manifests, gates=gates, report=noticed.append, paths=paths))
+    if not pods:
+        remedy = "give pods or workloads with -f"
+        raise InputError("there is no pod in the manifests", source=", ".join(node.manifests), remedy=remedy)
+    if node.strict:
+        check_strict(noticed)
+    variants = tuple(
+        Variant(one.name, one.machine, one.config, with_devices(one.mooring, node.devices), one.devices)
+        for one in cluster.groups
+    )
+    given = [_Given(one.name, one.config, one.mooring, {}) for one in variants]
+    question = Question(
+        first.machine,
+        first.config,
+        variants[0].mooring,
+        pods,
+        devices=first.devices,
+        findings=(*noticed, *_gate_findings(given)),
+        alone=node.alone,
+    )
+    dimensions = options.dimensions
+    sites = [_Site(one.machine, one.devices) for one in variants]
+    varied = (variant for pair in zip(sites, given, strict=True) for variant in _variants(*pair, dimensions))
+    return Compared(
+        trace_of(question), tuple(varied), make_plan(question).findings, question, manifests, cluster.groups
+    )
+
+
+def check_of(compared: Compared, options: NodeOptions, cluster: str) -> Check:
+    """Return the check of the pods on every configuration as given, the node types.
+
+    Raises:
+        InputError: a pod cannot be understood.
+    """
+    question = compared.question
+    if question is None:
+        raise InputError("a recorded trace has no manifests", field="--trace", remedy="give pods with -f")
+    given = [variant for variant in compared.variants if variant.is_given]
+    several = len({id(one.machine) for one in given}) > 1
+    node_types = []
+    for position, one in enumerate(given):
+        asked = replace(question, machine=one.machine, config=one.config, mooring=one.mooring, devices=one.devices)
+        plan = make_plan(asked)
+        if compared.groups:
+            group = compared.groups[position]
+            node_types.append(NodeType(group.name, plan, group.labels, group.taints))
+        elif len({other.name for other in given}) == 1:
+            node_types.append(NodeType(one.machine.name, plan))
+        else:
+            node_types.append(NodeType(f"{one.machine.name} · {one.name}" if several else one.name, plan))
+    settings = (cluster, *options.config)
+    return checks.check_of(node_types, question, compared.manifests, options.template_paths, settings)
+
+
+def _asked(options: CompareOptions) -> tuple[tuple[Question, tuple[Document, ...]], _Given, list[_Site]]:
     """Read pods, configuration and machines."""
     if len(options.machines) > 1 and STANDARD_INPUT in options.node.config:
         remedy = "give the configuration as a file"
         raise InputError("can be read only once", source="standard input", field="--config", remedy=remedy)
-    question = question_of(options.node)
+    read = read_inputs(options.node)
+    question = question_from(read)
     given = _Given(_name(options.node), question.config, question.mooring, {})
     sites = [_Site(question.machine, question.devices)]
     if len(options.machines) > 1:
         declared = read_config(options.node.config, read_node(options.node.node)).devices
         machines = [load_machine(name) for name in options.machines[1:]]
         sites += [_Site(machine, offered_devices(declared, machine.pci)) for machine in machines]
-    return trace_of(question), given, sites, list(make_plan(question).findings)
+    return (question, tuple(read.manifests)), given, sites
 
 
 def _recorded(options: CompareOptions) -> tuple[Trace, _Given, list[_Site], list[Finding]]:

@@ -209,6 +209,7 @@ def question_from(inputs: NodeInputs) -> question.Question:
         stop_at_crash=options.stop_at_crash,
         claimed=devices.claimed,
         preferences=devices.preferences,
+        alone=options.alone,
     )
 
 

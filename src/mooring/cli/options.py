@@ -50,6 +50,8 @@ class NodeOptions:
     """``KIND=PATH`` of pod templates that are not recognized."""
     devices: str = ""
     """``kubelet`` or ``follow``: who decides about devices; empty where the configuration says it."""
+    alone: bool = False
+    """Whether each pod of the manifests ends before the next is asked about."""
     debug_image: str = ""
     """Image of the pod that collects a node of the cluster about which nothing is published."""
     running: NodeArchive | None = None
@@ -87,6 +89,7 @@ class NodeOptions:
         flags = (
             ("--nearest-release", self.nearest_release),
             ("--strict", self.strict),
+            ("--alone", self.alone),
             ("--stop-at-crash", self.stop_at_crash),
         )
         left_out = [(f"--{part}", ["none"]) for part in sorted(self.left_out)]

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from mooring.core.errors import InputError
 from mooring.decoding.fields import Document, Value
-from mooring.decoding.positions import field_places, json_fault, offset_place
+from mooring.decoding.positions import Place, field_places, json_fault, offset_place
 
 LARGEST_FILE = 64 * 1024**2
 """Bytes that one file may have: ``kubectl get pods -o json`` of about five thousand pods."""
@@ -73,11 +73,24 @@ def located(document: Document) -> Iterator[None]:
 
 def places_of(document: Document, fields: Sequence[str]) -> dict[str, str]:
     """Return file, line and column of fields; the document's own place where they are unknown."""
-    text = document.text.decode("utf-8", "replace") if isinstance(document.text, bytes) else document.text
-    places = field_places(text, 1 if document.is_alone else document.index, fields) if text else [None] * len(fields)
-    above = document.line - 1 if document.is_alone else 0
     return {
-        field: document.source if place is None else f"{document.file}:{place[0] + above}:{place[1]}"
+        field: document.source if place is None else f"{document.file}:{place[0]}:{place[1]}"
+        for field, place in positions_of(document, fields).items()
+    }
+
+
+def positions_of(document: Document, fields: Sequence[str]) -> dict[str, Place | None]:
+    """Return line and column in the file of fields; None where they are unknown."""
+    text = document.text.decode("utf-8", "replace") if isinstance(document.text, bytes) else document.text
+    index, above = document.index, 0
+    if document.is_alone:
+        index, above = 1, document.line - 1
+    elif index > 1 and text.lstrip("\ufeff \t\r\n")[:1] not in ("{", "["):
+        # A YAML document begins on a line of its own: those before it need not be read again.
+        text, index, above = text.split("\n", document.line - 1)[-1], 1, document.line - 1
+    places = field_places(text, index, fields) if text else [None] * len(fields)
+    return {
+        field: None if place is None else (place[0] + above, place[1])
         for field, place in zip(fields, places, strict=True)
     }
 

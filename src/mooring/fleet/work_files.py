@@ -23,7 +23,7 @@ from mooring.decoding.fields import Document, as_mapping, check_names, count_at,
 from mooring.fleet import alibaba
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
 from mooring.fleet.work import PodArrival, Work, work_of
-from mooring.manifest.pod_files import pods_with_objects
+from mooring.manifest.pod_files import pods_with_origins
 from mooring.manifest.pods import pod_from_object
 from mooring.manifest.scheduling_fields import scheduling_fields
 
@@ -167,10 +167,10 @@ def _of_documents(
                 yield from _generated(content, kinds, draw)
         else:
             manifests.append(document)
-    for pod, read_from in pods_with_objects(manifests, report=noticed.append):
-        named = text_at(mapping_at(read_from, "metadata"), "name")
+    for pod, origin in pods_with_origins(manifests, report=noticed.append):
+        named = text_at(mapping_at(origin.content, "metadata"), "name")
         owner = "" if named == pod.name else f"{pod.namespace}/{named}"
-        yield PodArrival(f"{pod.namespace}/{pod.name}", kinds.of(pod, read_from), 0.0, owner=owner)
+        yield PodArrival(f"{pod.namespace}/{pod.name}", kinds.of(pod, origin.content), 0.0, owner=owner)
     findings += [f"{one.subject}: {one.message}" for one in noticed]
 
 

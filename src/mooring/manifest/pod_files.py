@@ -78,17 +78,35 @@ def pods_of(
     return [pod for pod, _ in _described_pods(documents, "", gates, report, paths=paths)]
 
 
-def pods_with_objects(
-    documents: Iterable[Document], *, gates: PodGates = DEFAULT_GATES, report: Report = ignore
-) -> list[tuple[Pod, Mapping[str, Any]]]:
-    """Return the pods of documents, each with the v1 Pod that it is read from, for fields that no manager reads.
+@dataclass(frozen=True, slots=True)
+class PodOrigin:
+    """Where a pod is described."""
 
-    A pod of a workload is read from an object that has the workload's name; see :func:`load_pods`.
+    document: Document
+    field: str
+    """Where the pod, or its template, is in the document; empty for the document itself."""
+    content: Mapping[str, Any]
+    """A v1 Pod: the object itself, or one made of the template and the name of its workload."""
+
+    @property
+    def place(self) -> str:
+        """File, line of the document and field, for messages."""
+        return f"{self.document.source}: {self.field}" if self.field else self.document.source
+
+
+def pods_with_origins(
+    documents: Iterable[Document],
+    *,
+    gates: PodGates = DEFAULT_GATES,
+    report: Report = ignore,
+    paths: TemplatePaths = NO_PATHS,
+) -> list[tuple[Pod, PodOrigin]]:
+    """Return the pods of documents, each with what it is read from; see :func:`pods_of`.
 
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
-    return _described_pods(documents, "", gates, report)
+    return _described_pods(documents, "", gates, report, paths=paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +146,9 @@ def active_pods(
     node = choose(frozenset(bound))
     pods = _described_pods(documents, node, gates, report, read_elsewhere={"Node"})
     found = ActivePods(
-        tuple(pod for pod, content in pods if not _is_pending(content)),
-        tuple(pod for pod, content in pods if _is_pending(content) and _node_of(content)),
-        tuple(pod for pod, content in pods if _is_pending(content) and not _node_of(content)),
+        tuple(pod for pod, one in pods if not _is_pending(one.content)),
+        tuple(pod for pod, one in pods if _is_pending(one.content) and _node_of(one.content)),
+        tuple(pod for pod, one in pods if _is_pending(one.content) and not _node_of(one.content)),
     )
     elsewhere = sum(name != node for name in bound) if node else 0
     asked = len(found.bound) + len(found.pending)
@@ -180,21 +198,19 @@ def _described_pods(
     *,
     paths: TemplatePaths = NO_PATHS,
     read_elsewhere: Collection[str] = (),
-) -> list[tuple[Pod, Mapping[str, Any]]]:
+) -> list[tuple[Pod, PodOrigin]]:
     """Return pods, each with the object that it is read from; without those that are bound to another node."""
-    pods: dict[str, tuple[Pod, Mapping[str, Any]]] = {}
-    places: dict[str, str] = {}
+    pods: dict[str, tuple[Pod, PodOrigin]] = {}
     others: list[OtherObject] = []
     for document in documents:
         objects, left_out = _objects_of(document, node, paths, report)
         others += (one for one in left_out if one.kind not in read_elsewhere)
-        for pod, content, place in _pods_of(document, objects, gates, report):
+        for pod, origin in _pods_of(document, objects, gates, report):
             if pod.uid in pods:
-                raise _twice(pod, places[pod.uid], place)
+                raise _twice(pod, pods[pod.uid][1].place, origin.place)
             if len(pods) == MOST_PODS:
-                raise InputError(f"more than {MOST_PODS} pods", source=place, remedy="lower the replicas")
-            pods[pod.uid] = pod, content
-            places[pod.uid] = place
+                raise InputError(f"more than {MOST_PODS} pods", source=origin.place, remedy="lower the replicas")
+            pods[pod.uid] = pod, origin
     for finding in _without_pods(others):
         report(finding)
     return list(pods.values())
@@ -219,12 +235,12 @@ def _objects_of(
 
 def _pods_of(
     document: Document, objects: Sequence[PodObject], gates: PodGates, report: Report
-) -> Iterator[tuple[Pod, Mapping[str, Any], str]]:
+) -> Iterator[tuple[Pod, PodOrigin]]:
     try:
         for found in objects:
-            place = f"{document.source}: {found.field}" if found.field else document.source
+            origin = PodOrigin(document, found.field, found.content)
             for pod in _pods(found, document.source, gates, report):
-                yield pod, found.content, place
+                yield pod, origin
     except InputError as error:
         raise _at_misspelt(error, document, objects, report) from None
     for finding in filter(None, map(_launched, objects)):

@@ -211,8 +211,9 @@ def _holding(plan: Plan, answer: Answer, position: int) -> str:
     """Say in a word or two with what a container shares its CPUs."""
     if plan.kubelet is None:
         return ""
-    node = plan.kubelet.node
-    if answer.pod.containers[position].name in mixed_containers(plan.kubelet, answer.pod):
+    kubelet = answer.after if answer.pod.uid in plan.left else plan.kubelet
+    node = kubelet.node
+    if answer.pod.containers[position].name in mixed_containers(kubelet, answer.pod):
         return "mixed"
     level = cpu_isolation(node.settings, node.providers, answer.pod, answer.pod.containers[position])
     return {Isolation.HOST: "shared", Isolation.POD: "pod pool", Isolation.CONTAINER: "exclusive"}[level]

@@ -161,9 +161,11 @@ def make_plan(question: Question) -> Plan:
     noticed += held_findings(begun.others, given)
     check_known(start.kubelet.node, question.offline, "--offline")
     failures: list[object] = []
-    queue = queue_of(question, ordered(start.kubelet, question.pods, failures.append))
+    # Pods that are asked about alone do not wait together: no plugin orders them.
+    pods = question.pods if question.alone else ordered(start.kubelet, question.pods, failures.append)
+    queue = queue_of(question, pods)
     run = _Run(start.kubelet, stop_at_crash=question.stop_at_crash)
-    run.take_all(happening(queue, question.leaving))
+    run.take_all(happening(queue, question.leaving, alone=question.alone))
     noticed += [*order_findings(failures), *run.findings, *plugin_findings(run.answers)]
     noticed += pool_findings(start.kubelet, run.answers, run.kubelet)
     noticed += reserved_findings(run.answers, run.kubelet)

@@ -26,6 +26,7 @@ with lazily():
     import mooring.plugins.host as plugin_host
 
 PREFERRED = "MOOR-526"
+DEVICES_NOT_DECLARED = "MOOR-507"
 
 
 def chance_findings(facts: Iterable[object]) -> list[Finding]:
@@ -229,7 +230,7 @@ def device_findings(pods: Iterable[Pod], devices: Collection[str]) -> list[Findi
             f"{count} pod{' asks' if count == 1 else 's ask'} for this resource, and no devices are declared: it "
             "counts as available, and the NUMA nodes of its devices are not taken into account (declare them in a "
             "document of kind NodeDevices, given with --config)",
-            "MOOR-507",
+            DEVICES_NOT_DECLARED,
         )
         for name, count in sorted(unknown.items())
     ]

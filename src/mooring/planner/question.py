@@ -63,6 +63,8 @@ class Question:
     """Uid of a pod -> container -> resource or driver -> ids of devices that it has elsewhere, such as by claims."""
     preferences: Mapping[str, Preference] = field(default_factory=dict)
     """Resource -> which of its devices its plugin prefers."""
+    alone: bool = False
+    """Whether each of ``pods`` ends before the next is asked about."""
 
 
 def opened_for(question: Question, observer: Observer | None = None) -> Opened:
@@ -95,15 +97,18 @@ def pods_in(queue: Iterable[Entry]) -> tuple[Pod, ...]:
     return tuple(entry.pod for entry in queue if not isinstance(entry, Offline))
 
 
-def happening(queue: Iterable[Entry], leaving: Mapping[str, Sequence[str]]) -> Iterator[Event]:
+def happening(queue: Iterable[Entry], leaving: Mapping[str, Sequence[str]], *, alone: bool = False) -> Iterator[Event]:
     """Yield all that happens, in order.
 
     Args:
         queue: pods, and CPUs that go offline.
         leaving: which pods end before which other, as in a question.
+        alone: whether each new pod ends before the next, as in a question.
     """
     for entry in queue:
         if not isinstance(entry, Offline):
             yield from (Remove(uid) for uid in leaving.get(entry.pod.uid, ()))
         yield entry
+        if alone and isinstance(entry, Admit):
+            yield Remove(entry.pod.uid)
     yield from (Remove(uid) for uid in leaving.get("", ()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.cli import options
+from mooring.cli import checks, options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.lazy import lazily
@@ -34,6 +34,7 @@ Examples:
   mooring compare -f pods.yaml --config kubelet.yaml --machine epyc-7763-2s-nps1 --machine epyc-7763-2s-nps4
   mooring compare -f pods.yaml --node node.tar.gz --vary topology-policy,topology-scope --by stranded
   mooring compare -f pods.yaml --node node.tar.gz --kubelet-version 1.33,1.34,1.37
+  mooring compare -f pods.yaml --cluster node-types.yaml --alone -o sarif
   mooring compare --trace day.jsonl#node-7 --all-options -o svg --to comparison.svg
 """
 
@@ -70,7 +71,17 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     metavar="MACHINE",
     help="A machine, in any form that plan takes; repeat it to compare machines. Default: this computer.",
 )
+@click.option(
+    "--cluster",
+    "cluster",
+    default="",
+    metavar="FILE",
+    shell_complete=options.complete_file,
+    help="Node types to compare, instead of --machine and --config: the groups of a document of kind Cluster, as of "
+    "mooring fleet.",
+)
 @options.node_options("devices", without=["machine", "kubelet_version"])
+@checks.alone
 @click.option(
     "--with",
     "alternatives",
@@ -114,11 +125,12 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @click.option(
     "--jobs", type=click.IntRange(0, 1024), default=0, metavar="N", help="Number of processes. Default: one per core."
 )
-@options.output(("text", "wide", "json", "svg"), "text")
+@options.output(("text", "wide", "json", "svg", "sarif", "junit"), "text")
 @options.to_file
 def command(
     trace: str,
     machines: tuple[str, ...],
+    cluster: str,
     alternatives: tuple[str, ...],
     vary: tuple[str, ...],
     versions: tuple[str, ...],
@@ -134,11 +146,17 @@ def command(
 ) -> int:
     """Run the same pods, or a recorded trace, under several configurations, option sets or machines; best first.
 
-    Exit code 1 when no variant admits all pods, or releases decide differently.
+    Exit code 1 when no variant admits all pods (with --alone: a pod is admitted by none), or releases decide
+    differently.
     """
     _check_source(inputs.manifests, trace, others=bool(inputs.state or inputs.active or inputs.node))
+    if cluster and (machines or alternatives or trace or versions or inputs.config or inputs.state or inputs.node):
+        raise click.UsageError("--cluster describes the nodes: give no other machine, configuration, release or trace")
+    is_check = form in checks.FORMS
+    if is_check and (trace or vary or all_options):
+        raise click.UsageError(f"-o {form} shows configurations as given: remove --trace, --vary and --all-options")
     check_destination(to)
-    if not trace and not machines:
+    if not trace and not machines and not cluster:
         inputs = running_inputs.with_running_kubelet(inputs)
     if alternatives and not inputs.config and not inputs.node and not inputs.running and not trace:
         # Without a base the first alternative is one: the kubelet's defaults were not asked for.
@@ -155,9 +173,14 @@ def command(
             alternatives,
             trace,
             _dimensions(vary, all_options=all_options),
+            cluster,
         )
     )
-    warn(compared.findings)
+    check = compare_inputs.check_of(compared, described, cluster) if is_check or cluster else None
+    if check is not None and is_check:
+        checks.emit_check(check, form, to)
+        return YES if check.is_yes else NO
+    warn(compared.findings if check is None else check.findings)
     watched = progress.Watched("comparing", lambda: len(compared.variants), on_screen=True)
     comparison = comparing.compare(
         compared.trace, compared.variants, by=by, jobs=jobs or comparing.usable_cores(), watch=watched.items
@@ -168,6 +191,9 @@ def command(
         emit_document(_svg(comparison, top, grouped=grouped), to)
     else:
         emit(text.comparison_text(comparison, top, wide=form == "wide", grouped=grouped, to=to), to)
+    if check is not None:
+        checks.show_errors(check)
+        return YES if check.is_yes else NO
     return YES if comparison.is_yes else NO
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.cli import options
+from mooring.cli import checks, options
 from mooring.cli.inputs import check_save, question_from, read_inputs
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
@@ -19,6 +19,7 @@ with lazily():
     from mooring.decoding import yaml_scalars
     from mooring.planner import exposition, plan_document, podresources, report
     from mooring.planner import plan as planning
+    from mooring.planner.check import check as checking
     from mooring.render.html import document as html
 
 
@@ -37,6 +38,7 @@ Examples:
 @click.command("plan", epilog=EPILOG)
 @options.pods("Pods, workloads or lists, YAML or JSON; repeatable.", required=True)
 @options.node_options("offline", "devices", "stop_at_crash")
+@checks.alone
 @click.option(
     "--save-state",
     "save",
@@ -47,7 +49,7 @@ Examples:
 @click.option(
     "-v", "--verbose", is_flag=True, help="Show each field of the configuration in force, and the file that sets it."
 )
-@options.output(("text", "wide", "json", "yaml", "html", "podresources", "metrics"), "text")
+@options.output(("text", "wide", "json", "yaml", "html", "podresources", "metrics", "sarif", "junit"), "text")
 @options.to_file
 def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool) -> int:
     """Admit pods in order on a node, and show the outcome of each.
@@ -58,13 +60,18 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     if save:
         check_save(save, inputs.state)
     read = read_inputs(inputs)
-    plan = planning.make_plan(question_from(read))
+    question = question_from(read)
+    plan = planning.make_plan(question)
     # Saved first: an answer that is on the screen is complete, with everything that was requested.
     if save and plan.refusal is None:
         _save(plan, save)
     if form in ("json", "yaml"):
         document = plan_document.plan_document(plan)
         emit_document(json_text(document) if form == "json" else _yaml(document), to)
+    elif form in checks.FORMS:
+        node_types = [checking.NodeType(plan.machine.name, plan)]
+        check = checks.check_of(node_types, question, read.manifests, inputs.template_paths, inputs.config)
+        checks.emit_check(check, form, to)
     elif form == "html":
         emit_document(html.html_text(report.report_of(plan)), to)
     elif form in ("podresources", "metrics"):

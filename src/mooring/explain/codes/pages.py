@@ -75,7 +75,7 @@ def codes_beginning(text: str) -> list[CodePage]:
         InputError: no code begins with it.
 
     >>> [found.code for found in codes_beginning("MOOR-72")]
-    ['MOOR-721', 'MOOR-722', 'MOOR-723']
+    ['MOOR-721', 'MOOR-722', 'MOOR-723', 'MOOR-724']
     >>> codes_beginning("moor-1")
     []
     """

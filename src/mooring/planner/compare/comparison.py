@@ -109,7 +109,9 @@ class Comparison:
 
     @property
     def is_yes(self) -> bool:
-        """Tell whether at least one variant admits everything."""
+        """Tell whether at least one variant admits everything; of pods that are alone, whether one admits each."""
+        if self.trace.alone:
+            return not self.never_admitted
         return any(group.first.is_yes for group in self.groups)
 
     @property

@@ -16,7 +16,7 @@ from mooring.manifest.scenario import Scenario, load_scenarios
 from mooring.manifest.steps import Admit, Offline, Reboot, Remove, Restart
 from mooring.node.resources import pod_requests
 from mooring.node.start import CPU_FILE, MEMORY_FILE
-from mooring.planner.question import Question
+from mooring.planner.question import Question, happening
 from mooring.planner.scenario_machines import load_machines, machine_files, machines_for
 
 TraceStep: TypeAlias = Admit | Remove | Restart | Offline
@@ -35,6 +35,8 @@ class Trace:
     """What pods hold of devices; which devices there are, the compared variants say."""
     waits: bool = False
     """Whether all pods wait together when the first is asked about, so that plugins may order them."""
+    alone: bool = False
+    """Whether each pod ends before the next is asked about."""
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -52,9 +54,10 @@ class Trace:
 def trace_of(question: Question) -> Trace:
     """Return the trace in which the pods of a question are admitted one after another, as in a plan."""
     offline = (Offline(question.offline),) if question.offline else ()
-    steps = (*offline, *(Admit(pod) for pod in question.pods))
+    asked = happening(tuple(Admit(pod) for pod in question.pods), {}, alone=question.alone)
+    steps = (*offline, *(step for step in asked if isinstance(step, Admit | Remove)))
     devices = DeviceState({}, question.held, question.claimed, question.preferences)
-    return Trace(steps, question.active, question.files, devices, waits=True)
+    return Trace(steps, question.active, question.files, devices, waits=not question.alone, alone=question.alone)
 
 
 def trace_of_scenario(scenario: Scenario) -> tuple[Trace, tuple[Finding, ...]]:
