@@ -23,6 +23,7 @@ from mooring.documents.sarif import (
     SarifTool,
 )
 from mooring.explain.codes.pages import page
+from mooring.explain.reason import NOT_SERVED
 from mooring.planner.check.check import Check
 from mooring.planner.check.remarks import Remark, remarks_of
 from mooring.render.wording import clean
@@ -70,6 +71,7 @@ def _fingerprint(remark: Remark) -> str:
 
 
 def _rule(code: str) -> SarifRule:
+    """Return the rule of a code; the codes of rejections end with :data:`NOT_SERVED`."""
     found = page(code)
     meaning = found.text.partition("## What it means")[2].partition("\n## ")[0]
     return SarifRule(
@@ -77,5 +79,5 @@ def _rule(code: str) -> SarifRule:
         short_description=SarifText(text=found.title),
         full_description=SarifText(text=" ".join(meaning.split())),
         help=SarifText(text=found.text, markdown=found.text),
-        default_configuration=SarifConfiguration(level="error" if code < "MOOR-160" else "warning"),
+        default_configuration=SarifConfiguration(level="error" if code <= NOT_SERVED else "warning"),
     )
