@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants mutants-releases lock clean wheel sdist dist reproducible
+.PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube e2e-image image soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants mutants-releases lock clean wheel sdist dist reproducible
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
@@ -26,6 +26,8 @@ help:
 	@echo "make e2e-systemd   the agent in guests with systemd and cgroup v2: containerd and CRI-O, each with runc and crun"
 	@echo "make e2e-kubelet   run kubelet, API server and agent against each other on machines that are played (root on Debian, Go)"
 	@echo "make e2e-kube      let the real scheduler and the extender place pods on nodes whose kubelets are the engine (Go)"
+	@echo "make image         build the container image: build/image/mooring.tar, an OCI archive (buildah; BASE, SUITE, IMAGE)"
+	@echo "make e2e-image     run that image on a real containerd, and build it twice (root on Debian)"
 	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs, citations of the specification, the page of releases"
 	@echo "make soak          100,000 container lifecycles through the agent's reactor: memory does not grow (half an hour)"
 	@echo "make test-pythons  run the tests on every Python 3.11 to 3.13 that is found"
@@ -131,6 +133,16 @@ e2e-kube: $(STAMP)
 	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kube-scheduler kwok
 	$(BIN)/python -m pytest -q -p no:xdist -rA tests/e2e/kube tests/e2e/kubelet/test_e2e_kubelet_scheduled.py
 
+# Without BASE the base is made of Debian's packages (of SUITE), without root; with it, any image that has Python 3.11.
+image: $(STAMP)
+	$(BIN)/python scripts/image/build.py $(if $(BASE),--base $(BASE)) $(if $(SUITE),--suite $(SUITE)) $(if $(IMAGE),--image $(IMAGE))
+
+# Skipped by name where no image can be built.
+e2e-image: $(STAMP)
+	$(BIN)/python scripts/image/build.py || [ $$? = 2 ]
+	$(BIN)/python scripts/e2e_parts.py
+	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/image
+
 # First the reactor alone, then the agent as a process of its own, through real frames of the wire.
 soak: $(STAMP)
 	MOORING_SOAK=100000 $(BIN)/python -m pytest -q -p no:xdist tests/agent/test_agent_soak.py
@@ -223,6 +235,8 @@ lock:
 	  --no-annotate --group browser --constraint requirements.lock -o requirements-browser.lock
 	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-emit-index-url --no-header \
 	  --no-annotate --group site -o requirements-site.lock
+	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate --extra agent --extra kube --extra dra --constraint requirements.lock pyproject.toml -o packaging/image/requirements.txt
 
 clean:
 	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

@@ -6,7 +6,7 @@ Messages are made from tables like those of the NRI. Source for numbers and name
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,18 @@ MESSAGES: Mapping[str, type[Any]] = build_messages(
         "ContainerMetadata": "1 name string\n2 attempt uint32",
         "KeyValue": "1 key string\n2 value bytes",
         "Mount": "1 container_path string\n2 host_path string\n3 readonly bool",
-        "LinuxContainerSecurityContext": "3 namespace_options NamespaceOption",
+        "Capability": "1 add_capabilities repeated string\n2 drop_capabilities repeated string",
+        "Number": "1 value int64",
+        "SecurityProfile": "1 profile_type int32\n2 localhost_ref string",
+        "LinuxContainerSecurityContext": """
+            1 capabilities Capability
+            3 namespace_options NamespaceOption
+            5 run_as_user Number
+            7 readonly_rootfs bool
+            11 no_new_privs bool
+            13 masked_paths repeated string
+            14 readonly_paths repeated string
+            15 seccomp SecurityProfile""",
         "LinuxContainerConfig": "1 resources LinuxContainerResources\n2 security_context LinuxContainerSecurityContext",
         "ContainerConfig": """
             1 metadata ContainerMetadata
@@ -60,6 +71,7 @@ MESSAGES: Mapping[str, type[Any]] = build_messages(
             7 mounts repeated Mount
             9 labels map string string
             10 annotations map string string
+            11 log_path string
             15 linux LinuxContainerConfig""",
         "Container": "1 id string\n2 pod_sandbox_id string\n3 metadata ContainerMetadata\n6 state int32",
         "PodSandbox": "1 id string\n2 metadata PodSandboxMetadata\n3 state int32",
@@ -185,11 +197,12 @@ class Client:
         annotations: Mapping[str, str] | None = None,
         attempt: int = 0,
         mounts: Mapping[str, str] | None = None,
+        amend: Callable[[Any], None] = lambda _config: None,
     ) -> str:
         """Create a container and return its id.
 
         ``resources`` are fields of LinuxContainerResources, ``mounts`` paths of the host by those in the container,
-        where they can only be read.
+        where they can only be read. ``amend`` changes the ContainerConfig before it is sent.
         """
         config = MESSAGES["ContainerConfig"](
             command=list(command),
@@ -207,6 +220,7 @@ class Client:
             config.mounts.add(container_path=there, host_path=here, readonly=True)
         config.linux.resources.CopyFrom(MESSAGES["LinuxContainerResources"](**(resources or {})))
         config.linux.security_context.namespace_options.CopyFrom(_namespaces())
+        amend(config)
         request = MESSAGES["CreateContainerRequest"](pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config)
         return str(self.call("CreateContainer", request, "ContainerId").container_id)
 

@@ -1,0 +1,154 @@
+"""The image of ``make image`` on a real containerd, with the rights of the manifests: ``make e2e-image``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.containerd.agent_process import pod_on, whole_cpus
+from tests.e2e.containerd.runtime import Runtime
+from tests.e2e.image.archive import ROOT, Image
+from tests.e2e.image.containers import output_of, pod_template, printed, start
+from tests.patience import until
+
+from mooring.agent.status.api import ask_status
+from mooring.core.errors import InputError
+
+_CONFIGURATION = """\
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+reservedSystemCPUs: "0"
+---
+apiVersion: mooring/v1alpha1
+kind: AgentConfiguration
+kubeletConfig: /var/lib/kubelet/config.yaml
+metricsAddress: ""
+podResourcesSocket: ""
+"""
+_KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: none\n"
+_MACHINE = "sockets=2 numa=2 cores=8 threads=2 memory=64Gi"
+
+
+def here(*words: str) -> str:
+    return subprocess.run([sys.executable, "-m", "mooring", *words], capture_output=True, text=True, check=False).stdout
+
+
+def test_without_root_and_on_a_read_only_root_the_image_says_its_version(node: Runtime, image: Image) -> None:
+    assert output_of(node, image.name, "--version") == (0, here("--version"))
+
+
+def test_a_plan_in_the_image_is_the_plan_of_this_tree(node: Runtime, image: Image) -> None:
+    mounts = {"/examples": (ROOT / "examples", False)}
+    words = ("plan", "--machine", _MACHINE, "-o", "json")
+    code, said = output_of(
+        node, image.name, *words, "--config", "/examples/kubelet.yaml", "-f", "/examples/pods.yaml", mounts=mounts
+    )
+    examples = ROOT / "examples"
+    own = here(*words, "--config", str(examples / "kubelet.yaml"), "-f", str(examples / "pods.yaml"))
+    assert code in {0, 1}, said
+    assert json.loads(said)["pods"] == json.loads(own)["pods"]
+
+
+def test_the_publisher_needs_no_root_where_it_may_read_the_kubelets_files(
+    node: Runtime, image: Image, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    state = {"policyName": "none", "defaultCpuSet": "", "checksum": 1353318690}
+    (tmp_path / "cpu_manager_state").write_text(json.dumps(state, separators=(",", ":")), encoding="utf-8")
+    (tmp_path / "config.yaml").write_text(_KUBELET, encoding="utf-8")
+    words = ["publish", "--dry-run", "-o", "json", "--node-name", "n1", "--machine", _MACHINE]
+    words += ["--state", "/host/kubelet", "--config", "/host/kubelet/config.yaml"]
+    mounts = {"/host/kubelet": (tmp_path, False)}
+    code, said = output_of(node, image.name, *words, mounts=mounts)
+    assert (code, "NodeState" in said) == (0, True), said
+
+
+@pytest.mark.skipif(
+    sorted(os.sched_getaffinity(0)) != [0, 1], reason="the expected CPUs are those of a machine with two"
+)
+def test_the_agent_of_the_image_pins_a_container_with_the_rights_of_its_manifest(node: Runtime, image: Image) -> None:
+    spec = pod_template("agent/agent.yaml")
+    (agent,) = spec["containers"]
+    folders = {name: node.folder / name for name in ("configuration", "tokens", "state-of-agent", "run-of-agent")}
+    for folder in folders.values():
+        folder.mkdir()
+    (folders["configuration"] / "agent.yaml").write_text(_CONFIGURATION, encoding="utf-8")
+    (node.folder / "kubelet.yaml").write_text(_KUBELET, encoding="utf-8")
+    volumes: dict[str, Path] = {
+        **folders,
+        "state": folders["state-of-agent"],
+        "run": folders["run-of-agent"],
+        "kubelet": node.folder / "kubelet.yaml",
+        "runtime": node.folder,
+        "cgroups": Path("/sys/fs/cgroup"),
+    }
+    mounts = {
+        mount["mountPath"]: (volumes[mount["name"]], not mount.get("readOnly", False))
+        for mount in agent["volumeMounts"]
+    }
+    context = agent["securityContext"]
+    container, log = start(node, image.name, agent["args"], context, mounts=mounts, host_pid=spec["hostPID"])
+    socket = str(volumes["run"] / "status.sock")
+
+    def status() -> dict[str, Any]:
+        with contextlib.suppress(InputError):
+            return ask_status(socket)
+        return {"ready": False}
+
+    def ended() -> bool:
+        return node.cri.containers()[container] == "EXITED"
+
+    until(lambda: ended() or status()["ready"], "the agent is ready", seconds=60)
+    assert not ended(), printed(log)[-2000:]
+    shared_pod, own_pod = pod_on(node, "shared"), pod_on(node, "own")
+    shared = node.cri.run(shared_pod, "a")
+    own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
+    assert (node.cpus_of(own_pod, own), node.cpus_of(shared_pod, shared)) == ("1", "0")
+    assert node.cri.execute(container, "mooring", "status", "--socket", "/run/mooring/status.sock", "-o", "json")
+    node.cri.stop(container)
+    until(ended, "the agent ends")
+    assert node.cri.status(container).exit_code == 0, printed(log)[-2000:]
+    assert '"level": "error"' not in printed(log)
+
+
+def test_the_image_is_small_and_belongs_to_no_user(image: Image) -> None:
+    assert sum(one.size for one in image.files()) < 120e6
+    settings = image.config["config"]
+    assert (settings["User"], settings["Entrypoint"]) == ("65532:65532", ["mooring"])
+    labels = {name.removeprefix("org.opencontainers.image.") for name in settings["Labels"]}
+    assert {"title", "description", "licenses", "version", "revision", "created", "base.name"} <= labels
+    assert not [one.name for one in image.files() if one.mode & 0o6000 or one.ischr() or one.isblk()]
+
+
+def test_the_bill_of_materials_lists_all_that_was_installed(image: Image) -> None:
+    listed = json.loads((image.path.parent / "mooring.cdx.json").read_text(encoding="utf-8"))
+    assert listed["metadata"]["component"]["hashes"][0]["content"] == image.digest.removeprefix("sha256:")
+    names = {one["name"].lower().replace("-", "_").replace(".", "_") for one in listed["components"]}
+    paths = [Path(one.name) for one in image.files()]
+    packages = {path.parent.name.split("-")[0].lower() for path in paths if path.parts[-1] == "METADATA"}
+    debian = {path.parent.name for path in paths if path.name == "copyright" and path.parent.parent.name == "doc"}
+    assert len(packages) > 20
+    assert packages <= {name.replace(".", "_") for name in names}
+    assert {name.replace("-", "_").replace(".", "_") for name in debian} <= names
+
+
+def test_the_provenance_names_the_image_and_the_digest_of_each_input(image: Image) -> None:
+    said = json.loads((image.path.parent / "mooring.provenance.json").read_text(encoding="utf-8"))
+    assert said["subject"] == [{"name": image.name, "digest": {"sha256": image.digest.removeprefix("sha256:")}}]
+    inputs = said["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert len(inputs) > 20
+    assert all(one["digest"] for one in inputs)
+
+
+def test_two_builds_give_the_same_bytes(image: Image, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "image" / "build.py"), "--folder", str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    assert (tmp_path / "mooring.tar").read_bytes() == image.path.read_bytes()
+    assert (tmp_path / "mooring.cdx.json").read_bytes() == (image.path.parent / "mooring.cdx.json").read_bytes()
