@@ -14,6 +14,7 @@ from mooring.kubelet.shapes import shape_of
 from mooring.kubelet.start import start_kubelet
 from mooring.publisher.facts_document import digest_of
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
+from mooring.scheduling.claims import ClaimView
 from mooring.scheduling.deciding import Decider
 from mooring.scheduling.pods import Seen
 from mooring.scheduling.view import ClusterView
@@ -73,6 +74,7 @@ class World:
     departures: int = 0
     """How many events there were when a pod was last said to leave."""
     rejected: list[str] = field(default_factory=list)
+    claims: ClaimView | None = None
     view: ClusterView = field(init=False)
     decider: Decider = field(default_factory=Decider)
 
@@ -83,7 +85,7 @@ class World:
 
     def begin(self) -> None:
         """Start the extender with an empty cache."""
-        self.view = ClusterView(lambda: self.now)
+        self.view = ClusterView(lambda: self.now, claims=self.claims)
         self.view.put_facts(digest_of(self.facts), self.facts)
         self.view.replace_pods(list(self.stored.values()))
         self.at_extender = len(self.events)

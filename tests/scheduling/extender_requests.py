@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Raw, structs
@@ -26,6 +26,7 @@ class Recorder:
     error: ClusterError | None = None
     bound: list[tuple[str, str]] | None = None
     pod: bytes = b""
+    claims: dict[str, bytes] = field(default_factory=dict)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -34,6 +35,11 @@ class Recorder:
         if not self.pod:
             raise ClusterError(f"status 404: pods {namespace}/{name} not found", code=404)
         return self.pod
+
+    def read_claim(self, namespace: str, name: str) -> bytes:
+        if name not in self.claims:
+            raise ClusterError(f"status 404: resourceclaims {namespace}/{name} not found", code=404)
+        return self.claims[name]
 
     def pods_on(self, node: str) -> list[Raw]:
         raise ClusterError(f"the pods of {node} are read by one of several replicas only")

@@ -8,18 +8,22 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.scheduling.extender_cluster import NODE, World, facts_with, guaranteed, started
+from tests.scheduling.extender_cluster import NODE, World, facts_with, guaranteed, started, state_of_node
+from tests.scheduling.extender_requests import Recorder, ask, ready_extender
 
 from mooring.core.config import DEVICE_ALIGNMENT, MooringConfig
-from mooring.core.pod import ClaimUse, Pod
+from mooring.core.pod import ClaimUse, Pod, QoS
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.kubelet.shapes import shape_of
+from mooring.publisher.facts_document import digest_of
 from mooring.scheduling.answers import Answers
 from mooring.scheduling.claims import ClaimView
 from mooring.scheduling.deciding import Decider, NodeVerdict
+from mooring.scheduling.options import ExtenderOptions
 from mooring.scheduling.pods import Shapes, seen_pod
 from mooring.scheduling.scoring import Weights
 from mooring.scheduling.watches import ClaimListener, ClassListener
+from mooring.scheduling.wire import Arguments
 
 DRIVER = "gpu.example.com"
 CLASS = {
@@ -28,13 +32,17 @@ CLASS = {
 }
 
 
-def claim(name: str = "gpu-claim", *, count: int = 1, given: str = "", admin: bool = False) -> dict[str, Any]:
+def claim(
+    name: str = "gpu-claim", *, count: int = 1, given: str = "", admin: bool = False, pod: str = "", version: int = 1
+) -> dict[str, Any]:
     exact = {"deviceClassName": "gpu", "count": count, "adminAccess": admin}
     results = [
         {"request": "r", "driver": DRIVER, "pool": NODE, "device": one, "adminAccess": admin} for one in given.split()
     ]
-    status = {"allocation": {"devices": {"results": results}}} if given else {}
-    metadata = {"name": name, "namespace": "default"}
+    status: dict[str, Any] = {"allocation": {"devices": {"results": results}}} if given else {}
+    if pod:
+        status["reservedFor"] = [{"resource": "pods", "name": pod, "uid": pod}]
+    metadata = {"name": name, "namespace": "default", "resourceVersion": str(version)}
     return {
         "metadata": metadata,
         "spec": {"devices": {"requests": [{"name": "r", "exactly": exact}]}},
@@ -57,8 +65,8 @@ class Cluster:
             node, decision = node.admit(guaranteed("busy", busy))
             assert decision.admitted
         holdings = {"busy": {"c0": {DRIVER: frozenset({f"{NODE}/{held}"})}}} if held else {}
-        self.world = World(facts, node.with_devices(DeviceState({DRIVER: gpus}, holdings)))
         self.claims = ClaimView()
+        self.world = World(facts, node.with_devices(DeviceState({DRIVER: gpus}, holdings)), claims=self.claims)
         self.claims.put_class(CLASS)
         self.answers = Answers(self.world.view, Decider(), Weights(), Shapes(), self.claims)
 
@@ -145,7 +153,9 @@ def test_a_pod_keeps_its_claims_and_its_wish_beside_others_of_its_shape() -> Non
 
 def test_claims_and_classes_come_and_go_as_the_api_server_says() -> None:
     cluster, problems = Cluster(), list[str]()
-    of_claims = ClaimListener(cluster.claims, lambda about, problem: problems.append(f"{about}: {problem}"))
+    of_claims = ClaimListener(
+        cluster.claims, cluster.world.view, lambda about, problem: problems.append(f"{about}: {problem}")
+    )
     of_classes = ClassListener(cluster.claims, lambda about, problem: problems.append(f"{about}: {problem}"))
 
     def raw(content: object) -> msgspec.Raw:
@@ -163,3 +173,98 @@ def test_claims_and_classes_come_and_go_as_the_api_server_says() -> None:
     of_classes.deleted(raw(CLASS))
     (problem,) = problems
     assert problem.startswith("ResourceClaim default/gpu-claim: API server: status.allocation.devices.results: must be")
+
+
+def test_a_bound_pod_counts_beside_its_device_before_its_node_has_published_it() -> None:
+    cluster = Cluster(busy=0)
+    cluster.world.view.assume(asking(6), NODE)
+    listener = ClaimListener(cluster.claims, cluster.world.view, lambda _about, _problem: None)
+    # Without its device it would be on NUMA node 0, of which one CPU is reserved.
+    assert not cluster.verdict(guaranteed("other", 8)).reason
+    listener.changed(msgspec.Raw(json.dumps(claim(given="g1", pod="asked")).encode()))
+    assert cluster.verdict(guaranteed("other", 8)).reason
+    assert not cluster.verdict(guaranteed("other", 7)).reason
+    # Its claim may be gone before the pod is.
+    listener.deleted(msgspec.Raw(json.dumps(claim()).encode()))
+    cluster.world.view.given(["asked"])
+    assert cluster.verdict(guaranteed("other", 8)).reason
+
+
+def test_a_device_of_a_bound_pod_without_cpus_of_its_own_is_taken() -> None:
+    cluster = Cluster()
+    small = replace(asking(1, "small"), uid="small", qos=QoS.BURSTABLE)
+    cluster.claims.put_claim(claim("small", given="g1", pod="small"))
+    cluster.claims.put_claim(claim())
+    assert not cluster.verdict(asking(8)).reason
+    cluster.world.view.assume(small, NODE)
+    assert cluster.verdict(asking(8)).reason
+
+
+def test_what_the_api_server_has_shown_is_not_undone_by_an_older_word() -> None:
+    cluster = Cluster()
+    cluster.claims.put_claim(claim(given="g0", version=7))
+    cluster.claims.put_claim(claim(version=6))
+    assert cluster.verdict(asking(8)).reason
+    cluster.claims.put_claim(claim(version=3), listed=True)
+    assert not cluster.verdict(asking(8)).reason
+
+
+@pytest.mark.parametrize(("device", "bound"), [("g0", False), ("g1", True)])
+def test_a_bind_reads_the_claims_that_the_scheduler_has_just_allocated(device: str, *, bound: bool) -> None:
+    server = Recorder()
+    extender = ready_extender(ExtenderOptions(device_claims=True), server)
+    facts = Cluster().world.facts
+    node, _ = started(facts).admit(guaranteed("busy", 6))
+    gpus = (Device(f"{NODE}/g0", (0,)), Device(f"{NODE}/g1", (1,)))
+    extender.view.put_facts(digest_of(facts), facts)
+    extender.view.put_state(NODE, 1, state_of_node(facts, node.with_devices(DeviceState({DRIVER: gpus}))))
+    amounts = {"cpu": "8", "memory": "1Gi"}
+    resources = {"requests": amounts, "limits": amounts, "claims": [{"name": "gpu"}]}
+    pod = {
+        "metadata": {"name": "asked", "namespace": "default", "uid": "asked"},
+        "spec": {
+            "containers": [{"name": "c0", "resources": resources}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
+        },
+        "status": {"qosClass": "Guaranteed"},
+    }
+    # What the watches have shown is older: a pod whose claim was not made yet.
+    extender.view.put_pod(seen_pod(json.dumps(pod).encode(), Shapes()))
+    pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "gpu-claim"}]
+    server.pod = json.dumps(pod).encode()
+    server.claims["gpu-claim"] = json.dumps(claim(given=device, pod="asked")).encode()
+    asked = {"PodName": "asked", "PodNamespace": "default", "PodUID": "asked", "Node": NODE}
+    _, answer = ask(extender, "/bind", json.dumps(asked).encode())
+    assert (server.bound == [("asked", NODE)]) is bound, answer
+    assert bound or "MOOR-136" in answer["Error"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"exactly": {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": "true"}}]}}, "selectors of its"),
+        ({"firstAvailable": [{"name": "a", "deviceClassName": "gpu"}]}, "alternatives (firstAvailable)"),
+        ({"exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}, "all devices (allocationMode All)"),
+        ({"exactly": {"deviceClassName": "gpu", "capacity": {"requests": {"memory": "8Gi"}}}}, "a share of a device"),
+        ({"exactly": {"deviceClassName": "other"}}, "DeviceClass other names no single driver"),
+        ({"exactly": {"deviceClassName": "gpu"}}, ""),
+    ],
+)
+def test_what_the_filter_cannot_foresee_is_named_once_and_refuses_no_node(request_: dict[str, Any], words: str) -> None:
+    cluster, said = Cluster(), list[str]()
+    asked = claim()
+    asked["spec"]["devices"]["requests"] = [{"name": "r", **request_}]
+    cluster.claims.put_claim(asked)
+    answers = replace(cluster.answers, undecided=lambda about, why: said.append(f"{about}: {why}"))
+    body = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "p"},
+        "spec": {
+            "containers": [{"name": "c", "resources": {"claims": [{"name": "g"}]}}],
+            "resourceClaims": [{"name": "g", "resourceClaimName": "gpu-claim"}],
+        },
+    }
+    pod = msgspec.Raw(json.dumps(body).encode())
+    for _ in range(2):
+        assert answers.filtered(Arguments(pod, None, [NODE])).NodeNames == [NODE]
+    assert len(said) == bool(words)
+    assert all(words in one and "(MOOR-627)" in one for one in said)

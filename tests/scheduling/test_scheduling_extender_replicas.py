@@ -57,6 +57,9 @@ class Server:
     def read_pod(self, _namespace: str, name: str) -> bytes:
         return pod_json(name, "")
 
+    def read_claim(self, namespace: str, name: str) -> bytes:
+        raise ClusterError(f"claims do not count here: {namespace}/{name}")
+
     def pods_on(self, node: str) -> list[msgspec.Raw]:
         self.reads += 1
         if self.fails:

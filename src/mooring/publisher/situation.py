@@ -7,9 +7,10 @@ can have happened since.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mooring.core.pod import Pod
+from mooring.devicemanager.state import Holdings
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.shapes import is_plain
 from mooring.node.resources import total_requests
@@ -43,6 +44,8 @@ class Situation:
     When they went is open."""
     unsure: Collection[str] = frozenset()
     """Uids of those before which unknown pods may have come and gone."""
+    claimed: Holdings = field(default_factory=dict)
+    """What those that no state has named have by claims."""
 
     def without(self, uid: str) -> Situation:
         """Return the situation as if a pod had never come."""
@@ -74,13 +77,16 @@ def kubelets_of(situation: Situation) -> tuple[Kubelet, ...] | str:
     base = restored(kind, state, situation.pods)
     if isinstance(base, str):
         return UNREADABLE
+    if situation.claimed:
+        base = base.with_devices(replace(base.node.providers.devices, claimed=situation.claimed))
     members = frozenset(base.node.active)
     new = [situation.pods[uid] for uid in situation.pending if uid not in members]
-    plain = [pod for pod in new if is_plain(pod)]
+    tied = {pod.uid for pod in new if pod.uid in situation.claimed or not is_plain(pod)}
+    plain = [pod for pod in new if pod.uid not in tied]
     if plain:
         base = replace(base, node=base.node.adopt(plain))
         base = base.counting(base.used)
-    pending = [Pending(pod, pod.uid in situation.leaving) for pod in new if not is_plain(pod)]
+    pending = [Pending(pod, pod.uid in situation.leaving) for pod in new if pod.uid in tied]
     # Where a state names pods without uids, every member has to be described, or the name can mean it.
     is_clear = members <= situation.pods.keys()
     if any(entry.pod.uid in situation.unsure and not (is_clear and _is_named(entry.pod, state)) for entry in pending):

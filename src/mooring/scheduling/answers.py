@@ -13,7 +13,7 @@ from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.shapes import PodShape, shape_of
 from mooring.publisher.situation import kubelets_of
-from mooring.scheduling.claims import ClaimView, asked_node
+from mooring.scheduling.claims import UNDECIDED, ClaimView, asked_node
 from mooring.scheduling.deciding import Decider, NodeVerdict
 from mooring.scheduling.outlook import Outlook
 from mooring.scheduling.pods import Shapes, seen_pod
@@ -49,6 +49,8 @@ class Answers:
     shapes: Shapes
     claims: ClaimView | None = None
     """Of the cluster; None where claims do not count."""
+    undecided: Callable[[str, str], object] = lambda _about, _why: None
+    """Told of a claim whose devices cannot be foreseen, and why."""
     in_time: Callable[[], bool] = lambda: True
     """Tells whether the request that is being answered has time left."""
 
@@ -59,6 +61,12 @@ class Answers:
             InputError: the question cannot be understood.
         """
         pod, names = seen_pod(asked.Pod, self.shapes).pod, node_names(asked)
+        for name, why in self.claims.undecided(pod).items() if self.claims is not None else ():
+            self.undecided(
+                f"ResourceClaim {pod.namespace}/{name}",
+                f"its devices cannot be foreseen: {why}; nodes with room are let through, and the bind decides "
+                f"({UNDECIDED})",
+            )
         good, failed, hopeless = [], {}, {}
         for position, verdict in enumerate(self._verdicts(pod, names)):
             if not verdict.reason:

@@ -4,7 +4,8 @@ Where another replica may have bound pods before, the pods of a node are read fr
 to it: what this replica watches may be late.
 
 Between filter and bind the scheduler may have bound other pods. What is bound here was admitted by the engine on
-everything that is known at that moment, and counts from that moment on.
+everything that is known at that moment, and counts from that moment on. The scheduler allocates claims just before:
+where they count, the pod and its claims are read from the API server, because watches may not show that yet.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ import msgspec
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
+from mooring.scheduling.claims import ClaimView
 from mooring.scheduling.deciding import NodeVerdict
 from mooring.scheduling.pods import Shapes, seen_pod
 from mooring.scheduling.view import ClusterView
 from mooring.scheduling.wire import BindAnswer, BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors
 from mooring.service.cluster.lease import Election
+from mooring.service.cluster.watching import mapping_of
 
 _REUSED_FOR = 300.0
 """Seconds for which a connection is used: certificates of the kubeconfig are read when it is opened."""
@@ -48,6 +51,13 @@ class PodAPI(Protocol):
 
     def read_pod(self, namespace: str, name: str) -> bytes:
         """Return a pod as JSON.
+
+        Raises:
+            ClusterError: it cannot be had.
+        """
+
+    def read_claim(self, namespace: str, name: str) -> bytes:
+        """Return a ResourceClaim as JSON.
 
         Raises:
             ClusterError: it cannot be had.
@@ -87,10 +97,11 @@ class ClusterPodAPI:
 
     def read_pod(self, namespace: str, name: str) -> bytes:
         """Return a pod as JSON."""
-        with cluster_errors(), self._cluster() as cluster:
-            response = cluster.http.get(f"api/v1/namespaces/{namespace}/pods/{name}")
-            check_response(response)
-            return response.content
+        return self._read(f"api/v1/namespaces/{namespace}/pods/{name}")
+
+    def read_claim(self, namespace: str, name: str) -> bytes:
+        """Return a ResourceClaim as JSON."""
+        return self._read(f"apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}")
 
     def pods_on(self, node: str) -> list[msgspec.Raw]:
         """Return the pods of a node: without a version the API server answers with the newest state."""
@@ -113,6 +124,12 @@ class ClusterPodAPI:
                 path, content=msgspec.json.encode(body), headers={"Content-Type": "application/json"}
             )
             check_response(response)
+
+    def _read(self, path: str) -> bytes:
+        with cluster_errors(), self._cluster() as cluster:
+            response = cluster.http.get(path)
+            check_response(response)
+            return response.content
 
     @contextmanager
     def _cluster(self) -> Iterator[Cluster]:
@@ -147,6 +164,8 @@ class Binder:
     """The last word about a pod and a node."""
     election: Election | None = None
     """Decides which of several replicas binds pods; None where there is one."""
+    claims: ClaimView | None = None
+    """Of the cluster; None where claims do not count."""
     _read: set[str] = field(default_factory=set)
     """Nodes whose pods were read since this replica is the one."""
 
@@ -175,11 +194,13 @@ class Binder:
         if not self._may_bind():
             return BindAnswer(_ANOTHER)
         self._read_others(asked.Node)
-        pod = self.view.pod(asked.PodUID)
+        pod = self.view.pod(asked.PodUID) if self.claims is None else None
         if pod is None:
             pod = seen_pod(self.server.read_pod(asked.PodNamespace, asked.PodName), self.shapes).pod
             if pod.uid != asked.PodUID:
                 return BindAnswer("mooring: the pod is another one by now")
+        for name in pod.claims if self.claims is not None else ():
+            self.claims.put_claim(mapping_of(msgspec.Raw(self.server.read_claim(pod.namespace, name))))
         verdict = self.verdict(pod, asked.Node)
         if verdict.reason:
             return BindAnswer(verdict.reason)

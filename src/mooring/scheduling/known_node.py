@@ -20,6 +20,7 @@ from mooring.publisher.objects import NodeState
 from mooring.publisher.restored import NodeKind
 from mooring.publisher.situation import Situation
 from mooring.publisher.state_document import state_document, state_of
+from mooring.scheduling.claims import ClaimView, Given
 from mooring.scheduling.outlook import Outlook
 
 _UID = re.compile(r'"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\\?"')
@@ -126,6 +127,8 @@ class BoundPod:
     """Whether a state of its node has ever named it."""
     current: bool = False
     """Whether the newest state names it."""
+    given: Given = field(default_factory=dict)
+    """What its claims gave it, kept when the claims are gone."""
 
     def is_over(self, now: float, assumed_for: float, settling: float, passed: Rank) -> bool:
         """Tell whether the node has left the pod behind for certain.
@@ -223,11 +226,12 @@ class KnownNode:
         settling = assumed_for if waited_for else SETTLING
         return [uid for uid, entry in self.pods.items() if entry.is_over(now, assumed_for, settling, self._passed)]
 
-    def situation(self, kind: NodeKind | str | None) -> Situation:
+    def situation(self, kind: NodeKind | str | None, claims: ClaimView | None = None) -> Situation:
         """Return everything that is known about the node.
 
         Args:
             kind: its facts, or why they cannot be used.
+            claims: of the cluster; None where they do not count.
         """
         entries = self.pods
         new = sorted((entry for entry in entries.values() if not entry.named), key=lambda entry: entry.rank)
@@ -239,6 +243,7 @@ class KnownNode:
             tuple(entry.pod.uid for entry in new),
             _uids(entry for entry in entries.values() if entry.gone is not None and entry.confirmed),
             _uids(entry for entry in new if entry.listed),
+            {} if claims is None else _given(claims, new),
         )
 
     def _take_names(self, names: NamedPods) -> None:
@@ -247,6 +252,14 @@ class KnownNode:
             entry.named = entry.named or entry.current
         if len(self._early) < _MOST_EARLY:
             self._early |= names.uids - self.pods.keys()
+
+
+def _given(claims: ClaimView, new: Iterable[BoundPod]) -> dict[str, Given]:
+    """Return what pods that no state has named have by claims."""
+    for entry in new:
+        if entry.pod.claims:
+            entry.given = claims.given_to(entry.pod) or entry.given
+    return {entry.pod.uid: entry.given for entry in new if entry.given}
 
 
 def _uids(entries: Iterable[BoundPod]) -> frozenset[str]:

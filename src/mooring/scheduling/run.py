@@ -110,12 +110,18 @@ def extender_with(
         server: binds pods; the API server by default.
         election: decides which of several replicas binds pods; None where there is one.
     """
-    view = ClusterView(time.monotonic, assumed_for=options.assumed_for, longest_age=options.longest_state_age)
+    claims = ClaimView() if options.device_claims else None
+    view = ClusterView(
+        time.monotonic, assumed_for=options.assumed_for, longest_age=options.longest_state_age, claims=claims
+    )
     shapes, decider = Shapes(), Decider(options.unknown_nodes)
     last_word, one_at_a_time = Decider(options.unknown_nodes), threading.Lock()
 
-    claims = ClaimView() if options.device_claims else None
-    answers = Answers(view, decider, options.weights, shapes, claims)
+    def undecided(about: str, why: str) -> None:
+        metrics.undecided.inc()
+        report(about, why)
+
+    answers = Answers(view, decider, options.weights, shapes, claims, undecided)
 
     def verdict(pod: Pod, node: str) -> NodeVerdict:
         outlook = view.outlook(node, pod)
@@ -136,7 +142,7 @@ def extender_with(
 
     service = Service(
         answers,
-        Binder(view, server or ClusterPodAPI(connect), shapes, verdict, election),
+        Binder(view, server or ClusterPodAPI(connect), shapes, verdict, election, claims),
         metrics,
         RequestLimits(options.request_time, options.largest_body, options.requests_at_once),
         lambda: made.is_ready,

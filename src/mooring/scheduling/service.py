@@ -80,6 +80,9 @@ class ExtenderMetrics:
         self.refusals = self._counter(
             "mispredictions", "Pods bound by this extender that their node refused, by its reason.", "reason"
         )
+        self.undecided = self._counter(
+            "undecided_claims", "Claims of which the filter could not say which devices they would get (MOOR-627)."
+        )
         self.outages = self._counter("watch_failures", "Lists and watches that failed, by what was watched.", "what")
         self._registry.register(_Seen(counts))
 

@@ -16,6 +16,7 @@ from mooring.core.pod import Pod
 from mooring.publisher.objects import NodeFacts, NodeState
 from mooring.publisher.restored import NodeKind, kind_of
 from mooring.publisher.situation import Situation
+from mooring.scheduling.claims import ClaimView
 from mooring.scheduling.cluster_pods import ClusterPods
 from mooring.scheduling.known_node import KnownNode, published
 from mooring.scheduling.outlook import TOO_OLD, Outlook, Outlooks
@@ -31,7 +32,12 @@ class ClusterView:
     """Takes reports and answers what is known about a node; usable from any thread."""
 
     def __init__(
-        self, clock: Callable[[], float], *, assumed_for: float = ASSUMED_FOR, longest_age: float | None = None
+        self,
+        clock: Callable[[], float],
+        *,
+        assumed_for: float = ASSUMED_FOR,
+        longest_age: float | None = None,
+        claims: ClaimView | None = None,
     ) -> None:
         """Begin without any knowledge.
 
@@ -39,10 +45,12 @@ class ClusterView:
             clock: seconds that only go forward.
             assumed_for: seconds for which a bind counts that the API server does not confirm.
             longest_age: seconds after which a state is too old to say anything; None for never.
+            claims: of the cluster; None where they do not count.
         """
         self._clock = clock
         self._assumed_for = assumed_for
         self._longest_age = longest_age
+        self._claims = claims
         self._lock = threading.RLock()
         self._outlooks = Outlooks()
         self._kinds: dict[str, NodeKind | str] = {}
@@ -122,6 +130,14 @@ class ClusterView:
         """Take it that a pod is deleted."""
         with self._lock:
             self._pods.drop(uid)
+
+    def given(self, uids: Iterable[str]) -> None:
+        """Take it that claims of pods have changed, by the uids of these pods."""
+        with self._lock:
+            for uid in uids:
+                entry = self._pods.bound.get(uid)
+                if entry is not None and not entry.named:
+                    self._node(entry.node).changed()
 
     # What this extender does.
 
@@ -254,7 +270,7 @@ class ClusterView:
 
     def _situation(self, node: KnownNode) -> Situation:
         self._forget_over(node)
-        return node.situation(self._kinds.get(node.state.facts))
+        return node.situation(self._kinds.get(node.state.facts), self._claims)
 
     def _forget_over(self, node: KnownNode) -> None:
         for uid in node.over(self._clock(), self._assumed_for):

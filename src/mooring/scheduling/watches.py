@@ -145,14 +145,15 @@ class PodListener:
 
 @dataclass(frozen=True, slots=True)
 class ClaimListener:
-    """Brings claims to their view."""
+    """Brings claims to their view, and tells the pods' nodes."""
 
     claims: ClaimView
+    view: ClusterView
     report: Report
 
     def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
         """Take all claims."""
-        self.claims.keep_claims([self._put(item) for page in pages for item in page])
+        self.claims.keep_claims([self._put(item, listed=True) for page in pages for item in page])
 
     def changed(self, item: msgspec.Raw) -> None:
         """Take a claim."""
@@ -167,14 +168,16 @@ class ClaimListener:
         """Report an outage."""
         self.report("ResourceClaim", str(error))
 
-    def _put(self, item: msgspec.Raw) -> tuple[str, str]:
+    def _put(self, item: msgspec.Raw, *, listed: bool = False) -> tuple[str, str]:
         try:
-            return self.claims.put_claim(mapping_of(item))
+            claim = self.claims.put_claim(mapping_of(item), listed=listed)
         except InputError as error:
             metadata = _metadata(item)
             self.report(f"ResourceClaim {metadata.namespace}/{metadata.name}", str(error))
             self.claims.drop_claim(metadata.namespace, metadata.name)
             return metadata.namespace, metadata.name
+        self.view.given(claim.pods)
+        return claim.namespace, claim.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +227,7 @@ def followers(
     if claims is not None:
         of_claims = [
             Follower(connect, f"{_RESOURCE}/deviceclasses", ClassListener(claims, report), name="extender"),
-            Follower(connect, f"{_RESOURCE}/resourceclaims", ClaimListener(claims, report), name="extender"),
+            Follower(connect, f"{_RESOURCE}/resourceclaims", ClaimListener(claims, view, report), name="extender"),
         ]
     return [
         *of_claims,

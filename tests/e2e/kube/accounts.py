@@ -378,6 +378,12 @@ def read_waiting_pod(deployed: Deployed, account: str) -> None:
         assert server.read_pod(about.namespace, about.name)
 
 
+def read_claim_at_bind(deployed: Deployed, account: str) -> None:
+    name = deployed.claim(allocated=True)["metadata"]["name"]
+    with closing(ClusterPodAPI(partial(deployed.connect, account))) as server:
+        assert server.read_claim("default", name)
+
+
 def bind_pod(deployed: Deployed, account: str) -> None:
     about = deployed.pod("")
     asked = BindArguments(PodName=about.name, PodNamespace=about.namespace, PodUID=about.uid, Node=OWN)
@@ -520,6 +526,7 @@ CALLS: Mapping[str, Mapping[tuple[str, str], Callable[[Deployed, str], object]]]
         ("leases", "update"): take_lease,
     },
     "mooring-extender-claims": {
+        ("resourceclaims", "get"): read_claim_at_bind,
         ("resourceclaims", "list"): list_of(EVERY_CLAIM),
         ("resourceclaims", "watch"): watch_of(EVERY_CLAIM, lambda made: made.claim(allocated=False)),
         ("deviceclasses", "list"): list_of(CLASSES),
