@@ -220,7 +220,7 @@ def test_a_bind_reads_the_claims_that_the_scheduler_has_just_allocated(device: s
     extender.view.put_state(NODE, 1, state_of_node(facts, node.with_devices(DeviceState({DRIVER: gpus}))))
     amounts = {"cpu": "8", "memory": "1Gi"}
     resources = {"requests": amounts, "limits": amounts, "claims": [{"name": "gpu"}]}
-    pod = {
+    pod: dict[str, Any] = {
         "metadata": {"name": "asked", "namespace": "default", "uid": "asked"},
         "spec": {
             "containers": [{"name": "c0", "resources": resources}],

@@ -199,8 +199,9 @@ class Binder:
             pod = seen_pod(self.server.read_pod(asked.PodNamespace, asked.PodName), self.shapes).pod
             if pod.uid != asked.PodUID:
                 return BindAnswer("mooring: the pod is another one by now")
-        for name in pod.claims if self.claims is not None else ():
-            self.claims.put_claim(mapping_of(msgspec.Raw(self.server.read_claim(pod.namespace, name))))
+        if self.claims is not None:
+            for name in pod.claims:
+                self.claims.put_claim(mapping_of(msgspec.Raw(self.server.read_claim(pod.namespace, name))))
         verdict = self.verdict(pod, asked.Node)
         if verdict.reason:
             return BindAnswer(verdict.reason)

@@ -136,7 +136,9 @@ class Claiming:
 
     def devices(self, name: str) -> list[str]:
         """Return the devices that a pod's claim has been given; none where it has no claim."""
-        found = next((one for one in self.api.get(CLAIMS)["items"] if one["metadata"]["name"] == name), {})
+        found: dict[str, Any] = next(
+            (one for one in self.api.get(CLAIMS)["items"] if one["metadata"]["name"] == name), {}
+        )
         allocation = found.get("status", {}).get("allocation", {})
         return [one["device"] for one in allocation.get("devices", {}).get("results", ())]
 
