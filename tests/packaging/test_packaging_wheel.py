@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.parser import HeaderParser
 from importlib import import_module
@@ -80,3 +82,24 @@ def test_only_the_package_and_shared_files_are_installed(wheel: zipfile.ZipFile)
         f"kube_mooring-{__version__}.dist-info",
     }
     assert f"kube_mooring-{__version__}.dist-info/licenses/LICENSE" in wheel.namelist()
+
+
+WITHOUT = """
+import sys
+from importlib import import_module
+for name in sys.argv[1:]:
+    sys.modules[name] = None
+from mooring.cli.main import VERBS
+for verb in VERBS:
+    import_module(f"mooring.cli.verbs.{verb}")
+"""
+MODULES = {"grpcio": "grpc", "protobuf": "google.protobuf", "prometheus-client": "prometheus_client"}
+
+
+def test_every_verb_is_described_without_the_packages_of_the_extras() -> None:
+    """Building the wheel describes all verbs, in an environment that has no extra; so does ``mooring VERB --help``."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    names = {re.split("[><=]", package)[0] for packages in extras.values() for package in packages}
+    modules = [MODULES.get(name, name.replace("-", "_")) for name in names]
+    done = subprocess.run([sys.executable, "-c", WITHOUT, *modules], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

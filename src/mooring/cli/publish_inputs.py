@@ -22,7 +22,6 @@ with lazily():
     from mooring.publisher import naming, objects, slices, writing
     from mooring.service import podresources
     from mooring.service.cluster import apiserver
-    from mooring.service.cluster.apiserver import ClusterError
 
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def _registered_version(asked: Asked) -> str:
             return writing.node_kubelet_version(cluster.http, asked.name)
         finally:
             cluster.close()
-    except ClusterError:
+    except apiserver.ClusterError:
         return ""
 
 
