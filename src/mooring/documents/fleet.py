@@ -60,6 +60,24 @@ class FleetSamplePart(DocumentPart):
     stranded: dict[str, int]
 
 
+class RefusedPart(DocumentPart):
+    """Pods that kubelets of one group refused for one cause."""
+
+    group: str
+    code: Code
+    pods: Count
+
+
+class FleetPeriodPart(DocumentPart):
+    """The time between two samples."""
+
+    begins: _Seconds
+    ends: _Seconds
+    admitted: Count
+    refused: list[RefusedPart]
+    waited: Annotated[WaitedPart, Meta(description="Of the pods that were admitted in it.")]
+
+
 class FleetPodPart(DocumentPart):
     """One pod."""
 
@@ -88,7 +106,12 @@ class FleetDocument(DocumentPart, kw_only=True):
     uses: list[UsePart]
     runaways: Annotated[dict[str, int], Meta(description="Pods that controllers made anew again and again.")]
     filtered: Annotated[dict[str, int], Meta(description="Cause -> how often the extender kept a pod off a node.")]
+    aligned: Annotated[
+        dict[str, int],
+        Meta(description="Number of NUMA nodes -> pods whose own CPUs, devices and memory lie on so many."),
+    ]
     samples: list[FleetSamplePart]
+    periods: Annotated[list[FleetPeriodPart], Meta(description="Between the samples; the first ends with the first.")]
     records: Annotated[list[FleetPodPart], Meta(description="Every pod, in the order of creation.")]
     assumed: Annotated[list[str], Meta(description="What was assumed or not read.")]
 

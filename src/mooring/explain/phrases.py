@@ -174,6 +174,18 @@ def size(count: int) -> str:
     return f"{whole}.{tenth} {_UNITS[unit]}" if tenth else f"{whole} {_UNITS[unit]}"
 
 
+def duration(seconds: float) -> str:
+    """Return a time in the largest unit that makes it at least 1.
+
+    >>> duration(90), duration(7200), duration(0.5)
+    ('1.5 min', '2 h', '0.5 s')
+    """
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds:.3g} s"
+
+
 def sizes(*amounts: int) -> Callable[[int], str]:
     """Return how to write these amounts of bytes: shortly, but never two different ones alike.
 

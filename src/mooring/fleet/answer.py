@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mooring.fleet.periods import FleetPeriod, periods_of, waited_of
 from mooring.fleet.samples import Sample
 from mooring.fleet.simulation import REMADE, Fate, Record, SimulationResult
 
@@ -51,6 +52,9 @@ class FleetAnswer:
     uses: tuple[Use, ...]
     waited: tuple[float, float, float]
     """Seconds from creation to admission: the median, the 99th percentile, the most."""
+    periods: tuple[FleetPeriod, ...]
+    aligned: Mapping[int, int]
+    """Number of NUMA nodes -> pods whose own CPUs, devices and memory lie on so many, ascending."""
 
     @property
     def pods(self) -> int:
@@ -76,13 +80,16 @@ class FleetAnswer:
 def answer_of(result: SimulationResult) -> FleetAnswer:
     """Return the figures of a simulation."""
     counted = Counter(record.fate for record in result.records)
-    waited = sorted(one for record in result.records if (one := record.waited) is not None)
+    waited = waited_of([one for record in result.records if (one := record.waited) is not None])
+    aligned = Counter(record.numa_nodes for record in result.records if record.numa_nodes)
     return FleetAnswer(
         result,
         {fate: counted[fate] for fate in Fate},
         _groups(result),
         tuple(_uses(result)),
-        (_percentile(waited, 0.5), _percentile(waited, 0.99), waited[-1] if waited else 0.0),
+        (waited.median, waited.percentile99, waited.most),
+        periods_of(result),
+        dict(sorted(aligned.items())),
     )
 
 
@@ -122,13 +129,6 @@ def _mean(samples: Sequence[Sample], shares: Sequence[float]) -> float:
         return shares[-1]
     steps = zip(samples, samples[1:], shares, strict=False)
     return sum((after.at - before.at) * share for before, after, share in steps) / time
-
-
-def _percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least a share of all do not exceed."""
-    if not ordered:
-        return 0.0
-    return ordered[max(-int(-share * len(ordered) // 1) - 1, 0)]
 
 
 def unhappy(result: SimulationResult) -> dict[str, list[Record]]:

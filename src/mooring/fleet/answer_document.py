@@ -6,8 +6,10 @@ from mooring.documents.fleet import (
     FatesPart,
     FleetDocument,
     FleetGroupPart,
+    FleetPeriodPart,
     FleetPodPart,
     FleetSamplePart,
+    RefusedPart,
     UsePart,
     WaitedPart,
 )
@@ -31,11 +33,22 @@ def fleet_document(answer: FleetAnswer) -> FleetDocument:
         uses=[UsePart(one.resource, one.offered, one.mean, one.most, one.stranded) for one in answer.uses],
         runaways=dict(result.runaways),
         filtered=dict(result.filtered),
+        aligned={str(count): pods for count, pods in answer.aligned.items()},
         samples=[
             FleetSamplePart(
                 one.at, one.counts.running, one.counts.waiting, one.counts.refused, dict(one.used), dict(one.stranded)
             )
             for one in result.samples
+        ],
+        periods=[
+            FleetPeriodPart(
+                one.begins,
+                one.ends,
+                one.admitted,
+                [RefusedPart(group, code, count) for (group, code), count in one.refused.items()],
+                WaitedPart(one.waited.median, one.waited.percentile99, one.waited.most),
+            )
+            for one in answer.periods
         ],
         records=[
             FleetPodPart(

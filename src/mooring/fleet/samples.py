@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mooring.fleet.history import NodeHistory
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.work import Work
@@ -47,15 +48,17 @@ class Sample:
 class Sampler:
     """Looks at a cluster at evenly spaced moments."""
 
-    def __init__(self, nodes: Nodes, work: Work, most: int) -> None:
+    def __init__(self, nodes: Nodes, work: Work, most: int, history: NodeHistory | None = None) -> None:
         """Begin before the first event.
 
         Args:
             nodes: of the simulation.
             work: its work.
             most: number of moments.
+            history: takes the states of the nodes at these moments, where they are wanted.
         """
         self.samples: list[Sample] = []
+        self._history = history
         self._nodes, self._step = nodes, work.ends / most if most and work.ends else 0.0
         self._shown = [name for name in nodes.table.resources if name not in _NOT_SHOWN]
         kinds: dict[object, PodDemand] = {}
@@ -76,6 +79,8 @@ class Sampler:
 
     def _sample(self, time: float, counts: Counts) -> Sample:
         table = self._nodes.table
+        if self._history is not None:
+            self._history.look(time, self._nodes)
         used = {name: int(table.row(table.used, name).sum()) for name in self._shown}
         lost = dict.fromkeys(self._shown, 0.0)
         free = {name: table.row(table.offered, name) - table.row(table.used, name) for name in self._shown}

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Final
 
 from mooring.fleet.cluster import NodeCluster, Strategy
+from mooring.fleet.history import NodeHistory
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.samples import Counts, Sample, Sampler
 from mooring.fleet.scheduler.queue import Queue, WaitingPod
@@ -63,6 +64,8 @@ class Record:
     """Number of the event with which it came to its node; later ones are larger."""
     went: int = 0
     """Number of the event with which it left its node; 0 while it is there."""
+    numa_nodes: int = 0
+    """NUMA nodes on which its own CPUs, devices and memory lay when it was admitted; 0 when it had none."""
 
     @property
     def waited(self) -> float | None:
@@ -91,7 +94,14 @@ class SimulationResult:
 class Simulation:
     """A cluster and its work while time passes."""
 
-    def __init__(self, cluster: NodeCluster, work: Work, strategy: Strategy | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        cluster: NodeCluster,
+        work: Work,
+        strategy: Strategy | None = None,
+        seed: int = 0,
+        history: NodeHistory | None = None,
+    ) -> None:
         """Start the nodes.
 
         Args:
@@ -99,12 +109,14 @@ class Simulation:
             work: the pods.
             strategy: how they are placed; by default as the default scheduler does.
             seed: of the choice among nodes of one score.
+            history: takes the states of the nodes over time, where they are wanted.
 
         Raises:
             InputError: a kubelet does not start.
         """
         self._cluster, self._work, self._strategy, self._seed = cluster, work, strategy or Strategy(), seed
         self.nodes = Nodes(cluster)
+        self._history = history
         self.records: dict[str, Record] = {}
         self._now = 0.0
         self._scheduler = Scheduler(self.nodes, self._strategy, seed)
@@ -120,7 +132,7 @@ class Simulation:
         """Let time pass until nothing happens any more."""
         for arrival in self._work.arrivals:
             self._arrives(arrival)
-        sampler = Sampler(self.nodes, self._work, MOST_SAMPLES)
+        sampler = Sampler(self.nodes, self._work, MOST_SAMPLES, self._history)
         while self._events:
             sampler.until(self._events[0][0], self._so_far())
             self._now = self._events[0][0]
@@ -216,10 +228,13 @@ class Simulation:
         record.node, record.came = node, self._moves
         if not prediction.admitted:
             record.code, record.ended = prediction.code, self._now
+            if self._history is not None:
+                self._history.refused[arrival.name] = self.nodes.at[node]
             self._becomes(record, Fate.REFUSED)
             self._remake(arrival)
             return
         record.place, record.admitted = place, self._now
+        record.numa_nodes = self.nodes.at[node].numa_nodes(place) if place else 0
         self._becomes(record, Fate.RUNS)
         if arrival.runs is not None:
             self._at(self._now + arrival.runs, lambda: self._ends(record))

@@ -16,8 +16,10 @@ from hashlib import blake2b
 from typing import Final
 from weakref import WeakValueDictionary
 
+from mooring.explain.phrases import nodes_of
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.shapes import PodShape, view_key
+from mooring.node.node import numa_of_blocks
 from mooring.planner.prediction import Prediction, predicted
 from mooring.publisher.restored import holds
 
@@ -35,6 +37,21 @@ class SharedState:
     kubelet: Kubelet
     held: Mapping[str, str] = field(default_factory=dict)
     """Name of a pod in the state -> what it holds, as text."""
+
+    def numa_nodes(self, pod: str) -> int:
+        """Return on how many NUMA nodes the CPUs, devices and memory of a pod's own lie; 0 when it has none."""
+        node, topology = self.kubelet.node, self.kubelet.settings.topology
+        cpus = [*node.cpu.assignments.get(pod, {}).values(), node.cpu.pods.get(pod, 0)]
+        found = {id_ for mask in cpus for id_ in nodes_of(topology, mask)} if topology is not None else set()
+        blocks = [*node.memory.assignments.get(pod, {}).values(), node.memory.pods.get(pod, ())]
+        found.update(id_ for held in blocks for id_ in numa_of_blocks(held))
+        devices = node.providers.devices
+        for container in devices.held.get(pod, {}).values():
+            for resource, ids in container.items():
+                for one in devices.devices[resource]:
+                    if one.id in ids and one.numa and not found.intersection(one.numa):
+                        found.add(one.numa[0])
+        return len(found)
 
     @property
     def free_cpus(self) -> int:

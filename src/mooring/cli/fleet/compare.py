@@ -15,6 +15,9 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.cli.text import fleet_trials as text
     from mooring.fleet import comparing, trials, trials_document
+    from mooring.fleet.report import trials as pictures
+    from mooring.render.html import plot as page
+    from mooring.render.svg import plot
 
 if TYPE_CHECKING:
     from mooring.fleet.cluster import Strategy
@@ -49,7 +52,7 @@ Examples:
 @click.option("--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Simulations of each.")
 @inputs_of.jobs
 @inputs_of.dask
-@options.output(("text", "json"), "text")
+@options.output(("text", "json", "html", "svg"), "text")
 @options.to_file
 def command(
     inputs: FleetOptions,
@@ -73,6 +76,10 @@ def command(
     found = list(trials.run_trials(asked, jobs, dask))
     if form == "json":
         emit_document(json_text(trials_document.comparison_document(works[0].name, found)), to)
+    elif form == "html":
+        emit_document(page.plot_page_text(pictures.comparison_plot(cluster.name, works[0], found)), to)
+    elif form == "svg":
+        emit_document(plot.plot_svg(pictures.comparison_plot(cluster.name, works[0], found)), to)
     else:
         emit(text.comparison_text(cluster.name, works[0], found, to=to), to)
     return YES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from mooring.cli import options
@@ -12,13 +14,21 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli.text import fleet as text
-    from mooring.fleet import answer, answer_document, simulation
+    from mooring.fleet import answer, answer_document, history, simulation
+    from mooring.fleet.report import report
+    from mooring.render.html import fleet as page
+    from mooring.render.svg import heatmap
+
+if TYPE_CHECKING:
+    from mooring.fleet.answer import FleetAnswer
+    from mooring.fleet.history import NodeHistory
 
 EPILOG = """\b
 Examples:
   mooring fleet simulate --cluster cluster.yaml -f work.yaml
   mooring fleet simulate --cluster nodes.csv -f pods.csv --config kubelet.yaml --extender
   mooring fleet simulate --cluster cluster.yaml -f work.jsonl -o json --to answer.json
+  mooring fleet simulate --cluster cluster.yaml -f work.jsonl -o html --to cluster.html
 """
 
 
@@ -26,7 +36,7 @@ Examples:
 @inputs_of.fleet_options
 @inputs_of.scoring
 @inputs_of.extender
-@options.output(("text", "wide", "json"), "text")
+@options.output(("text", "wide", "json", "html", "svg"), "text")
 @options.to_file
 def command(inputs: FleetOptions, scoring: str, form: str, to: str, *, extender: bool) -> int:
     """Run the work through the cluster, from the first pod to the last event; every node decides as its kubelet.
@@ -36,9 +46,19 @@ def command(inputs: FleetOptions, scoring: str, form: str, to: str, *, extender:
     check_destination(to)
     cluster, work = inputs.read_cluster(), inputs.read_work()
     strategy = inputs_of.strategy(scoring, extender=extender)
-    found = answer.answer_of(simulation.Simulation(cluster, work, strategy, inputs.seed).run())
-    if form == "json":
+    kept = history.NodeHistory() if form in ("html", "svg") else None
+    found = answer.answer_of(simulation.Simulation(cluster, work, strategy, inputs.seed, kept).run())
+    if kept is not None:
+        emit_document(_drawn(found, kept, form), to)
+    elif form == "json":
         emit_document(json_text(answer_document.fleet_document(found)), to)
     else:
         emit(text.fleet_text(found, to=to, wide=form == "wide"), to)
     return NO if found.fates[simulation.Fate.REFUSED] or found.fates[simulation.Fate.WAITS] else YES
+
+
+def _drawn(found: FleetAnswer, kept: NodeHistory, form: str) -> str:
+    """Return the report, or the heat map of the CPUs alone."""
+    if form == "svg":
+        return heatmap.heatmap_svg(report.heat_of(found, kept))
+    return page.fleet_page_text(report.fleet_view(found, kept))

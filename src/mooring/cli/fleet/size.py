@@ -13,6 +13,9 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.cli.text import fleet_trials as text
     from mooring.fleet import sizing, trials, trials_document
+    from mooring.fleet.report import trials as pictures
+    from mooring.render.html import plot as page
+    from mooring.render.svg import plot
 
 EPILOG = """\b
 Examples:
@@ -36,7 +39,7 @@ Examples:
 )
 @inputs_of.scoring
 @inputs_of.extender
-@options.output(("text", "json"), "text")
+@options.output(("text", "json", "html", "svg"), "text")
 @options.to_file
 def command(  # noqa: PLR0913 - click passes one argument an option
     inputs: FleetOptions,
@@ -63,6 +66,10 @@ def command(  # noqa: PLR0913 - click passes one argument an option
     sizes = [sizing.size_of(trial, group, groups, goal, most) for group in groups]
     if form == "json":
         emit_document(json_text(trials_document.sizes_document(work.name, sizes)), to)
+    elif form == "html":
+        emit_document(page.plot_page_text(pictures.sizes_plot(cluster.name, work, sizes)), to)
+    elif form == "svg":
+        emit_document(plot.plot_svg(pictures.sizes_plot(cluster.name, work, sizes)), to)
     else:
         emit(text.sizes_text(cluster.name, work, sizes, goal, to=to), to)
     return YES if any(one.fewest is not None for one in sizes) else NO

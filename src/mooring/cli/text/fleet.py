@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -10,29 +11,17 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.explain.codes.pages import page
-from mooring.explain.phrases import plural, size
+from mooring.explain.phrases import duration, plural, size
 from mooring.fleet.answer import FleetAnswer, unhappy
 from mooring.fleet.simulation import MOST_REMADE, Fate
 from mooring.render.console import new_table
 from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)
-_DAY, _HOUR, _MINUTE = 86400, 3600, 60
 _MOST_PODS = 10
 _MOST_GROUPS = 12
 _MOST_RUNAWAYS = 3
-
-
-def duration(seconds: float) -> str:
-    """Return a time in the largest unit that makes it at least 1.
-
-    >>> duration(90), duration(7200), duration(0.5)
-    ('1.5 min', '2 h', '0.5 s')
-    """
-    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
-        if seconds >= unit:
-            return f"{seconds / unit:.3g} {name}"
-    return f"{seconds:.3g} s"
+_MOST_PERIODS = 12
 
 
 def fleet_text(answer: FleetAnswer, *, to: str, wide: bool) -> str:
@@ -57,8 +46,23 @@ def _parts(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
     yield Text("")
     yield Text("Use of the cluster, over time", "bold")
     yield Padding(_uses(answer), _INDENT)
+    if wide:
+        yield Text("")
+        yield Text("Period by period", "bold")
+        yield Padding(_periods(answer), _INDENT)
     yield from _reasons(answer)
     yield from _pods(answer, len(result.records) if wide else _MOST_PODS)
+
+
+def alignment_words(aligned: Mapping[int, int]) -> str:
+    """Return how many NUMA nodes lie under pods with CPUs, devices or memory of their own.
+
+    >>> alignment_words({1: 9, 2: 1})
+    '9 of 10 with CPUs, devices or memory of their own are on one NUMA node'
+    """
+    return (
+        f"{aligned.get(1, 0)} of {sum(aligned.values())} with CPUs, devices or memory of their own are on one NUMA node"
+    )
 
 
 def _headline(answer: FleetAnswer) -> str:
@@ -86,6 +90,8 @@ def _fates(answer: FleetAnswer) -> RenderableType:
     median, late, most = answer.waited
     if most:
         table.add_row("", f"waited {duration(median)} (median), {duration(late)} (99 %), {duration(most)} (longest)")
+    if answer.aligned:
+        table.add_row("", alignment_words(answer.aligned))
     return table
 
 
@@ -112,6 +118,29 @@ def _uses(answer: FleetAnswer) -> RenderableType:
     for use in answer.uses:
         shares = [f"{share:.1%}" for share in (use.mean, use.most, use.stranded)]
         table.add_row(use.resource, _amount(use.resource, use.offered), *shares)
+    return table
+
+
+def _periods(answer: FleetAnswer) -> RenderableType:
+    """Return what was admitted and refused over time, periods joined until few enough are left to be read."""
+    table = new_table("until")
+    for heading in ("running", "waiting", "admitted", "refused", "waited (99 %)"):
+        table.add_column(heading, justify="right")
+    table.add_column("refused by")
+    together = -(-len(answer.periods) // _MOST_PERIODS)
+    for first in range(0, len(answer.periods), together):
+        periods = answer.periods[first : first + together]
+        counts = answer.result.samples[first + len(periods) - 1].counts
+        refused = sum((Counter(dict(one.refused)) for one in periods), Counter[tuple[str, str]]())
+        table.add_row(
+            duration(periods[-1].ends),
+            str(counts.running),
+            str(counts.waiting),
+            str(sum(one.admitted for one in periods)),
+            str(refused.total() or "–"),
+            duration(max(one.waited.percentile99 for one in periods)) if any(one.admitted for one in periods) else "–",
+            ", ".join(f"{clean(group)} {code} {count}" for (group, code), count in sorted(refused.items())),
+        )
     return table
 
 

@@ -9,8 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
-from mooring.cli.text.fleet import duration
-from mooring.explain.phrases import plural
+from mooring.explain.phrases import duration, plural
 from mooring.fleet.ranking import SeedSpread, ranked
 from mooring.fleet.sizing import Goal, Size
 from mooring.fleet.trials import Figures

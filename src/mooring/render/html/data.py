@@ -17,13 +17,13 @@ from mooring.render.wording import MARKS, clean
 API_VERSION = "mooring/v1alpha1"
 KIND = "Report"
 
-_UNSAFE: Mapping[int, str] = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+UNSAFE: Mapping[int, str] = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 """What could end the element around the data, as JSON writes it."""
 
 
 def data_text(report: ReportView) -> str:
     """Return the data as JSON that can stand inside a script element."""
-    return json.dumps(report_data(report), separators=(",", ":")).translate(_UNSAFE)
+    return json.dumps(report_data(report), separators=(",", ":")).translate(UNSAFE)
 
 
 def report_data(report: ReportView) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from mooring.render.view import CPUUse, OwnerView, PlacementRow
 from mooring.render.wording import MARKS, clean, meaning, numbers
 
 SCRIPTS = (
+    "theme.js",
     "state.js",
     "words.js",
     "nodemap.js",

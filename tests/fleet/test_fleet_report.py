@@ -1,0 +1,149 @@
+"""The report of a simulation: what it draws and explains is what the simulation decided."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64decode
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from tests.fleet.clusters import LOOSE, arrival, asked, cluster, group
+from tests.render.html_page import Page
+
+from mooring.cli.main import run
+from mooring.fleet.answer import answer_of
+from mooring.fleet.history import NodeHistory
+from mooring.fleet.report import pictures
+from mooring.fleet.report.report import fleet_view, heat_of
+from mooring.fleet.simulation import Fate, Simulation
+from mooring.fleet.work import work_of
+from mooring.render.fleet import FleetView
+from mooring.render.html.fleet import fleet_page_text
+from mooring.render.svg.heatmap import heatmap_svg
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ["--cluster", str(ROOT / "examples/fleet/cluster.yaml"), "-f", str(ROOT / "examples/fleet/day.yaml")]
+SIX = asked("6")
+"""More than one NUMA node has."""
+WORK = [
+    arrival("a", asked("3"), runs=50.0),
+    arrival("b", asked("2", gpus=1), at=10.0, runs=20.0),
+    arrival("six", SIX, at=20.0, owner="web"),
+    arrival("late", asked("9"), at=30.0),
+    arrival("last", asked("1"), at=100.0),
+]
+
+
+def seen() -> FleetView:
+    history = NodeHistory()
+    result = Simulation(cluster(group("n", 2), group("m", 1, gpus=0)), work_of("w", WORK), history=history).run()
+    return fleet_view(answer_of(result), history)
+
+
+def test_periods_add_up_to_the_answer() -> None:
+    answer = answer_of(Simulation(cluster(group("n", 2), group("m", 1, LOOSE)), work_of("w", WORK)).run())
+    assert sum(one.admitted for one in answer.periods) == answer.admitted
+    refused = sum(count for one in answer.periods for count in one.refused.values())
+    assert refused == answer.fates[Fate.REFUSED]
+    assert {group for one in answer.periods for group, _ in one.refused} == {
+        one.name for one in answer.groups if one.refusals
+    }
+    assert max(one.waited.most for one in answer.periods) == answer.waited[2]
+
+
+def test_a_pod_over_two_numa_nodes_is_not_aligned() -> None:
+    loose = Simulation(cluster(group("m", 1, LOOSE, gpus=0)), work_of("w", [arrival("six", SIX)])).run()
+    tight = Simulation(cluster(group("n", 1)), work_of("w", [arrival("one", asked("2", gpus=1))])).run()
+    shared = Simulation(cluster(group("n", 1)), work_of("w", [arrival("s", asked("2", guaranteed=False))])).run()
+    assert [dict(answer_of(one).aligned) for one in (loose, tight, shared)] == [{2: 1}, {1: 1}, {}]
+
+
+def test_a_node_that_refuses_is_drawn_as_it_was_and_the_refusal_explained() -> None:
+    view = seen()
+    (story,) = (one for one in view.refusals if one.pods[0] == "default/six")
+    assert story.code == "MOOR-102"
+    assert story.decision.title.startswith("MOOR-102 · default/six is rejected")
+    assert view.pictures[story.picture - 1].view.name in ("n", "m")
+    runaways = [pod for pod in view.pods if pod.first == "default/six"]
+    explained = [name for one in view.refusals for name in one.pods]
+    assert sorted(explained) == sorted(pod.name for pod in runaways)
+    assert len(explained) == 101
+
+
+def test_letters_of_a_picture_are_those_of_the_pods_on_the_node() -> None:
+    view = seen()
+    pod = next(one for one in view.pods if one.name == "default/a")
+    assert pod.node is not None
+    moments = len(view.nodes.moments)
+    place = (pod.node * moments) * 2
+    number = int.from_bytes(view.nodes.states[place : place + 2], "little")
+    picture = view.pictures[number - 1]
+    owner = next(one for one in picture.view.owners if one.mark == picture.marks[pod.state_name])
+    assert len(owner.cpus) == 3
+
+
+def test_a_waiting_pod_is_explained_by_every_node() -> None:
+    (story,) = seen().waits
+    assert story.pods == ("default/late",)
+    assert story.causes == (("lack cpu", 3),)
+
+
+def test_pictures_beyond_the_most_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "MOST_STATES", 1)
+    view = seen()
+    assert len(view.pictures) == 1
+    assert view.nodes.distinct > 1
+    assert view.refusals[0].picture == 1
+    assert "draws 1 of" in fleet_page_text(view)
+
+
+def test_the_page_is_well_formed_and_holds_its_pictures() -> None:
+    view = seen()
+    page = Page(fleet_page_text(view))
+    data = page.data()
+    assert len(data["pictures"]) == len(view.pictures)
+    root = ET.fromstring(zlib.decompress(b64decode(data["pictures"][0])))  # noqa: S314 - our own text
+    assert root.tag.endswith("svg")
+    assert not [one for one in root.iter() if one.tag.endswith(("style", "script"))]
+    assert not [attributes for _, attributes in page.elements if "style" in attributes or "onclick" in attributes]
+
+
+def test_hostile_names_are_texts() -> None:
+    hostile = "</script><script>window.hacked=1</script>"
+    history = NodeHistory()
+    result = Simulation(cluster(group("n", 1)), work_of(hostile, [arrival(hostile, SIX)]), history=history).run()
+    text = fleet_page_text(fleet_view(answer_of(result), history))
+    assert text.count("<script") == 2
+    assert "window.hacked" in text
+
+
+def test_the_heat_map_of_many_nodes_has_bounded_rows() -> None:
+    history = NodeHistory()
+    result = Simulation(cluster(group("n", 700, gpus=0)), work_of("w", WORK), history=history).run()
+    heat = heat_of(answer_of(result), history)
+    assert len(heat.groups[0].rows) == 240
+    assert heat.groups[0].label == "n: 700 nodes, about 3 in a row"
+    ET.fromstring(heatmap_svg(heat))  # noqa: S314 - our own text
+
+
+@pytest.mark.parametrize("form", ["html", "svg"])
+@pytest.mark.parametrize(
+    "words", [["simulate", "--extender"], ["compare"], ["size", "--group", "one-socket", "--within", "9999"]], ids=str
+)
+def test_each_question_is_drawn(words: list[str], form: str, tmp_path: Path) -> None:
+    to = tmp_path / "drawn"
+    assert run(["fleet", words[0], *EXAMPLE, *words[1:], "-o", form, "--to", str(to)]) == 0
+    text = to.read_text(encoding="utf-8")
+    assert ("<!DOCTYPE html>" in text) == (form == "html")
+    assert "<svg" in text
+
+
+def test_the_document_has_periods(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fleet", "simulate", *EXAMPLE, "-o", "json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (
+        sum(one["pods"] for period in document["periods"] for one in period["refused"]) == document["pods"]["refused"]
+    )
+    assert set(document["aligned"]) == {"1"}
