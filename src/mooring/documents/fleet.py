@@ -106,14 +106,14 @@ class FleetDocument(DocumentPart, kw_only=True):
     uses: list[UsePart]
     runaways: Annotated[dict[str, int], Meta(description="Pods that controllers made anew again and again.")]
     filtered: Annotated[dict[str, int], Meta(description="Cause -> how often the extender kept a pod off a node.")]
+    samples: list[FleetSamplePart]
+    records: Annotated[list[FleetPodPart], Meta(description="Every pod, in the order of creation.")]
+    assumed: Annotated[list[str], Meta(description="What was assumed or not read.")]
     aligned: Annotated[
         dict[str, int],
         Meta(description="Number of NUMA nodes -> pods whose own CPUs, devices and memory lie on so many."),
     ]
-    samples: list[FleetSamplePart]
     periods: Annotated[list[FleetPeriodPart], Meta(description="Between the samples; the first ends with the first.")]
-    records: Annotated[list[FleetPodPart], Meta(description="Every pod, in the order of creation.")]
-    assumed: Annotated[list[str], Meta(description="What was assumed or not read.")]
 
 
 class TrialPart(DocumentPart):

@@ -22,7 +22,7 @@ from mooring.render.svg.decision import decision_svg
 from mooring.render.svg.elements import PATTERNS, style_sheet
 from mooring.render.svg.heatmap import heatmap_svg
 from mooring.render.svg.picture import svg_text
-from mooring.render.svg.timeline import Timeline, TimeSeries, timeline_svg
+from mooring.render.svg.time_chart import TimeChart, TimeSeries, time_chart_svg
 from mooring.render.wording import clean
 
 SCRIPTS: Final = ("theme.js", "words.js", "fleet-data.js", "fleet-nodes.js", "fleet-pods.js", "fleet-map.js")
@@ -52,7 +52,7 @@ def fleet_page_text(view: FleetView) -> str:
         heats=[
             (name, heatmap_svg(heat, alone=False)) for name, heat in zip(view.nodes.shares, view.heats, strict=True)
         ],
-        lines=[timeline_svg(line) for line in timelines(document)],
+        lines=[time_chart_svg(line) for line in timelines(document)],
         unhappy=unhappy[:_MOST_LISTED],
         unlisted=max(0, len(unhappy) - _MOST_LISTED),
         created=sum(getattr(document.pods, name) for name in document.pods.__struct_fields__),
@@ -143,11 +143,11 @@ def _packed(data: bytes) -> str:
     return b64encode(zlib.compress(data, 9)).decode()
 
 
-def timelines(document: FleetDocument) -> Iterator[Timeline]:
+def timelines(document: FleetDocument) -> Iterator[TimeChart]:
     """Yield what the page shows over time."""
     samples, periods = document.samples, document.periods
     moments = tuple(sample.at for sample in samples)
-    yield Timeline(
+    yield TimeChart(
         "Pods",
         moments,
         (
@@ -163,11 +163,11 @@ def timelines(document: FleetDocument) -> Iterator[Timeline]:
         median = tuple(one.waited.median for one in periods[1:])
         rest = tuple(high - low for high, low in zip(late, median, strict=True))
         series = (TimeSeries("median", "exclusive-2", median), TimeSeries("up to 99 %", "exclusive-9", rest))
-        yield Timeline("Time from creation to admission", starts, series, duration)
+        yield TimeChart("Time from creation to admission", starts, series, duration)
     for use in document.uses:
         used = tuple(sample.used[use.resource] / use.offered * _PERCENT for sample in samples)
         lost = tuple(sample.stranded[use.resource] / use.offered * _PERCENT for sample in samples)
-        yield Timeline(
+        yield TimeChart(
             f"{clean(use.resource)} of {_amount(use.resource, use.offered)}",
             moments,
             (TimeSeries("requested", "exclusive-0", used), TimeSeries("stranded", "exclusive-5", lost)),
@@ -176,7 +176,7 @@ def timelines(document: FleetDocument) -> Iterator[Timeline]:
         )
 
 
-def _refusals(document: FleetDocument, starts: tuple[float, ...]) -> Timeline:
+def _refusals(document: FleetDocument, starts: tuple[float, ...]) -> TimeChart:
     """Return the refusals of each period by group and code; rare ones are one series."""
     total: dict[tuple[str, str], int] = {}
     for period in document.periods:
@@ -197,7 +197,7 @@ def _refusals(document: FleetDocument, starts: tuple[float, ...]) -> Timeline:
             for period in document.periods[1:]
         )
         found.append(TimeSeries("other causes", "exclusive-6", rest))
-    return Timeline("Refused by kubelets, by group and cause", starts, tuple(found))
+    return TimeChart("Refused by kubelets, by group and cause", starts, tuple(found))
 
 
 @dataclass(frozen=True, slots=True)

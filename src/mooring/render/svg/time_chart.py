@@ -25,7 +25,7 @@ class TimeSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class TimeChart:
     """Series over the same time."""
 
     title: str
@@ -39,7 +39,7 @@ class Timeline:
     """What fills the height at least."""
 
 
-def timeline_svg(line: Timeline) -> str:
+def time_chart_svg(line: TimeChart) -> str:
     """Return the picture, without styles, for a page that has them."""
     keys = list(_keys(line))
     top = _TOP + 18 * (1 + max((row for _, row, _ in keys), default=0))
@@ -63,7 +63,7 @@ def timeline_svg(line: Timeline) -> str:
     return "".join(f"{part}\n" for part in (root, *parts, "</svg>"))
 
 
-def _keys(line: Timeline) -> Iterator[tuple[TimeSeries, int, float]]:
+def _keys(line: TimeChart) -> Iterator[tuple[TimeSeries, int, float]]:
     """Yield every series with row and left edge of its name."""
     x, row = 0.0, 0
     for one in reversed(line.series):
@@ -74,12 +74,12 @@ def _keys(line: Timeline) -> Iterator[tuple[TimeSeries, int, float]]:
         x += width
 
 
-def _x(line: Timeline, moment: float) -> float:
+def _x(line: TimeChart, moment: float) -> float:
     first, last = line.moments[0], line.moments[-1]
     return _LEFT + (_WIDTH - _LEFT - _RIGHT) * ((moment - first) / (last - first) if last > first else 0.0)
 
 
-def _areas(line: Timeline, top: float, high: float) -> Iterator[str]:
+def _areas(line: TimeChart, top: float, high: float) -> Iterator[str]:
     below = [0.0] * len(line.moments)
     edges = [_x(line, moment) for moment in line.moments]
     ends = [*edges[1:], _WIDTH - _RIGHT]
@@ -99,7 +99,7 @@ def _areas(line: Timeline, top: float, high: float) -> Iterator[str]:
         below = above
 
 
-def _axis(line: Timeline, bottom: float) -> Iterator[str]:
+def _axis(line: TimeChart, bottom: float) -> Iterator[str]:
     first, last = line.moments[0], line.moments[-1]
     for tick in range(_TICKS):
         moment = first + (last - first) * tick / (_TICKS - 1)
