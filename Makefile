@@ -9,7 +9,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube e2e-image image soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants mutants-releases lock clean wheel sdist dist reproducible
+.PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube e2e-image image soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants mutants-releases lock clean
+.PHONY: wheel sdist dist reproducible onefile krew sbom licences
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
@@ -40,6 +41,9 @@ help:
 	@echo "make mutants-releases  count the recordings that notice each rule of an older kubelet (about 10 minutes)"
 	@echo "make wheel         build the wheel into dist; make dist builds the source distribution too"
 	@echo "make reproducible  build both in three folders, and compare the bytes"
+	@echo "make onefile       build one executable with its own interpreter into dist, and try it"
+	@echo "make krew          build the archive of the kubectl plugin and its manifest for krew"
+	@echo "make sbom          list what is installed with Mooring as CycloneDX; make licences as a table with licences"
 	@echo "make lock          pin the newest allowed dependencies"
 
 $(STAMP): requirements.lock pyproject.toml
@@ -214,7 +218,49 @@ sdist: wheel
 dist: wheel sdist
 
 reproducible: $(STAMP)
-	$(BIN)/python scripts/reproducible.py
+	$(BIN)/python scripts/release/reproducible.py
+
+# What is installed with Mooring, and the tools of a release beside it. pip of the first environment fills both.
+.venvs/runtime/.installed: requirements-runtime.lock
+	$(PYTHON_FOUND) -m venv --clear --without-pip .venvs/runtime
+	$(BIN)/pip --python .venvs/runtime install --quiet --disable-pip-version-check --require-hashes -r requirements-runtime.lock
+	@touch $@
+.venvs/release/.installed: requirements-runtime.lock requirements-release.lock
+	$(PYTHON_FOUND) -m venv --clear --without-pip .venvs/release
+	$(BIN)/pip --python .venvs/release install --quiet --disable-pip-version-check --require-hashes -r requirements-runtime.lock
+	$(BIN)/pip --python .venvs/release install --quiet --disable-pip-version-check --require-hashes -r requirements-release.lock
+	@touch $@
+
+# Dask and NumPy stay out; so fleet says that it needs its extra.
+MACHINE := $(shell uname -m)
+ONEFILE = dist/mooring-$(VERSION)-linux-$(MACHINE)
+build/onefile/mooring/mooring: .venvs/release/.installed wheel
+	$(BIN)/pip --python .venvs/release install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
+	PYTHONHASHSEED=1 .venvs/release/bin/pyinstaller --noconfirm --log-level ERROR --workpath build/onefile/work \
+	  --distpath build/onefile packaging/onefile/mooring.spec
+	$(BIN)/python scripts/release/licences.py --texts > build/onefile/LICENCES.txt
+
+onefile: build/onefile/mooring/mooring
+	cp build/onefile/mooring-onefile $(ONEFILE)
+	$(BIN)/python scripts/release/try_executable.py $(ONEFILE)
+
+# krew unpacks folders and plain files, no links. Platforms have Go's names. DOWNLOADS: where the archives will be.
+DOWNLOADS ?= https://example.org/mooring/releases/download/v$(VERSION)
+PLUGIN = dist/kubectl-mooring-$(VERSION)-linux-$(patsubst aarch64,arm64,$(patsubst x86_64,amd64,$(MACHINE))).tar.gz
+krew: build/onefile/mooring/mooring
+	rm -rf build/krew && cp -rL build/onefile/mooring build/krew && cp LICENSE build/onefile/LICENCES.txt build/krew
+	tar --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime=@$(SOURCE_DATE_EPOCH) -C build/krew -c . \
+	  | gzip -9n > $(PLUGIN)
+	$(BIN)/python scripts/release/try_executable.py build/krew/mooring
+	$(BIN)/python scripts/release/krew.py $(DOWNLOADS) $(PLUGIN)
+
+sbom: .venvs/runtime/.installed .venvs/release/.installed
+	@mkdir -p dist
+	.venvs/release/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --spec-version 1.6 \
+	  --output-file dist/kube-mooring-$(VERSION).cdx.json .venvs/runtime
+
+licences: $(STAMP)
+	$(BIN)/python scripts/release/licences.py
 
 # Mutation testing takes its time and is no part of the continuous integration. ONLY takes patterns of mutant names.
 ONLY ?= mooring.cpumanager.packed* mooring.cpumanager.static* mooring.memorymanager.static* mooring.topologymanager.merge*
@@ -237,6 +283,10 @@ lock:
 	  --no-annotate --group site -o requirements-site.lock
 	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-emit-index-url --no-header \
 	  --no-annotate --extra agent --extra kube --extra dra --constraint requirements.lock pyproject.toml -o packaging/image/requirements.txt
+	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate --all-extras --constraint requirements.lock pyproject.toml -o requirements-runtime.lock
+	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate --group release --constraint requirements.lock -o requirements-release.lock
 
 clean:
 	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from threading import RLock
 from types import ModuleType
 from typing import Any
@@ -42,13 +42,18 @@ class _PostponedModule(ModuleType):
         return object.__getattribute__(self, name)
 
 
-class _PostponingLoader(SourceFileLoader):
-    """Makes a module now and executes it later."""
+class _PostponingLoader:
+    """Makes a module now and executes it later, by the loader that would have done both."""
 
-    def __init__(self, name: str, path: str) -> None:
-        super().__init__(name, path)
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
         self.lock = RLock()
         self.executing = False
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Make the module as the loader does."""
+        made: ModuleType | None = self.loader.create_module(spec)
+        return made
 
     def exec_module(self, module: ModuleType) -> None:
         """Leave the execution to the first access."""
@@ -56,18 +61,22 @@ class _PostponingLoader(SourceFileLoader):
             module.__spec__.loader_state = self
             module.__class__ = _PostponedModule
 
+    def __getattr__(self, name: str) -> Any:
+        """Answer as the loader what tracebacks and resources ask it."""
+        return getattr(self.loader, name)
+
     def execute(self, module: ModuleType) -> None:
         """Execute the module; one whose execution fails is executed again by the next access."""
         self.executing = True
         try:
-            super().exec_module(module)
+            self.loader.exec_module(module)
             module.__class__ = ModuleType
         finally:
             self.executing = False
 
 
 class _PostponingFinder:
-    """Finds modules as the other finders do, and postpones the execution of those that are Python source."""
+    """Finds modules as the other finders do, and postpones the execution of those in Python, as source or bytecode."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -76,8 +85,10 @@ class _PostponingFinder:
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None:
-                if isinstance(spec.loader, SourceFileLoader):
-                    spec.loader = _PostponingLoader(spec.loader.name, spec.loader.path)
+                # Modules of the interpreter have classes as loaders.
+                if not isinstance(spec.loader, (ExtensionFileLoader, type)) and hasattr(spec.loader, "get_source"):
+                    postponing: Any = _PostponingLoader(spec.loader)
+                    spec.loader = postponing
                 return spec
         return None
 

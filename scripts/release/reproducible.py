@@ -14,7 +14,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(folder: Path, target: str, umask: int, zone: str) -> dict[str, str]:

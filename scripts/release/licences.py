@@ -1,0 +1,101 @@
+"""The licences of everything that is installed with Mooring, with all extras.
+
+    python scripts/release/licences.py            a table
+    python scripts/release/licences.py --texts    with the texts, for archives that contain the packages
+
+The packages are those of this environment that ``kube-mooring`` needs, directly or not. Exit code 1: one of them has a
+licence that is not among :data:`ALLOWED`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+DISTRIBUTION = "kube-mooring"
+ALLOWED = frozenset({
+    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "PSF-2.0", "Zlib",
+})  # fmt: skip
+"""SPDX identifiers of licences that allow use and distribution without more than their text."""
+_NAMES = {
+    "3-Clause BSD License": "BSD-3-Clause",
+    "Apache 2.0": "Apache-2.0",
+    "BSD": "BSD-3-Clause",
+    "BSD License": "BSD-3-Clause",
+    "MIT License": "MIT",
+}
+"""What older packages say -> SPDX identifier; each was compared with the licence's text in the package."""
+
+
+def needed(name: str = DISTRIBUTION) -> dict[str, Distribution]:
+    """Return name -> package of all that a package needs with all its extras, without itself.
+
+    Raises:
+        PackageNotFoundError: one of them is not installed.
+    """
+    found: dict[str, Distribution] = {}
+    waiting = [(name, extra) for extra in ("", *(distribution(name).metadata.get_all("Provides-Extra") or ()))]
+    seen = set(waiting)
+    while waiting:
+        key, extra = waiting.pop()
+        found[key] = distribution(key)
+        for requirement in map(Requirement, found[key].requires or ()):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                other = canonicalize_name(requirement.name)
+                new = {(other, one) for one in ("", *requirement.extras)} - seen
+                waiting += new
+                seen |= new
+    del found[name]
+    return dict(sorted(found.items()))
+
+
+def licence(package: Distribution) -> str:
+    """Return the licence as an SPDX expression, or as the package names it."""
+    metadata = package.metadata
+    classified = [
+        value.rpartition(" :: ")[2] for value in metadata.get_all("Classifier") or () if value.startswith("License ::")
+    ]
+    for said in (metadata.get("License-Expression"), metadata.get("License"), *classified):
+        if said and len(said) < 100:
+            return _NAMES.get(said.strip(), said.strip())
+    return "none named"
+
+
+def is_allowed(expression: str) -> bool:
+    """Return whether every licence of an expression is allowed.
+
+    >>> is_allowed("Apache-2.0 OR BSD-2-Clause"), is_allowed("MIT AND GPL-3.0-only")
+    (True, False)
+    """
+    return all(word in ALLOWED for word in re.split(r"\s+(?:AND|OR)\s+", expression.strip("()")))
+
+
+def texts(package: Distribution) -> Iterator[str]:
+    """Yield the files of a package that are its licence."""
+    for file in package.files or ():
+        if ".dist-info/" in str(file) and re.search(r"licen[cs]e|copying|notice", file.name, re.IGNORECASE):
+            yield file.read_text(encoding="utf-8").strip()
+
+
+def main() -> int:
+    """Print the table, and the texts where they are asked for."""
+    packages = needed()
+    wrong = [name for name, package in packages.items() if not is_allowed(licence(package))]
+    for name, package in packages.items():
+        print(f"{name:20} {package.version:12} {licence(package)}")
+    if "--texts" in sys.argv:
+        for name, package in packages.items():
+            print(f"\n{'=' * 100}\n{name} {package.version}: {licence(package)}\n")
+            print("\n\n".join(texts(package)) or "The package has no text of its licence.")
+    for name in wrong:
+        print(f"{name}: the licence {licence(packages[name])!r} is not among those that are allowed", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
