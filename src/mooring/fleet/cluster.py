@@ -11,6 +11,7 @@ from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.devicemanager.state import Device, DeviceState
+from mooring.fleet.scheduler.asked import PodDemand
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_on
 from mooring.manifest.scheduling_fields import Taint
@@ -42,6 +43,30 @@ class Strategy:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningPod:
+    """A pod that is on a node from the beginning."""
+
+    name: str
+    """``namespace/name``."""
+    uid: str
+    asked: PodDemand
+
+
+@dataclass(frozen=True, slots=True)
+class RunningNode:
+    """A node of a live cluster, as it is now."""
+
+    kubelet: Kubelet
+    """With the pods that hold something, under their uids."""
+    pods: tuple[RunningPod, ...]
+    """All that the scheduler counts on it."""
+    offers: Mapping[str, int]
+    """Allocatable resources as the cluster has them, ``pods`` included; cpu in millicores."""
+    closed: str = ""
+    """Why it takes no new pods; empty where it does."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeGroup:
     """Nodes that differ in their names and zones only."""
 
@@ -55,13 +80,17 @@ class NodeGroup:
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
     zones: tuple[str, ...] = ()
     """Of the nodes in turn; empty where there are none."""
+    now: RunningNode | None = None
+    """The node as it is, in a group of one; None for empty nodes."""
 
     def started(self) -> Kubelet:
-        """Return the kubelet of an empty node.
+        """Return the kubelet of a node at the beginning: empty, or with the pods that run.
 
         Raises:
             InputError: it does not start.
         """
+        if self.now is not None:
+            return self.now.kubelet
         start = start_on(self.machine, self.config, self.mooring, StateTexts())
         if start.kubelet is None:
             refusal = start.refusal or StartRefusal("start", "it does not start")
@@ -103,6 +132,11 @@ class NodeCluster:
             for index in range(group.count):
                 name = group.name if group.count == 1 else f"{group.name}-{index}"
                 yield Member(name, group, group.zones[index % len(group.zones)] if group.zones else "")
+
+
+def offers_of(group: NodeGroup, kubelet: Kubelet) -> Mapping[str, int]:
+    """Return what the scheduler takes for the allocatable resources of each node of a group."""
+    return group.now.offers if group.now is not None else offered(kubelet)
 
 
 def offered(kubelet: Kubelet) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mooring.fleet.cluster import NodeCluster, offered
+from mooring.fleet.cluster import NodeCluster, offers_of
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.table import NodeTable
 from mooring.fleet.states import SharedState, SharedStates
@@ -20,11 +20,16 @@ class Nodes:
         """
         self.states = SharedStates()
         kubelets = {group.name: group.started() for group in cluster.groups}
-        empty = {name: self.states.empty(name, kubelet) for name, kubelet in kubelets.items()}
-        offers = {name: offered(kubelet) for name, kubelet in kubelets.items()}
+        begin = {name: self.states.of(name, kubelet) for name, kubelet in kubelets.items()}
+        offers = {group.name: offers_of(group, kubelets[group.name]) for group in cluster.groups}
         members = list(cluster.members())
         self.table = NodeTable(members, [offers[one.group.name] for one in members])
-        self.at: list[SharedState] = [empty[one.group.name] for one in members]
+        self.at: list[SharedState] = [begin[one.group.name] for one in members]
+        for place, member in enumerate(members):
+            if member.group.now is not None:
+                self.table.open[place] = not member.group.now.closed
+                for pod in member.group.now.pods:
+                    self.table.add(place, pod.asked)
 
     def would(self, node: int, asked: PodDemand) -> Prediction:
         """Return what a node's managers would do with a pod."""

@@ -20,7 +20,7 @@ def resized(cluster: NodeCluster, group: str, count: int) -> NodeCluster:
     if group not in {one.name for one in cluster.groups}:
         known = ", ".join(one.name for one in cluster.groups)
         raise InputError("is not a group of the cluster", source=f"--group {group}", remedy=f"groups are {known}")
-    groups = tuple(replace(one, count=count) if one.name == group else one for one in cluster.groups)
+    groups = tuple(replace(one, count=count, now=None) if one.name == group else one for one in cluster.groups)
     return replace(cluster, groups=groups)
 
 

@@ -84,9 +84,10 @@ class SharedStates:
         self.asked = 0
         """How often the engine was asked."""
 
-    def empty(self, kind: str, kubelet: Kubelet) -> SharedState:
-        """Return the state of an empty node of a kind."""
-        return self._shared(kind, kubelet, {})
+    def of(self, kind: str, kubelet: Kubelet) -> SharedState:
+        """Return the state of a node of a kind; pods that it has keep their uids as their names."""
+        found = {uid: held for uid in kubelet.node.active if (held := holds(kubelet.node, uid)) is not None}
+        return self._shared(kind, kubelet, {uid: repr(held) for uid, held in found.items()})
 
     def admit(self, state: SharedState, shape: PodShape) -> StateAnswer:
         """Return what a node does with a pod."""

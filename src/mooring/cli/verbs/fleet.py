@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 QUESTIONS: Mapping[str, str] = {
     "compare": "Compare configurations, strategies and releases for the same work.",
+    "fit": "Count the replicas that fit into a live cluster, and the pods to move for more.",
     "simulate": "Show what a cluster does with its work.",
     "size": "Count the nodes that the work needs.",
 }

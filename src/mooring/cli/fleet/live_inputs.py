@@ -1,0 +1,129 @@
+"""The options that the questions about a live cluster share, and reading what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mooring.cli import options
+from mooring.core.errors import InputError
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.decoding import documents
+    from mooring.fleet import work_files
+    from mooring.fleet.live import access, budgets, fit, machines, reading, sources
+
+if TYPE_CHECKING:
+    from mooring.fleet.live.fit import FitQuestion
+    from mooring.fleet.live.reading import LiveCluster
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    """The options that name a live cluster, as typed."""
+
+    cluster: str
+    live: bool
+    kubeconfig: str
+    context: str
+    machines: tuple[str, ...]
+    config: tuple[str, ...]
+    seed: int
+
+    def read(self) -> LiveCluster:
+        """Return the cluster as it is now.
+
+        Raises:
+            InputError: it cannot be read or understood.
+            UsageError: options do not fit together.
+        """
+        if bool(self.cluster) == self.live:
+            raise click.UsageError("give one of --cluster and --live")
+        if not self.live and (self.kubeconfig or self.context):
+            raise click.UsageError("--kubeconfig and --context need --live")
+        objects = (
+            access.read_cluster(self.kubeconfig, self.context) if self.live else sources.load_objects(self.cluster)
+        )
+        named = machines.named_machines(self.machines)
+        return reading.live_cluster(objects, named, [one for path in self.config for one in documents.load_documents(path)])
+
+
+_OPTIONS = (
+    click.option(
+        "--cluster",
+        "cluster",
+        default="",
+        metavar="FILE|-",
+        shell_complete=options.complete_file,
+        help="The cluster: what kubectl get nodes,pods -A -o json prints, or an archive of mooring collect --cluster.",
+    ),
+    click.option("--live", is_flag=True, help="Ask the API server instead."),
+    click.option(
+        "--kubeconfig",
+        "kubeconfig",
+        default="",
+        metavar="FILE",
+        shell_complete=options.complete_file,
+        help="With --live: access to the API server. Default: as kubectl.",
+    ),
+    click.option("--context", "context", default="", help="With --live: context of the kubeconfig."),
+    click.option(
+        "--machine",
+        "machines",
+        multiple=True,
+        metavar="KIND:MACHINE",
+        help="Machine of nodes that publish nothing: KIND is an instance type, label=value or *; repeatable.",
+    ),
+    click.option(
+        "--config",
+        "config",
+        multiple=True,
+        metavar="FILE",
+        shell_complete=options.complete_file,
+        help="Configuration of kubelets of which none is known; repeatable.",
+    ),
+    click.option("--seed", default=0, show_default=True, help="Of the choice among nodes of one score."),
+)
+
+
+def live_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name a live cluster; the verb receives them as one value, ``inputs``."""
+    names = [one.name for one in fields(LiveOptions)]
+
+    @wraps(function)
+    def verb(**given: Any) -> Any:
+        return function(inputs=LiveOptions(**{name: given.pop(name) for name in names}), **given)
+
+    added: Callable[..., Any] = verb
+    for option in reversed(_OPTIONS):
+        added = option(added)
+    return added
+
+
+def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, moves: bool) -> FitQuestion:
+    """Return what is to fit.
+
+    Args:
+        files: manifests.
+        replicas: how many; None for as many as the manifests have.
+        movable: selector of the pods that may move; empty for all.
+        moves: whether pods may move.
+
+    Raises:
+        InputError: the files have pods of several kinds, or cannot be read.
+    """
+    work = work_files.load_work(files)
+    kinds = {arrival.asked.key: arrival for arrival in work.arrivals}
+    if len(kinds) > 1:
+        raise InputError(
+            f"has {len(kinds)} kinds of pods", source=work.name, remedy="ask about one Deployment or pod at a time"
+        )
+    [first] = kinds.values()
+    selector = budgets.selector_of_text(movable) if movable else budgets.EVERYTHING
+    count = len(work.arrivals) if replicas is None else replicas
+    return fit.FitQuestion(first.owner or first.name, first.asked, count, selector, moves)

@@ -1,0 +1,119 @@
+"""``mooring fleet fit -o text``: what fits, why no more, and what to move, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from mooring.cli.terminal import text_for
+from mooring.explain.phrases import plural
+from mooring.fleet.live.fit import FitAnswer
+from mooring.fleet.live.room import Cause
+from mooring.render.console import new_table
+from mooring.render.wording import clean
+
+_INDENT = (0, 0, 0, 2)
+_MOST_NODES = 20
+_MOST_NAMED = 5
+
+
+def fit_text(answer: FitAnswer, *, to: str) -> str:
+    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
+    return text_for(Group(*_parts(answer)), to)
+
+
+def _parts(answer: FitAnswer) -> Iterator[RenderableType]:
+    question = answer.question
+    yield from head(answer.live.cluster.name, len(answer.names), answer.live.cluster.findings)
+    yield Text("")
+    wanted = plural(question.replicas, "replica")
+    if answer.fits_now >= question.replicas:
+        yield Text(f"All {wanted} of {clean(question.name)} fit now.", "bold")
+    else:
+        yield Text(f"{answer.fits_now} of {wanted} of {clean(question.name)} fit now.", "bold")
+    yield from _places(answer.now)
+    if answer.causes:
+        yield Text("")
+        yield Text("Why no node takes one more", "bold")
+        yield Padding(causes_table(answer.causes), _INDENT)
+    if answer.fits_now < question.replicas and question.moves:
+        yield Text("")
+        yield from _plan(answer)
+
+
+def head(name: str, nodes: int, assumed: Sequence[str]) -> Iterator[RenderableType]:
+    """Yield what begins each answer about a live cluster."""
+    yield Text.assemble((clean(name), "bold"), f": {plural(nodes, 'node')}")
+    for one in assumed:
+        yield Text(f"assumed: {clean(one)}", "dim")
+
+
+def _places(found: Mapping[str, int]) -> Iterator[RenderableType]:
+    if not found:
+        return
+    table = new_table("node")
+    table.add_column("replicas", justify="right")
+    ordered = sorted(found.items(), key=lambda one: (-one[1], one[0]))
+    for name, count in ordered[:_MOST_NODES]:
+        table.add_row(clean(name), str(count))
+    yield Padding(table, _INDENT)
+    if len(ordered) > _MOST_NODES:
+        yield Padding(Text(f"{len(ordered) - _MOST_NODES} more nodes with -o json", "dim"), _INDENT)
+
+
+def causes_table(causes: Sequence[Cause]) -> RenderableType:
+    """Return causes with the nodes that they concern."""
+    table = new_table("cause", "", "nodes")
+    table.columns[2].justify = "right"
+    table.add_column("")
+    for one in causes:
+        table.add_row(one.obstacle.code, one.obstacle.text, str(len(one.nodes)), named(one.nodes))
+    return table
+
+
+def named(names: Sequence[str]) -> str:
+    """Return the first names of some, and how many there are more."""
+    shown = ", ".join(clean(one) for one in names[:_MOST_NAMED])
+    return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"
+
+
+def _plan(answer: FitAnswer) -> Iterator[RenderableType]:
+    plan, gain = answer.plan, answer.fits_after - answer.fits_now
+    if not plan.moves:
+        how = "no sequence of moves" if plan.is_exact else "the search found no sequence of moves that"
+        yield Text(f"{how[0].upper()}{how[1:]} makes room for more.", "bold")
+    else:
+        verb = "makes" if len(plan.moves) == 1 else "make"
+        all_or_some = "" if answer.fits_after >= answer.question.replicas else f" of {answer.question.replicas}"
+        moves = plural(len(plan.moves), "move")
+        yield Text(f"{moves} {verb} room for {gain} more: then {answer.fits_after}{all_or_some} fit.", "bold")
+        yield Padding(_moves(answer), _INDENT)
+        yield Text(_quality(answer))
+        every = sorted({name for number in range(len(plan.moves)) for name in answer.cordons(number)})
+        if every:
+            yield Text(f"Cordon {named(every)} except the node that a move goes to, until all pods have moved.")
+    if answer.fixed:
+        left = ", ".join(f"{count} {reason.value}" for reason, count in answer.fixed.items())
+        yield Text(f"Left alone: {left}.", "dim")
+
+
+def _moves(answer: FitAnswer) -> RenderableType:
+    table = new_table("", "pod", "from", "to")
+    for number, one in enumerate(answer.plan.moves, 1):
+        table.add_row(
+            str(number), clean(one.pod.name), clean(answer.names[one.source]), clean(answer.names[one.target])
+        )
+    return table
+
+
+def _quality(answer: FitAnswer) -> str:
+    plan = answer.plan
+    if plan.is_exact:
+        return "All shorter sequences of moves were tried: none makes room for as many."
+    return (
+        f"The search was bounded: all sequences of fewer than {plural(plan.at_least, 'move')} were tried, "
+        "a plan with fewer moves than this may exist."
+    )

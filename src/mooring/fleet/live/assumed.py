@@ -1,0 +1,56 @@
+"""What is taken for granted about a live cluster, counted, for the reader of an answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from mooring.explain.phrases import plural
+
+_MOST_NAMED: Final = 3
+
+
+@dataclass(slots=True)
+class Assumed:
+    """What is taken for granted, counted."""
+
+    machines: Counter[str] = field(default_factory=Counter)
+    """Kind of the nodes whose machine is from the table or the person."""
+    configurations: int = 0
+    """Nodes whose kubelet's configuration is not known."""
+    placed: int = 0
+    """Pods that hold something, and that no published state names."""
+    unplaced: list[str] = field(default_factory=list)
+    """Pods of which the engine would refuse one in this order."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Node of which nothing can be said -> the reason."""
+    releases: Counter[str] = field(default_factory=Counter)
+    """What is said of kubelets of other releases."""
+
+    def findings(self, waiting: int, ignored: Mapping[str, int]) -> Iterator[str]:
+        """Yield what a reader has to know."""
+        for kind, count in sorted(self.machines.items()):
+            yield f"the machine of {plural(count, 'node')} is that of {kind}"
+        if self.configurations:
+            yield (
+                f"the configuration of {plural(self.configurations, 'kubelet')} is not known: the defaults, or --config"
+            )
+        if self.placed:
+            yield (
+                f"{plural(self.placed, 'running pod')} with CPUs, memory or devices of their own are named by no "
+                "published state: admitted in the order of their start"
+            )
+        if self.unplaced:
+            named = ", ".join(self.unplaced[:_MOST_NAMED])
+            pods = plural(len(self.unplaced), "running pod")
+            yield f"{pods} would be refused in that order, and count in sums only: {named}"
+        for message, count in sorted(self.releases.items()):
+            yield f"{plural(count, 'kubelet')}: {message}"
+        for name, reason in sorted(self.left_out.items()):
+            yield f"node {name} is left out: {reason}"
+        if waiting:
+            yield f"{plural(waiting, 'pod')} wait for a node already and are left out"
+        for name, count in sorted(ignored.items()):
+            yield f"{count} pods have {name}, which is not simulated"

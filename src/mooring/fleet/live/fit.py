@@ -1,0 +1,132 @@
+"""How many replicas fit into a live cluster now, where, and the fewest pods to move for the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mooring.fleet.cluster import Strategy
+from mooring.fleet.live.budgets import EVERYTHING, LabelSelector
+from mooring.fleet.live.defragmentation import MOST_TRIALS, MovePlan, fewest_moves
+from mooring.fleet.live.movable import MoveRules, fixed, fixed_counts
+from mooring.fleet.live.moves import MovingPods
+from mooring.fleet.live.pod_object import Fixed
+from mooring.fleet.live.reading import LiveCluster
+from mooring.fleet.live.room import Cause, causes
+from mooring.fleet.nodes import Nodes
+from mooring.fleet.scheduler.asked import PodDemand
+from mooring.fleet.scheduler.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class FitQuestion:
+    """What is to fit."""
+
+    name: str
+    """``namespace/name`` of what the replicas belong to."""
+    asked: PodDemand
+    replicas: int
+    selector: LabelSelector = EVERYTHING
+    """Only pods with these labels are moved."""
+    moves: bool = True
+    """Whether pods may be moved at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitAnswer:
+    """The answer."""
+
+    live: LiveCluster
+    question: FitQuestion
+    now: Mapping[str, int]
+    """Node -> replicas that go there, as things are."""
+    causes: tuple[Cause, ...]
+    """Why no node takes one more; empty where all fit."""
+    plan: MovePlan
+    after: Mapping[str, int]
+    """Node -> replicas that go there after the moves."""
+    fixed: Mapping[Fixed, int]
+    """Why pods are left alone -> how many."""
+    names: tuple[str, ...]
+    """Of the nodes, by place."""
+
+    @property
+    def fits_now(self) -> int:
+        """Replicas that fit as things are."""
+        return sum(self.now.values())
+
+    @property
+    def fits_after(self) -> int:
+        """Replicas that fit after the moves."""
+        return sum(self.after.values())
+
+    def cordons(self, number: int) -> tuple[str, ...]:
+        """Return the nodes that must take no pods while a move is carried out.
+
+        The replacement of an evicted pod may land on its own target or on a node that the plan does not need: on no
+        node that is being emptied, and on no target of another move.
+        """
+        moves = self.plan.moves
+        target = moves[number].target
+        needed = {place for one in moves for place in (one.source, one.target)} - {target}
+        return tuple(self.names[place] for place in sorted(needed))
+
+
+def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = MOST_TRIALS) -> FitAnswer:
+    """Answer the question.
+
+    Args:
+        live: the cluster.
+        question: what is to fit.
+        seed: of the choice among nodes of one score.
+        trials: moves that the exhaustive search tries.
+
+    Raises:
+        InputError: a kubelet does not start.
+    """
+    nodes = Nodes(live.cluster)
+    now = _distributed(nodes, question, question.replicas, seed)
+    rest = question.replicas - sum(now.values())
+    why = _causes_when_full(live, question, now) if rest else ()
+    rules = MoveRules(question.asked.priority, question.selector)
+    movable = [pod for node, pods in live.pods.items() if node for pod in pods if fixed(pod, live, rules) is None]
+    plan = MovePlan((), sum(now.values()), is_exact=True)
+    after: Mapping[str, int] = now
+    if rest and question.moves:
+        moving = MovingPods(nodes, movable, question.asked, question.replicas)
+        plan = fewest_moves(moving, question.replicas, trials)
+        for one in plan.moves:
+            moving.try_move(one.pod, one.target)
+        after = _distributed(nodes, question, plan.room, seed)
+    names = tuple(member.name for member in nodes.table.members)
+    return FitAnswer(live, question, now, why, plan, after, fixed_counts(live, rules), names)
+
+
+def _distributed(nodes: Nodes, question: FitQuestion, replicas: int, seed: int) -> Mapping[str, int]:
+    """Return where replicas go, one after another; the nodes stay as they are."""
+    scheduler = Scheduler(nodes, Strategy(extender=True), seed)
+    before = list(nodes.at)
+    placed: list[int] = []
+    tries = 0
+    # A cycle looks at some of the nodes only; the next one goes on where it ended.
+    while len(placed) < replicas and tries <= len(nodes.at):
+        node = scheduler.choose(question.asked).node
+        tries = tries + 1 if node is None else 0
+        if node is None:
+            continue
+        nodes.admit(node, question.asked)
+        placed.append(node)
+    for node in placed:
+        nodes.table.remove(node, question.asked)
+    nodes.at[:] = before
+    found = Counter(nodes.table.members[node].name for node in placed)
+    return dict(sorted(found.items()))
+
+
+def _causes_when_full(live: LiveCluster, question: FitQuestion, now: Mapping[str, int]) -> tuple[Cause, ...]:
+    nodes = Nodes(live.cluster)
+    for place, member in enumerate(nodes.table.members):
+        for _ in range(now.get(member.name, 0)):
+            nodes.admit(place, question.asked)
+    return causes(nodes, question.asked)

@@ -1,0 +1,145 @@
+"""The machine of a node that publishes nothing: named by the person, or by its instance type.
+
+The table knows common types of AWS, Google Cloud and Azure. It is an assumption: a provider may place an instance on
+another processor, and documents sockets and NUMA nodes of few types.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from mooring.core.errors import InputError
+from mooring.core.machine import Machine
+from mooring.devicemanager.state import Device
+from mooring.discovery.compact import parse_compact
+from mooring.discovery.loader import load_machine
+from mooring.fleet.live.node_object import NodeObject
+
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+OLD_INSTANCE_TYPE: Final = "beta.kubernetes.io/instance-type"
+EVERY: Final = "*"
+"""Stands for all nodes of which nothing else is known."""
+_KIB: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """A row of the table."""
+
+    name: str
+    memory: str
+    sockets: int
+    numa: int
+    cores: int
+    threads: int
+
+    def machine(self, memory: int, threads: int) -> Machine:
+        """Return the machine.
+
+        Args:
+            memory: bytes that the Node object tells; 0 for the nominal ones.
+            threads: of each core.
+        """
+        size = f"{memory // (_KIB * self.numa) * self.numa}Ki" if memory else self.memory
+        shape = f"sockets={self.sockets} numa={self.numa} cores={self.cores} threads={threads}"
+        return parse_compact(f"{shape} memory={size}")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedMachine:
+    """What ``--machine KIND:MACHINE`` says: the machine of some nodes."""
+
+    kind: str
+    """An instance type, ``label=value``, or :data:`EVERY`."""
+    machine: Machine
+
+    def is_of(self, node: NodeObject) -> bool:
+        """Tell whether a node is of the kind."""
+        label, equals, value = self.kind.partition("=")
+        if equals:
+            return node.labels.get(label) == value
+        return self.kind in (EVERY, instance_type(node))
+
+
+@cache
+def instance_types() -> Mapping[str, InstanceType]:
+    """Return the table by name."""
+    text = (files(__package__) / "instances.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    counts = ("sockets", "numa", "cores", "threads")
+    return {row["type"]: InstanceType(row["type"], row["memory"], *(int(row[name]) for name in counts)) for row in rows}
+
+
+def named_machines(given: Sequence[str]) -> tuple[NamedMachine, ...]:
+    """Return what ``--machine`` says.
+
+    Raises:
+        InputError: one has another form, or names no machine.
+    """
+    found = []
+    for text in given:
+        kind, colon, source = text.partition(":")
+        if not (kind and colon and source):
+            raise InputError(
+                f"{text!r:.80} is not KIND:MACHINE",
+                source="--machine",
+                remedy="write an instance type or label=value, a colon, and what --machine takes elsewhere, such as "
+                "pool=gpu:epyc-7763-2s-nps4",
+            )
+        found.append(NamedMachine(kind, load_machine(source)))
+    return tuple(found)
+
+
+def instance_type(node: NodeObject) -> str:
+    """Return the instance type of a node; empty where its labels tell none."""
+    return node.labels.get(INSTANCE_TYPE) or node.labels.get(OLD_INSTANCE_TYPE) or ""
+
+
+def machine_of_node(node: NodeObject, named: Sequence[NamedMachine]) -> Machine | None:
+    """Return the machine of a node; None where its kind is not known.
+
+    Args:
+        node: the node.
+        named: machines that the person named; the first that is of the node counts.
+
+    Raises:
+        InputError: the node has another number of CPUs than the machine of its kind.
+    """
+    chosen = next((one.machine for one in named if one.is_of(node)), None)
+    cpus = node.capacity.get("cpu", 0) // 1000
+    if chosen is not None:
+        _check_cpus(node, chosen, cpus)
+        return chosen
+    kind = instance_types().get(instance_type(node))
+    if kind is None:
+        return None
+    # A core of an instance may have one thread where simultaneous multithreading is switched off.
+    threads = 1 if cpus == kind.cores else kind.threads
+    machine = kind.machine(node.capacity.get("memory", 0), threads)
+    _check_cpus(node, machine, cpus)
+    return machine
+
+
+def _check_cpus(node: NodeObject, machine: Machine, cpus: int) -> None:
+    if cpus and machine.info.num_cores != cpus:
+        raise InputError(
+            f"has {cpus} CPUs, and the machine of its kind {machine.info.num_cores}",
+            source=f"node {node.name}",
+            field="status.capacity.cpu",
+            remedy=f"name its machine: --machine {instance_type(node) or 'LABEL=VALUE'}:MACHINE",
+        )
+
+
+def devices_of_node(node: NodeObject, machine: Machine) -> Mapping[str, tuple[Device, ...]]:
+    """Return devices for the extended resources of a node, spread evenly over the NUMA nodes with CPUs."""
+    places = [one.node_id for one in machine.info.topology if one.cores]
+    return {
+        resource: tuple(Device(f"{index:04d}", (places[index * len(places) // count],)) for index in range(count))
+        for resource, count in node.extended.items()
+        if count and places
+    }

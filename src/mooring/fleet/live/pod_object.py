@@ -1,0 +1,102 @@
+"""A v1 Pod of a live cluster: what the engine and the scheduler read of it, and who may move it.
+
+Source: Kubernetes API v1, Pod; ``kubectl drain`` v1.37 (filters of pods).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from mooring.core.pod import Pod
+from mooring.decoding.fields import as_mapping, list_at, mapping_at, text_at, texts_at
+from mooring.fleet.scheduler.asked import PodDemand, asked_of
+from mooring.manifest.defaults import PodGates
+from mooring.manifest.pod_fields import with_allocated
+from mooring.manifest.pod_files import FINISHED
+from mooring.manifest.pods import DEFAULT_GATES, MIRROR, pod_from_object
+from mooring.manifest.scheduling_fields import scheduling_fields
+
+_DAEMON: Final = "DaemonSet"
+
+
+class Fixed(Enum):
+    """Why a pod is not moved; the value is what people read."""
+
+    STATIC = "static pod"
+    DAEMON = "pod of a DaemonSet"
+    ALONE = "no controller makes it anew"
+    BUDGET = "its PodDisruptionBudget allows no disruption"
+    NOT_READ = "has fields that are not simulated"
+    PRIORITY = "higher priority than the replicas"
+    NOT_CHOSEN = "not among --movable"
+    LEAVING = "is being deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class LivePod:
+    """One pod."""
+
+    name: str
+    """``namespace/name``."""
+    uid: str
+    """As nodes name it: of a static pod that which its kubelet gave it."""
+    pod: Pod
+    asked: PodDemand
+    content: Mapping[str, Any]
+    node: str
+    """Where it is bound; empty for a pod that waits."""
+    order: tuple[bool, str, str]
+    """Sorts pods by the time of their start."""
+    labels: Mapping[str, str]
+    owner: str
+    """Kind of its controller; empty for a pod of its own."""
+    leaving: bool
+
+    @property
+    def stays(self) -> Fixed | None:
+        """Why a drain leaves it alone; None for a pod that a drain evicts."""
+        if MIRROR in self.pod.annotations or self.owner == "Node":
+            return Fixed.STATIC
+        return Fixed.DAEMON if self.owner == _DAEMON else None
+
+    def as_read_by(self, gates: PodGates) -> Pod:
+        """Return the pod as a kubelet with other gates reads it.
+
+        Raises:
+            InputError: it is not valid there.
+        """
+        return pod_from_object(with_allocated(self.content), source=self.name, gates=gates)
+
+
+def live_pod(content: Mapping[str, Any], source: str, gates: PodGates = DEFAULT_GATES) -> LivePod | None:
+    """Return a pod; None for one that has finished and counts no more.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    metadata, spec, status = (mapping_at(content, part) for part in ("metadata", "spec", "status"))
+    if text_at(status, "phase") in FINISHED:
+        return None
+    pod = pod_from_object(with_allocated(content), source=source, gates=gates)
+    started, created = text_at(status, "startTime"), text_at(metadata, "creationTimestamp")
+    return LivePod(
+        name=f"{pod.namespace}/{pod.name}",
+        uid=pod.uid,
+        pod=pod,
+        asked=asked_of(pod, scheduling_fields(spec)),
+        content=content,
+        node=text_at(spec, "nodeName"),
+        # Times are texts of one form, which sort as what they mean; what was not started yet comes last.
+        order=(not started, started or created, f"{pod.namespace}/{pod.name}"),
+        labels=texts_at(metadata, "labels") if metadata.get("labels") else {},
+        owner=_controller(metadata),
+        leaving=metadata.get("deletionTimestamp") is not None,
+    )
+
+
+def _controller(metadata: Mapping[str, Any]) -> str:
+    owners = [as_mapping(one) for one in list_at(metadata, "ownerReferences")]
+    return next((text_at(one, "kind") for one in owners if one.get("controller") is True), "")
