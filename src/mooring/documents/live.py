@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from mooring.documents.parts import API_VERSION, APIVersion, Code, Count, DocumentPart
+from mooring.documents.parts import API_VERSION, APIVersion, Code, Count, DocumentPart, one_of
 
 _NODE_COUNTS = Meta(description="Node -> replicas.")
 _ASSUMED = Meta(description="What was assumed or not read.")
@@ -53,4 +53,58 @@ class FleetFitDocument(DocumentPart, kw_only=True):
     after: Annotated[dict[str, int], _NODE_COUNTS]
     plan: MovePlanPart
     fixed: Annotated[dict[str, int], Meta(description="Why running pods are not moved -> how many.")]
+    assumed: Annotated[list[str], _ASSUMED]
+
+
+class RelocatedPart(DocumentPart, rename={"source": "from", "target": "to"}):
+    """What becomes of a pod that loses its node."""
+
+    pod: str
+    uid: str
+    outcome: Annotated[
+        str,
+        one_of("moves", "waits", "refused", "lost", "held", "stays"),
+        Meta(
+            description="moves: another node admits its replacement; waits: no node takes it; refused: the kubelet of "
+            "the node that the scheduler chooses refuses it; lost: no controller makes it anew; held: a "
+            "PodDisruptionBudget keeps it; stays: it belongs to its node."
+        ),
+    ]
+    source: Annotated[str, Meta(description="The node that it leaves.")]
+    target: Annotated[str, Meta(description="The node that takes or refuses its replacement; empty for none.")]
+    code: Annotated[Code, Meta(description="Of the cause of a refusal.")]
+    causes: Annotated[list[CausePart], Meta(description="Why no node takes it, of a pod that waits.")]
+    elsewhere: Annotated[
+        list[str], Meta(description="Nodes that would admit it, of a pod that is refused where the scheduler puts it.")
+    ]
+
+
+class FleetDrainDocument(DocumentPart, kw_only=True):
+    """What mooring fleet drain -o json prints: what becomes of the pods of drained nodes."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["FleetDrain"] = "FleetDrain"
+    cluster: str
+    nodes: Annotated[list[str], Meta(description="That are drained.")]
+    pods: list[RelocatedPart]
+    assumed: Annotated[list[str], _ASSUMED]
+
+
+class NodeUpgradePart(DocumentPart):
+    """One node of an upgrade."""
+
+    name: str
+    turn: Annotated[Count, Meta(description="From 1; nodes of one turn are upgraded together.")]
+    drained: Annotated[str, Meta(description="Why it is drained first; empty where its pods run on.")]
+    refused: Annotated[dict[str, str], Meta(description="Pod that is refused at the restart -> code of the cause.")]
+
+
+class FleetUpgradeDocument(DocumentPart, kw_only=True):
+    """What mooring fleet upgrade -o json prints: what becomes of the pods of a cluster, node by node."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["FleetUpgrade"] = "FleetUpgrade"
+    cluster: str
+    nodes: Annotated[list[NodeUpgradePart], Meta(description="In the order of the upgrade.")]
+    pods: Annotated[list[RelocatedPart], Meta(description="That lost their node; a pod can move more than once.")]
     assumed: Annotated[list[str], _ASSUMED]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mooring.core.pod import Pod
 from mooring.explain.chapters import Circumstances
 from mooring.explain.why import why, why_crash, why_out_of
-from mooring.kubelet.admit import AdmitMode, admit, decide, out_of
+from mooring.kubelet.admit import AdmitMode, AdmitResult, admit, decide, out_of
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.shapes import Load, PodShape
-from mooring.node import Decision
 from mooring.node.settings import Settings
 
 
@@ -41,21 +41,46 @@ def predicted(kubelet: Kubelet, pod: Pod) -> tuple[Kubelet, Prediction]:
     after, result = admit(kubelet, pod, AdmitMode.MANAGERS)
     if result.admitted:
         return after, ADMITTED
-    if result.crash:
-        return after, Prediction(why_crash(result.crash).code)
     facts: list[object] = []
-    decide(kubelet, pod, observer=facts.append)
-    node = after.node
-    return after, _refusal(
-        result.decision, Circumstances(after.settings, pod, facts, node.memory, node.providers.devices)
-    )
+    if not result.crash:
+        decide(kubelet, pod, observer=facts.append)
+    return after, _of_result(after, result, facts)
+
+
+def predicted_restart(kubelet: Kubelet, pods: Iterable[Pod]) -> tuple[Kubelet, tuple[Prediction, ...]]:
+    """Ask a kubelet that has just started about the pods that run already, one after another.
+
+    Pods after one from which the kubelet does not return are refused for its cause.
+
+    Returns:
+        The kubelet with the pods that it admits again, and a prediction for each pod.
+    """
+    found: list[Prediction] = []
+    ended: Prediction | None = None
+    for pod in pods:
+        if ended is not None:
+            found.append(ended)
+            continue
+        facts: list[object] = []
+        kubelet, result = admit(kubelet, pod, running=True, observer=facts.append)
+        found.append(_of_result(kubelet, result, facts))
+        ended = found[-1] if result.never_returns else None
+    return kubelet, tuple(found)
+
+
+def _of_result(after: Kubelet, result: AdmitResult, facts: list[object]) -> Prediction:
+    if result.admitted:
+        return ADMITTED
+    if result.crash:
+        return Prediction(why_crash(result.crash).code)
+    if result.out_of is not None:
+        return Prediction(why_out_of(result.out_of).code, result.out_of.reason)
+    node, decision = after.node, result.decision
+    circumstances = Circumstances(after.settings, result.pod, facts, node.memory, node.providers.devices)
+    return Prediction(why(decision, circumstances).code, decision.reason)
 
 
 def check(shape: PodShape, load: Load, settings: Settings) -> Prediction:
     """Make the node resources check."""
     refused = out_of(shape.requests, dict(load.used), load.pods, settings)
     return ADMITTED if refused is None else Prediction(why_out_of(refused).code, refused.reason)
-
-
-def _refusal(decision: Decision, circumstances: Circumstances) -> Prediction:
-    return Prediction(why(decision, circumstances).code, decision.reason)

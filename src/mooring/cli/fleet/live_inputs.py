@@ -14,13 +14,17 @@ from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.configuration import node_configuration
+    from mooring.core import release
     from mooring.decoding import documents
     from mooring.fleet import work_files
-    from mooring.fleet.live import access, budgets, fit, machines, reading, sources
+    from mooring.fleet.live import access, budgets, fit, machines, reading, sources, upgrade
+    from mooring.releases import catalog
 
 if TYPE_CHECKING:
     from mooring.fleet.live.fit import FitQuestion
     from mooring.fleet.live.reading import LiveCluster
+    from mooring.fleet.live.upgrade import NewKubelet
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,9 @@ class LiveOptions:
             access.read_cluster(self.kubeconfig, self.context) if self.live else sources.load_objects(self.cluster)
         )
         named = machines.named_machines(self.machines)
-        return reading.live_cluster(objects, named, [one for path in self.config for one in documents.load_documents(path)])
+        return reading.live_cluster(
+            objects, named, [one for path in self.config for one in documents.load_documents(path)]
+        )
 
 
 _OPTIONS = (
@@ -124,6 +130,37 @@ def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, 
             f"has {len(kinds)} kinds of pods", source=work.name, remedy="ask about one Deployment or pod at a time"
         )
     [first] = kinds.values()
-    selector = budgets.selector_of_text(movable) if movable else budgets.EVERYTHING
+    selector = budgets.selector_of_text(movable, "--movable") if movable else budgets.EVERYTHING
     count = len(work.arrivals) if replicas is None else replicas
     return fit.FitQuestion(first.owner or first.name, first.asked, count, selector, moves)
+
+
+def new_kubelet(version: str, config: tuple[str, ...]) -> NewKubelet:
+    """Return what all kubelets become.
+
+    Raises:
+        InputError: there is no such release, or a file is no configuration.
+        UsageError: nothing becomes different.
+    """
+    if not version and not config:
+        raise click.UsageError("give --release, --new-config or both")
+    chosen = catalog.release_of(version) if version else None
+    if not config:
+        return upgrade.NewKubelet(chosen)
+    read = [one for path in config for one in documents.load_documents(path)]
+    found = node_configuration.configuration_of(read, release.NEWEST if chosen is None else chosen)
+    return upgrade.NewKubelet(chosen, found.kubelet)
+
+
+def node_names(live: LiveCluster, selector: str) -> list[str]:
+    """Return the names of the nodes with some labels, in order.
+
+    Raises:
+        InputError: there is none.
+    """
+    chosen = budgets.selector_of_text(selector, "--nodes") if selector else budgets.EVERYTHING
+    names = [member.name for member in live.cluster.members() if chosen.selects(member.labels)]
+    if not names:
+        remedy = "see kubectl get nodes --show-labels"
+        raise InputError(f"no node has the labels {selector!r:.80}", source="--nodes", remedy=remedy)
+    return names

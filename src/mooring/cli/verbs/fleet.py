@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 QUESTIONS: Mapping[str, str] = {
     "compare": "Compare configurations, strategies and releases for the same work.",
+    "drain": "Show where the pods of drained nodes of a live cluster find a place.",
     "fit": "Count the replicas that fit into a live cluster, and the pods to move for more.",
     "simulate": "Show what a cluster does with its work.",
     "size": "Count the nodes that the work needs.",
+    "upgrade": "Show what another release or configuration does with the pods of a live cluster.",
 }
 """Question -> what ``mooring fleet --help`` says; help needs no import of them."""
 
@@ -25,6 +27,9 @@ Examples:
   mooring fleet simulate --cluster cluster.yaml -f work.yaml
   mooring fleet compare --cluster cluster.yaml -f work.yaml --strategy LeastAllocated --strategy MostAllocated
   mooring fleet size --cluster cluster.yaml -f work.yaml --group gpu
+  mooring fleet fit --live -f deployment.yaml --replicas 40
+  mooring fleet drain --live worker-1
+  mooring fleet upgrade --live --release v1.37.1
 """
 
 
@@ -55,4 +60,4 @@ class _Questions(click.Group):
 
 @click.command("fleet", cls=_Questions, epilog=EPILOG, subcommand_metavar="QUESTION [ARGS]...")
 def command() -> None:
-    """Simulate a cluster over time: a model of the scheduler before nodes that decide as their kubelets do."""
+    """Ask about a whole cluster, described or live: a model of the scheduler before nodes that decide as kubelets."""

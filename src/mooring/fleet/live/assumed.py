@@ -51,6 +51,6 @@ class Assumed:
         for name, reason in sorted(self.left_out.items()):
             yield f"node {name} is left out: {reason}"
         if waiting:
-            yield f"{plural(waiting, 'pod')} wait for a node already and are left out"
+            yield f"{plural(waiting, 'pod')} without a node left out"
         for name, count in sorted(ignored.items()):
             yield f"{count} pods have {name}, which is not simulated"

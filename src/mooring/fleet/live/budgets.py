@@ -46,8 +46,12 @@ class DisruptionBudget:
 EVERYTHING: Final = LabelSelector()
 
 
-def selector_of_text(text: str) -> LabelSelector:
+def selector_of_text(text: str, option: str = "") -> LabelSelector:
     """Return the selector of an option, in kubectl's form with equality and existence.
+
+    Args:
+        text: of the selector.
+        option: its name, for messages.
 
     Raises:
         InputError: a part of it is not understood.
@@ -55,10 +59,10 @@ def selector_of_text(text: str) -> LabelSelector:
     >>> selector_of_text("app=web,tier!=db,!old").selects({"app": "web"})
     True
     """
-    return LabelSelector(tuple(_requirement_of_text(part.strip(), text) for part in text.split(",")))
+    return LabelSelector(tuple(_requirement_of_text(part.strip(), text, option) for part in text.split(",")))
 
 
-def _requirement_of_text(part: str, text: str) -> Requirement:
+def _requirement_of_text(part: str, text: str, option: str) -> Requirement:
     key, equals, value = part.replace("==", "=").partition("=")
     if equals and key.endswith("!"):
         found = Requirement(key[:-1], Operator.NOT_IN, (value,))
@@ -69,7 +73,7 @@ def _requirement_of_text(part: str, text: str) -> Requirement:
     else:
         found = Requirement(part, Operator.EXISTS)
     if not found.key or " " in found.key:
-        raise InputError(f"{text!r:.80} is not a selector", source="--movable", remedy="write app=web,tier!=db")
+        raise InputError(f"{text!r:.80} is not a selector", source=option, remedy="write app=web,tier!=db")
     return found
 
 

@@ -1,0 +1,174 @@
+"""What fits into a live cluster: the plan of moves against all sequences of moves of plain kubelets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as some
+from tests.fleet.clusters import asked
+from tests.fleet.live_clusters import live, node, pod
+
+from mooring.core.pod import Pod
+from mooring.fleet.live.budgets import selector_of_text
+from mooring.fleet.live.fit import FitAnswer, FitQuestion, fit
+from mooring.fleet.live.pod_object import Fixed
+from mooring.fleet.live.reading import LiveCluster
+from mooring.kubelet.admit import admit
+from mooring.kubelet.kubelet import Kubelet
+
+LAW = settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+MOST = 2
+"""Moves that the plain search tries."""
+Story = Sequence[tuple[int, int]]
+"""Node and CPUs of each pod, in the order of their start."""
+FRAGMENTED: Story = ((0, 3), (0, 1), (1, 3), (1, 1))
+"""The pods of one CPU keep the only whole NUMA node of each node."""
+
+
+def cluster(nodes: int, story: Story) -> LiveCluster:
+    pods = [pod(f"p{number}", f"n{place}", str(cpus), second=number) for number, (place, cpus) in enumerate(story)]
+    return live(*(node(f"n{place}") for place in range(nodes)), *pods)
+
+
+@some.composite
+def stories(draw: some.DrawFn) -> Story:
+    """Pods that the kubelets of two nodes have admitted in their order."""
+    found: list[tuple[int, int]] = []
+    for _ in range(draw(some.integers(1, 4))):
+        entry = draw(some.integers(0, 1)), draw(some.integers(1, 4))
+        if is_admitted([*found, entry]):
+            found.append(entry)
+    return found
+
+
+def is_admitted(story: Story) -> bool:
+    return not any("would be refused" in one for one in cluster(2, story).cluster.findings)
+
+
+def replicas_that_fit(kubelets: Sequence[Kubelet], shape: Pod, most: int) -> int:
+    count = 0
+    for begun in kubelets:
+        kubelet = begun
+        for _ in range(most):
+            kubelet, answer = admit(kubelet, replace(shape, uid=f"new-{count}", name=f"new-{count}"))
+            if not answer.admitted:
+                break
+            count += 1
+    return min(count, most)
+
+
+def best_of_all_sequences(found: LiveCluster, shape: Pod, wanted: int) -> list[int]:
+    """Return for each number of moves how many replicas fit after the best sequence of at most so many."""
+    kubelets = [group.now.kubelet for group in found.cluster.groups if group.now is not None]
+    places = {group.name: place for place, group in enumerate(found.cluster.groups)}
+    where = {one.uid: places[name] for name, pods in found.pods.items() if name for one in pods}
+    pods = {one.uid: one.pod for name, on_node in found.pods.items() if name for one in on_node}
+    reached, best = [(tuple(kubelets), where)], [replicas_that_fit(kubelets, shape, wanted)]
+    for _ in range(MOST):
+        following = []
+        for before, located in reached:
+            for uid, source in located.items():
+                for target in set(range(len(before))) - {source}:
+                    after, answer = admit(before[target], pods[uid])
+                    if answer.admitted:
+                        moved = list(before)
+                        moved[target], moved[source] = after, before[source].without([uid])
+                        following.append((tuple(moved), {**located, uid: target}))
+        reached = following
+        best.append(max([best[-1], *(replicas_that_fit(one, shape, wanted) for one, _ in reached)]))
+    return best
+
+
+@LAW
+@given(stories(), some.integers(1, 4), some.integers(1, 4))
+@example(FRAGMENTED, 4, 2)
+@example(FRAGMENTED, 4, 1)
+def test_no_sequence_of_moves_is_shorter_than_an_exact_plan(story: Story, cpus: int, wanted: int) -> None:
+    found = cluster(2, story)
+    what = asked(str(cpus))
+    answer = fit(found, FitQuestion("default/new", what, wanted))
+    best = best_of_all_sequences(found, what.shape.pod, wanted)
+    assert answer.fits_now == best[0]
+    for moves, room in enumerate(best):
+        if moves < len(answer.plan.moves):
+            assert room < answer.fits_after
+    if answer.plan.is_exact and len(answer.plan.moves) <= MOST:
+        assert answer.fits_after >= best[-1]
+
+
+@LAW
+@given(stories(), some.integers(1, 4), some.integers(1, 4))
+@example(FRAGMENTED, 4, 2)
+def test_every_move_is_admitted_by_a_plain_replay_and_so_are_the_replicas_then(
+    story: Story, cpus: int, wanted: int
+) -> None:
+    found = cluster(2, story)
+    answer = fit(found, FitQuestion("default/new", asked(str(cpus)), wanted))
+    replay(found, answer)
+
+
+def replay(found: LiveCluster, answer: FitAnswer) -> None:
+    kubelets = [group.now.kubelet for group in found.cluster.groups if group.now is not None]
+    admitted = sum(len(one.node.active) for one in kubelets)
+    for move in answer.plan.moves:
+        kubelets[move.target], decided = admit(kubelets[move.target], move.pod.pod)
+        assert decided.admitted
+        kubelets[move.source] = kubelets[move.source].without([move.pod.uid])
+        assert sum(len(one.node.active) for one in kubelets) == admitted
+    for name, count in answer.after.items():
+        kubelet = kubelets[answer.names.index(name)]
+        assert replicas_that_fit([kubelet], answer.question.asked.shape.pod, count) == count
+
+
+def test_a_bounded_search_says_so_and_its_moves_are_admitted() -> None:
+    found = cluster(2, FRAGMENTED)
+    answer = fit(found, FitQuestion("default/new", asked("4"), 2), trials=1)
+    assert not answer.plan.is_exact or answer.plan.at_least == len(answer.plan.moves)
+    assert answer.fits_after > answer.fits_now
+    replay(found, answer)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"owner": "DaemonSet"}, Fixed.DAEMON),
+        ({"owner": ""}, Fixed.ALONE),
+        ({"owner": "Node"}, Fixed.STATIC),
+        ({"priority": 5}, Fixed.PRIORITY),
+        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, Fixed.NOT_READ),
+    ],
+)
+def test_pods_that_a_drain_would_leave_alone_are_not_moved(change: dict[str, Any], reason: Fixed) -> None:
+    found = live(node("n0"), node("n1"), pod("p0", "n0", "2", **change), pod("p1", "n1", "2", second=1))
+    answer = fit(found, FitQuestion("default/new", asked("4"), 3))
+    assert answer.fixed == {reason: 1}
+    assert all(move.pod.uid != "uid-p0" for move in answer.plan.moves)
+
+
+def test_only_pods_of_the_selector_are_moved_and_none_that_a_budget_protects() -> None:
+    budget = {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "p1"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    found = live(node("n0"), node("n1"), pod("p0", "n0", "2"), pod("p1", "n1", "2", second=1), budget)
+    question = FitQuestion("default/new", asked("4"), 3)
+    chosen = fit(found, replace(question, selector=selector_of_text("app=p1")))
+    assert chosen.fixed == {Fixed.NOT_CHOSEN: 1, Fixed.BUDGET: 1}
+    assert not chosen.plan.moves
+
+
+def test_causes_name_the_nodes_that_take_no_more() -> None:
+    found = live(node("n0"), node("n1", unschedulable=True), node("n2", taints=[{"key": "x", "effect": "NoSchedule"}]))
+    answer = fit(found, FitQuestion("default/new", asked("4"), 9))
+    assert answer.now == {"n0": 1}
+    assert {(one.obstacle.text, one.nodes) for one in answer.causes} == {
+        ("too little free cpu", ("n0",)),
+        ("cordoned", ("n1",)),
+        ("taints, node selector or node affinity", ("n2",)),
+    }

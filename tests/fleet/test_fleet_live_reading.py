@@ -1,0 +1,135 @@
+"""Live clusters as exact nodes: what is published counts, what is assumed is said, and what is unknown is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from tests.fleet.live_clusters import ALIGNED, MACHINE, live, node, objects, pod
+
+from mooring.core.errors import InputError
+from mooring.decoding.fields import Document
+from mooring.fleet.live.machines import instance_types, named_machines
+from mooring.fleet.live.reading import LiveCluster, live_cluster
+from mooring.kubelet.admit import admit
+from mooring.kubelet.kubelet import Kubelet
+from mooring.publisher.facts_document import digest_of, facts_document
+from mooring.publisher.objects import NodeFacts, NodeState, PodKey
+from mooring.publisher.state_document import state_document
+
+
+def kubelet_of(found: LiveCluster, name: str) -> Kubelet:
+    [group] = [one for one in found.cluster.groups if one.name == name]
+    return group.started()
+
+
+def published(name: str, *, named: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return what a node published after two pods, the second of which is named only."""
+    empty = kubelet_of(live(node(name)), name)
+    facts = NodeFacts(empty.info, empty.settings.config, empty.mooring)
+    kubelet = empty
+    found = live(node(name), pod("late", name, "2", second=1), pod("early", name, "2", second=2))
+    for uid in named:
+        [wanted] = [one.pod for one in found.pods[name] if one.uid == uid]
+        kubelet, answer = admit(kubelet, wanted)
+        assert answer.admitted
+    keys = tuple(PodKey("default", uid.removeprefix("uid-"), uid) for uid in named)
+    state = NodeState(name, digest_of(facts), kubelet.files, pods=keys)
+    return [facts_document(facts), state_document(state)]
+
+
+def test_a_published_state_decides_which_cpus_a_pod_has() -> None:
+    pods = [pod("late", "n0", "2", second=1), pod("early", "n0", "2", second=2)]
+    assumed, known = live(node("n0"), *pods), live(node("n0"), *pods, *published("n0", named=("uid-early", "uid-late")))
+    first = kubelet_of(assumed, "n0").node.cpu.assignments
+    assert first["uid-late"] == kubelet_of(known, "n0").node.cpu.assignments["uid-early"]
+    assert any("2 running pods" in one and "order of their start" in one for one in assumed.cluster.findings)
+    assert not any("running pod" in one for one in known.cluster.findings)
+
+
+def test_pods_that_a_published_state_does_not_name_are_admitted_and_counted() -> None:
+    pods = [pod("late", "n0", "2", second=1), pod("early", "n0", "2", second=2)]
+    found = live(node("n0"), *pods, *published("n0", named=("uid-early",)))
+    assert set(kubelet_of(found, "n0").node.cpu.assignments) == {"uid-early", "uid-late"}
+    assert any("1 running pod " in one for one in found.cluster.findings)
+
+
+def test_pods_that_are_gone_from_the_cluster_hold_nothing() -> None:
+    found = live(node("n0"), pod("early", "n0", "2", second=2), *published("n0", named=("uid-early", "uid-late")))
+    assert set(kubelet_of(found, "n0").node.cpu.assignments) == {"uid-early"}
+
+
+def test_pods_that_have_finished_count_nowhere_and_those_that_wait_are_said() -> None:
+    ended = pod("ended", "n0", "2")
+    ended["status"]["phase"] = "Succeeded"
+    found = live(node("n0"), ended, pod("waits", "", "2"))
+    assert found.pods["n0"] == ()
+    assert "1 pod without a node left out" in found.cluster.findings
+
+
+def test_every_instance_type_is_a_machine_on_which_a_kubelet_starts() -> None:
+    types = instance_types()
+    assert 30 <= len(types) <= 80
+    for name, kind in types.items():
+        cpus = kind.machine(0, kind.threads).info.num_cores
+        assert cpus == kind.cores * kind.threads, name
+    some = node("n0", labels={"node.kubernetes.io/instance-type": "m7i.48xlarge"})
+    some["status"] = {"capacity": {"cpu": "192", "memory": "804000000Ki"}, "allocatable": {"cpu": "191", "pods": "8"}}
+    found = live_cluster(objects(some), (), [Document(dict(ALIGNED), "kubelet.yaml", 1, 1)])
+    assert len(kubelet_of(found, "n0").info.topology) == 2
+
+
+def test_a_core_without_a_second_thread_is_read_from_the_number_of_cpus() -> None:
+    one = node("n0", labels={"node.kubernetes.io/instance-type": "m7i.2xlarge"})
+    one["status"]["capacity"]["cpu"] = "4"
+    found = live_cluster(objects(one))
+    assert kubelet_of(found, "n0").info.num_cores == 4
+
+
+@pytest.mark.parametrize(
+    ("label", "machines", "said"),
+    [
+        ("x9.huge", (), "node n0 and 1 more: the machine of instance type 'x9.huge' is not known"),
+        ("", (), "the machine of a node without the label of an instance type is not known"),
+        ("m5.24xlarge", (), "node n0: status.capacity.cpu: has 8 CPUs, and the machine of its kind 96"),
+        ("x9.huge", ("x9.huge",), "--machine: 'x9.huge' is not KIND:MACHINE"),
+    ],
+)
+def test_a_machine_that_is_not_known_is_one_line_with_a_remedy(
+    label: str, machines: tuple[str, ...], said: str
+) -> None:
+    labels = {"node.kubernetes.io/instance-type": label} if label else {}
+    with pytest.raises(InputError) as raised:
+        live_cluster(objects(node("n0", labels=labels), node("n1", labels=labels)), named_machines(machines))
+    assert said in str(raised.value)
+    assert "--machine" in str(raised.value)
+    assert raised.value.remedy
+
+
+def test_machines_are_named_by_instance_type_or_label_or_for_all() -> None:
+    small, by_label = "sockets=1 cores=8 memory=16Gi", node("n1", labels={"pool": "small"})
+    found = live(node("n0"), by_label, machines=(f"pool=small:{small}", MACHINE))
+    assert [len(kubelet_of(found, name).info.topology) for name in ("n0", "n1")] == [2, 1]
+
+
+def test_extended_resources_of_a_node_are_devices_on_its_numa_nodes_in_turn() -> None:
+    found = live(node("n0", devices={"example.com/gpu": "2"}))
+    devices = kubelet_of(found, "n0").node.providers.devices.devices["example.com/gpu"]
+    assert [one.numa for one in devices] == [(0,), (1,)]
+
+
+def test_documents_without_a_node_are_refused() -> None:
+    with pytest.raises(InputError, match="has no Node object"):
+        objects(pod("p0", "n0", "1"))
+
+
+def test_kubectls_list_on_standard_input_is_a_cluster() -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "items": [node("n0"), pod("p0", "n0", "2")]}
+    command = [sys.executable, "-m", "mooring", "fleet", "drain", "n0", "--cluster", "-", "--machine", MACHINE]
+    given = json.dumps(listed).encode()
+    ran = subprocess.run([*command, "-o", "json"], input=given, capture_output=True, check=False)
+    answer = json.loads(ran.stdout)
+    assert (ran.returncode, answer["pods"][0]["outcome"]) == (1, "waits")
