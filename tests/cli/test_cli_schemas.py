@@ -24,6 +24,8 @@ CRASH = ("-f", str(GOLDEN / "crash-pods.yaml"), *NODE[:2], "--config", str(GOLDE
 RESIZING = (*NODE[:2], "--config", str(EXAMPLES / "resizing-kubelet.yaml"))
 REFUSED = (*PODS, *NODE[:2], "--config", str(GOLDEN / "refused.yaml"))
 
+LIVE = ("--cluster", str(EXAMPLES / "fleet" / "live.yaml"), "--config", str(EXAMPLES / "fleet" / "live-kubelet.yaml"))
+TRAIN = ("-f", str(EXAMPLES / "fleet" / "train.yaml"))
 FLEET = ("--cluster", str(EXAMPLES / "fleet" / "cluster.yaml"), "-f", str(EXAMPLES / "fleet" / "day.yaml"))
 
 ENDLESS_CONFIG = """
@@ -60,6 +62,9 @@ DOCUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "explain-partition": ("Explanation", ("explain", "gateway", *AI)),
     "explain-crash": ("Explanation", ("explain", *CRASH)),
     "fleet": ("Fleet", ("fleet", "simulate", *FLEET)),
+    "fleet-fit": ("FleetFit", ("fleet", "fit", *LIVE, *TRAIN)),
+    "fleet-drain": ("FleetDrain", ("fleet", "drain", "worker-2", "worker-4", *LIVE)),
+    "fleet-upgrade": ("FleetUpgrade", ("fleet", "upgrade", "--release", "1.37", *LIVE)),
     "fleet-size": ("FleetComparison", ("fleet", "size", *FLEET, "--group", "one-socket", "--most", "2")),
     "upgrade": ("Upgrade", ("upgrade", "--from", "1.34", *PODS, *NODE)),
     "upgrade-ai": ("Upgrade", ("upgrade", "--from", "1.33", "--to", "1.36", *AI)),

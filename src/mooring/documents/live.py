@@ -52,7 +52,13 @@ class FleetFitDocument(DocumentPart, kw_only=True):
     fits_after: Annotated[Count, Meta(description="After the moves.")]
     after: Annotated[dict[str, int], _NODE_COUNTS]
     plan: MovePlanPart
-    fixed: Annotated[dict[str, int], Meta(description="Why running pods are not moved -> how many.")]
+    fixed: Annotated[
+        dict[str, int],
+        Meta(
+            description="Why running pods are not moved -> how many: static, daemonset, no-controller, "
+            "disruption-budget, not-simulated, priority, not-selected, leaving."
+        ),
+    ]
     assumed: Annotated[list[str], _ASSUMED]
 
 

@@ -1,4 +1,4 @@
-"""A cluster as people write it: a document of kind Cluster, with groups of nodes."""
+"""A cluster from a file: a document of kind Cluster with groups of nodes, or a live one as kubectl prints it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ from mooring.decoding.fields import (
 from mooring.discovery.loader import load_machine
 from mooring.fleet import alibaba
 from mooring.fleet.cluster import NodeCluster, NodeGroup
+from mooring.fleet.live.machines import named_machines
+from mooring.fleet.live.objects import cluster_objects
+from mooring.fleet.live.reading import live_cluster
+from mooring.fleet.live.sources import has_nodes
 from mooring.manifest.scheduling_fields import taint_of
 from mooring.releases.catalog import release_of
 
@@ -42,12 +46,13 @@ _GROUP_FIELDS: Final = (
 )  # fmt: skip
 
 
-def load_cluster(path: str, config: tuple[str, ...] = ()) -> NodeCluster:
-    """Read a cluster: a document of kind Cluster, or a table of nodes of Alibaba's traces.
+def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, ...] = ()) -> NodeCluster:
+    """Read a cluster: a document of kind Cluster, a live one, or a table of nodes of Alibaba's traces.
 
     Args:
         path: of the file.
         config: configuration of every node, where the cluster says nothing of it.
+        machines: ``KIND:MACHINE`` of nodes of a live cluster that publish nothing.
 
     Raises:
         InputError: it cannot be read or understood.
@@ -55,6 +60,9 @@ def load_cluster(path: str, config: tuple[str, ...] = ()) -> NodeCluster:
     if path.endswith(".csv"):
         return _of_table(path, load_config(*config))
     documents = [one for one in load_documents(path) if one.content is not None]
+    if has_nodes(documents):
+        known = [one for file in config for one in load_documents(file)]
+        return live_cluster(cluster_objects(documents, path), named_machines(machines), known).cluster
     if len(documents) != 1:
         raise InputError(f"has {len(documents)} documents", source=path, remedy=f"give one of kind {KIND}")
     with located(documents[0]):

@@ -31,6 +31,7 @@ class FleetOptions:
     cluster: str
     work: tuple[str, ...]
     config: tuple[str, ...]
+    machines: tuple[str, ...]
     stay: bool
     seed: int
 
@@ -40,7 +41,7 @@ class FleetOptions:
         Raises:
             InputError: it cannot be read or understood.
         """
-        return cluster_files.load_cluster(self.cluster, self.config)
+        return cluster_files.load_cluster(self.cluster, self.config, self.machines)
 
     def read_work(self, number: int = 0) -> Work:
         """Return the work.
@@ -54,6 +55,14 @@ class FleetOptions:
         return work_files.load_work(self.work, self.seed + number, stay=self.stay)
 
 
+machines = click.option(
+    "--machine",
+    "machines",
+    multiple=True,
+    metavar="KIND:MACHINE",
+    help="Machine of nodes of a live cluster that publish nothing: KIND is an instance type, label=value or *; "
+    "repeatable.",
+)
 _OPTIONS = (
     click.option(
         "--cluster",
@@ -61,7 +70,8 @@ _OPTIONS = (
         required=True,
         metavar="FILE",
         shell_complete=options.complete_file,
-        help="The nodes: a document of kind Cluster, or nodes of Alibaba's traces (.csv).",
+        help="The nodes: a document of kind Cluster, a live cluster as kubectl get nodes,pods -A -o json prints it, or "
+        "nodes of Alibaba's traces (.csv).",
     ),
     click.option(
         "-f",
@@ -82,6 +92,7 @@ _OPTIONS = (
         shell_complete=options.complete_file,
         help="Configuration of the nodes for which the cluster names none; repeatable.",
     ),
+    machines,
     click.option("--stay", is_flag=True, help="Pods that are on a node stay there: what fits, and what it leaves."),
     click.option("--seed", default=0, show_default=True, help="Of ties among nodes and of generated work."),
 )

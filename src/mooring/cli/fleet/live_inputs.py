@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mooring.cli import options
+from mooring.cli.fleet import inputs as common
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -78,13 +79,7 @@ _OPTIONS = (
         help="With --live: access to the API server. Default: as kubectl.",
     ),
     click.option("--context", "context", default="", help="With --live: context of the kubeconfig."),
-    click.option(
-        "--machine",
-        "machines",
-        multiple=True,
-        metavar="KIND:MACHINE",
-        help="Machine of nodes that publish nothing: KIND is an instance type, label=value or *; repeatable.",
-    ),
+    common.machines,
     click.option(
         "--config",
         "config",

@@ -11,6 +11,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.explain.phrases import plural
 from mooring.fleet.live.fit import FitAnswer
+from mooring.fleet.live.pod_object import Fixed
 from mooring.fleet.live.room import Cause
 from mooring.render.console import new_table
 from mooring.render.wording import clean
@@ -18,6 +19,16 @@ from mooring.render.wording import clean
 _INDENT = (0, 0, 0, 2)
 _MOST_NODES = 20
 _MOST_NAMED = 5
+_LEFT_ALONE = {
+    Fixed.STATIC: "static",
+    Fixed.DAEMON: "of DaemonSets",
+    Fixed.ALONE: "without a controller",
+    Fixed.BUDGET: "held by a PodDisruptionBudget",
+    Fixed.NOT_READ: "with fields that are not simulated",
+    Fixed.PRIORITY: "of a higher priority",
+    Fixed.NOT_CHOSEN: "not chosen by --movable",
+    Fixed.LEAVING: "being deleted",
+}
 
 
 def fit_text(answer: FitAnswer, *, to: str) -> str:
@@ -92,20 +103,16 @@ def _plan(answer: FitAnswer) -> Iterator[RenderableType]:
         yield Text(f"{moves} {verb} room for {gain} more: then {answer.fits_after}{all_or_some} fit.", "bold")
         yield Padding(_moves(answer), _INDENT)
         yield Text(_quality(answer))
-        every = sorted({name for number in range(len(plan.moves)) for name in answer.cordons(number)})
-        if every:
-            yield Text(f"Cordon {named(every)} except the node that a move goes to, until all pods have moved.")
     if answer.fixed:
-        left = ", ".join(f"{count} {reason.value}" for reason, count in answer.fixed.items())
-        yield Text(f"Left alone: {left}.", "dim")
+        left = ", ".join(f"{count} {_LEFT_ALONE[reason]}" for reason, count in answer.fixed.items())
+        yield Text(f"Pods that are not moved: {left}.", "dim")
 
 
 def _moves(answer: FitAnswer) -> RenderableType:
-    table = new_table("", "pod", "from", "to")
-    for number, one in enumerate(answer.plan.moves, 1):
-        table.add_row(
-            str(number), clean(one.pod.name), clean(answer.names[one.source]), clean(answer.names[one.target])
-        )
+    table = new_table("", "pod", "from", "to", "cordoned meanwhile")
+    for number, one in enumerate(answer.plan.moves):
+        nodes = clean(answer.names[one.source]), clean(answer.names[one.target])
+        table.add_row(str(number + 1), clean(one.pod.name), *nodes, named(answer.cordons(number)))
     return table
 
 

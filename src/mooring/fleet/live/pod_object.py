@@ -23,16 +23,21 @@ _DAEMON: Final = "DaemonSet"
 
 
 class Fixed(Enum):
-    """Why a pod is not moved; the value is what people read."""
+    """Why a pod is not moved; the value is its name in documents."""
 
-    STATIC = "static pod"
-    DAEMON = "pod of a DaemonSet"
-    ALONE = "no controller makes it anew"
-    BUDGET = "its PodDisruptionBudget allows no disruption"
-    NOT_READ = "has fields that are not simulated"
-    PRIORITY = "higher priority than the replicas"
-    NOT_CHOSEN = "not among --movable"
-    LEAVING = "is being deleted"
+    STATIC = "static"
+    DAEMON = "daemonset"
+    ALONE = "no-controller"
+    """No controller makes it anew."""
+    BUDGET = "disruption-budget"
+    """A PodDisruptionBudget allows no disruption."""
+    NOT_READ = "not-simulated"
+    """It has fields that the model of the scheduler does not read."""
+    PRIORITY = "priority"
+    """It has a higher priority than the replicas."""
+    NOT_CHOSEN = "not-selected"
+    LEAVING = "leaving"
+    """It is being deleted."""
 
 
 @dataclass(frozen=True, slots=True)
