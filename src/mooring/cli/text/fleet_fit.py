@@ -12,7 +12,7 @@ from mooring.cli.terminal import text_for
 from mooring.explain.phrases import plural
 from mooring.fleet.live.fit import FitAnswer
 from mooring.fleet.live.pod_object import Fixed
-from mooring.fleet.live.room import Cause
+from mooring.fleet.live.room import SharedObstacle
 from mooring.render.console import new_table
 from mooring.render.wording import clean
 
@@ -75,7 +75,7 @@ def _places(found: Mapping[str, int]) -> Iterator[RenderableType]:
         yield Padding(Text(f"{len(ordered) - _MOST_NODES} more nodes with -o json", "dim"), _INDENT)
 
 
-def causes_table(causes: Sequence[Cause]) -> RenderableType:
+def causes_table(causes: Sequence[SharedObstacle]) -> RenderableType:
     """Return causes with the nodes that they concern."""
     table = new_table("cause", "", "nodes")
     table.columns[2].justify = "right"

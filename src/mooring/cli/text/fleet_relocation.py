@@ -14,7 +14,7 @@ from mooring.explain.codes.pages import page
 from mooring.explain.phrases import plural
 from mooring.fleet.live.drain import DrainAnswer
 from mooring.fleet.live.relocation import FAILURES, Outcome, Relocated
-from mooring.fleet.live.room import Cause
+from mooring.fleet.live.room import SharedObstacle
 from mooring.fleet.live.upgrade import ClusterUpgrade, NodeUpgrade
 from mooring.render.console import new_table
 from mooring.render.wording import clean
@@ -108,7 +108,7 @@ def _pods(found: Sequence[Relocated]) -> Iterator[RenderableType]:
 
 def _failures(failed: Sequence[Relocated]) -> Iterator[RenderableType]:
     """Yield why pods find no place, those with the same causes together."""
-    waiting: dict[tuple[Cause, ...], list[str]] = {}
+    waiting: dict[tuple[SharedObstacle, ...], list[str]] = {}
     for one in failed:
         if one.outcome is Outcome.WAITS:
             waiting.setdefault(one.causes, []).append(one.pod.name)

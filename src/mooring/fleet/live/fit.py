@@ -13,7 +13,7 @@ from mooring.fleet.live.movable import MoveRules, fixed, fixed_counts
 from mooring.fleet.live.moves import MovingPods
 from mooring.fleet.live.pod_object import Fixed
 from mooring.fleet.live.reading import LiveCluster
-from mooring.fleet.live.room import Cause, causes
+from mooring.fleet.live.room import SharedObstacle, causes
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.scheduler import Scheduler
@@ -41,7 +41,7 @@ class FitAnswer:
     question: FitQuestion
     now: Mapping[str, int]
     """Node -> replicas that go there, as things are."""
-    causes: tuple[Cause, ...]
+    causes: tuple[SharedObstacle, ...]
     """Why no node takes one more; empty where all fit."""
     plan: MovePlan
     after: Mapping[str, int]
@@ -124,7 +124,7 @@ def _distributed(nodes: Nodes, question: FitQuestion, replicas: int, seed: int) 
     return dict(sorted(found.items()))
 
 
-def _causes_when_full(live: LiveCluster, question: FitQuestion, now: Mapping[str, int]) -> tuple[Cause, ...]:
+def _causes_when_full(live: LiveCluster, question: FitQuestion, now: Mapping[str, int]) -> tuple[SharedObstacle, ...]:
     nodes = Nodes(live.cluster)
     for place, member in enumerate(nodes.table.members):
         for _ in range(now.get(member.name, 0)):

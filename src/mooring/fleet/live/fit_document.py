@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mooring.documents.live import CausePart, FleetFitDocument, MovePart, MovePlanPart
 from mooring.fleet.live.fit import FitAnswer
-from mooring.fleet.live.room import Cause
+from mooring.fleet.live.room import SharedObstacle
 
 FROM: Final = "mooring.dev/from"
 TO: Final = "mooring.dev/to"
@@ -47,7 +47,7 @@ def fit_document(answer: FitAnswer) -> FleetFitDocument:
     )
 
 
-def cause_part(cause: Cause) -> CausePart:
+def cause_part(cause: SharedObstacle) -> CausePart:
     """Return a cause as part of a document."""
     return CausePart(cause.obstacle.text, cause.obstacle.code, list(cause.nodes))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mooring.fleet.live.pod_object import LivePod
-from mooring.fleet.live.room import Cause, causes
+from mooring.fleet.live.room import SharedObstacle, causes
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.scheduler import Scheduler
 
@@ -45,7 +45,7 @@ class Relocated:
     """The node that takes or refuses its replacement; empty where there is none."""
     code: str = ""
     """Of the cause of a refusal."""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[SharedObstacle, ...] = ()
     """Why no node takes it, of a pod that waits."""
     elsewhere: tuple[str, ...] = ()
     """Nodes that would admit it, of a pod that is refused where the scheduler puts it."""

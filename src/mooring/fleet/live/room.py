@@ -28,7 +28,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class SharedObstacle:
     """Nodes that do not take a pod for one reason."""
 
     obstacle: Obstacle
@@ -85,7 +85,7 @@ def obstacle(nodes: Nodes, place: int, asked: PodDemand) -> Obstacle | None:
     return None if prediction.admitted else Obstacle(page(prediction.code).title, prediction.code)
 
 
-def causes(nodes: Nodes, asked: PodDemand, without: Collection[int] = ()) -> tuple[Cause, ...]:
+def causes(nodes: Nodes, asked: PodDemand, without: Collection[int] = ()) -> tuple[SharedObstacle, ...]:
     """Return why nodes do not take one more pod, those that concern most nodes first.
 
     Args:
@@ -97,11 +97,11 @@ def causes(nodes: Nodes, asked: PodDemand, without: Collection[int] = ()) -> tup
     return grouped((nodes.table.members[place].name, obstacle(nodes, place, asked)) for place in places)
 
 
-def grouped(found: Iterable[tuple[str, Obstacle | None]]) -> tuple[Cause, ...]:
+def grouped(found: Iterable[tuple[str, Obstacle | None]]) -> tuple[SharedObstacle, ...]:
     """Return nodes by obstacle; nodes without one are left out."""
     by_obstacle: dict[Obstacle, list[str]] = {}
     for name, one in found:
         if one is not None:
             by_obstacle.setdefault(one, []).append(name)
     ordered = sorted(by_obstacle.items(), key=lambda entry: (-len(entry[1]), entry[0].text))
-    return tuple(Cause(one, tuple(names)) for one, names in ordered)
+    return tuple(SharedObstacle(one, tuple(names)) for one, names in ordered)
