@@ -139,18 +139,7 @@ def _debian_base(built: Build, suite: str, wheels: Path) -> tuple[Package, ...]:
 
 def _own_wheel(folder: Path) -> Wheel:
     """Build Mooring's wheel of what is in git, reproducibly."""
-    said(
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(folder),
-        str(ROOT),
-    )
+    said(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder))
     (made,) = folder.glob("*.whl")
     return read_wheel(made)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.containerd.agent_process import pod_on, whole_cpus
+from tests.e2e.containerd.cri import MESSAGES
 from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.image.archive import ROOT, Image
 from tests.e2e.image.containers import output_of, pod_template, printed, start
@@ -112,8 +113,8 @@ def test_the_agent_of_the_image_pins_a_container_with_the_rights_of_its_manifest
     own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
     assert (node.cpus_of(own_pod, own), node.cpus_of(shared_pod, shared)) == ("1", "0")
     assert node.cri.execute(container, "mooring", "status", "--socket", "/run/mooring/status.sock", "-o", "json")
-    node.cri.stop(container)
-    until(ended, "the agent ends")
+    grace = MESSAGES["StopContainerRequest"](container_id=container, timeout=spec["terminationGracePeriodSeconds"])
+    node.cri.call("StopContainer", grace, "Empty")
     assert node.cri.status(container).exit_code == 0, printed(log)[-2000:]
     assert '"level": "error"' not in printed(log)
 
