@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube e2e-image image soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants mutants-releases lock clean
+.PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube e2e-image e2e-chart image soak test-pythons check lint types walls docs-links specification releases-page docs deploy site pictures bench mutants mutants-releases lock clean
 .PHONY: wheel sdist dist reproducible onefile krew sbom licences
 
 help:
@@ -29,11 +29,13 @@ help:
 	@echo "make e2e-kube      let the real scheduler and the extender place pods on nodes whose kubelets are the engine (Go)"
 	@echo "make image         build the container image: build/image/mooring.tar, an OCI archive (buildah; BASE, SUITE, IMAGE)"
 	@echo "make e2e-image     run that image on a real containerd, and build it twice (root on Debian)"
+	@echo "make e2e-chart     install, upgrade, roll back and uninstall the Helm chart on a real cluster of one node (root on Debian, Go)"
 	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs, citations of the specification, the page of releases"
 	@echo "make soak          100,000 container lifecycles through the agent's reactor: memory does not grow (half an hour)"
 	@echo "make test-pythons  run the tests on every Python 3.11 to 3.13 that is found"
 	@echo "make bench         run the benchmarks"
 	@echo "make docs          write into the docs what their examples print now"
+	@echo "make deploy        write the manifests of deploy from the chart (Go, for Helm)"
 	@echo "make site          build the documentation as a site (build/site/index.html)"
 	@echo "make pictures      draw the pictures of the docs again"
 	@echo "make clean         remove everything that the others made, but parts and guests in the user's cache folder"
@@ -147,6 +149,12 @@ e2e-image: $(STAMP)
 	$(BIN)/python scripts/e2e_parts.py
 	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/image
 
+# Builds Helm and Kubernetes' parts once (20 minutes), and the image.
+e2e-chart: $(STAMP)
+	$(BIN)/python scripts/e2e_parts.py
+	$(BIN)/python scripts/e2e_kube_parts.py helm etcd kube-apiserver kube-scheduler kube-controller-manager kube-proxy kubelet
+	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/chart
+
 # First the reactor alone, then the agent as a process of its own, through real frames of the wire.
 soak: $(STAMP)
 	MOORING_SOAK=100000 $(BIN)/python -m pytest -q -p no:xdist tests/agent/test_agent_soak.py
@@ -183,6 +191,10 @@ docs: $(STAMP)
 	$(BIN)/python scripts/releases_page.py
 	$(BIN)/python scripts/rights.py
 	$(BIN)/python scripts/refresh_docs.py
+
+# Skipped where Helm cannot be built.
+deploy: $(STAMP)
+	$(BIN)/python scripts/deploy_manifests.py
 
 # The site needs an environment of its own: nothing else needs its packages.
 SITE := .venvs/site

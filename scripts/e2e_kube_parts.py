@@ -1,12 +1,12 @@
-"""Make the Kubernetes parts that e2e tests need: kubelet, API server, scheduler and etcd; kwok where it is asked for.
+"""Make the Kubernetes parts that e2e tests need: kubelet, API server, scheduler and etcd; kwok and helm on request.
 
 Kubernetes' programs are built from its Go module, whose checksum is known here; its staging modules are replaced by
 their published versions, as its own ``go.mod`` names them. An older kubelet is built from its own version of the
 module. etcd is Debian's. Everything lies in the folder of ``e2e_parts.py``, under a key of versions and flags; what is
 there is not made again. The first build takes 5 to 10 minutes, 2.3 GB of memory for its linker, and 3 GB of Go's own
-cache; kwok and the older kubelet take three minutes more each.
+cache; kwok, helm and the older kubelet take three minutes more each.
 
-Run by hand, it makes all parts but kwok, or those that are named, and says where they are. What cannot be had is
+Run by hand, it makes the first four, or those that are named, and says where they are. What cannot be had is
 skipped by name and reason; what fails beyond that is an error.
 """
 
@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,9 +31,6 @@ OLDER_VERSION = "v1.34.4"
 PROGRAMS = ("kubelet", "kube-apiserver", "kube-scheduler")
 BUILD = ("go", "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-p", "2")
 ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
-KWOK = "sigs.k8s.io/kwok"
-KWOK_VERSION = "v0.8.0"
-KWOK_SUM = "h1:OTIOTwgROqPMovcTwxICx2eYQ4AwLpSx5EpjbDKF4SQ="
 # What makes a node Ready and keeps it so. Pods are not kwok's: the tests decide about them.
 KWOK_STAGES = ("fast/node-initialize.yaml", "heartbeat/node-heartbeat.yaml")
 
@@ -59,6 +57,20 @@ class Version:
         return f"-s -w -X {package}.gitVersion={self.name} -X {package}.gitMajor=1 -X {package}.gitMinor={minor}"
 
 
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A Go module with one program that is installed as it is."""
+
+    path: str
+    version: str
+    checksum: str
+    """As Go's checksum database has it."""
+    command: str
+    """Folder of the program, whose last part is its name."""
+
+
+KWOK = Module("sigs.k8s.io/kwok", "v0.8.0", "h1:OTIOTwgROqPMovcTwxICx2eYQ4AwLpSx5EpjbDKF4SQ=", "cmd/kwok")
+HELM = Module("helm.sh/helm/v4", "v4.3.1", "h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijoorEmgJdI9g=", "cmd/helm")
 VERSIONS = {
     one.name: one
     for one in (
@@ -124,36 +136,50 @@ def kube_program(name: str, version: str = MODULE_VERSION) -> Path:
 
 def kwok() -> Kwok:
     """Return kwok, built if it is not there; raises as :func:`kube_program`."""
+    program = _installed(KWOK, [f"kustomize/stage/node/{name}" for name in KWOK_STAGES])
+    return Kwok(program, tuple(program.parent / Path(name).name for name in KWOK_STAGES))
+
+
+def helm() -> Path:
+    """Return helm, built if it is not there; raises as :func:`kube_program`."""
+    return _installed(HELM)
+
+
+def _installed(module: Module, files: Sequence[str] = ()) -> Path:
+    """Return the program of a module, built if it is not there, with files of the module beside it."""
+    name = Path(module.command).name
     if shutil.which("go") is None:
-        raise UnavailableError("no go: kwok could not be built")
+        raise UnavailableError(f"no go: {name} could not be built")
     compiler = run(["go", "env", "GOVERSION"], **ENVIRONMENT).stdout.strip()
     kept = cache_folder() / "kubernetes"
     kept.mkdir(exist_ok=True)
     with locked(kept):
-        folder = kept / f"kwok-{KWOK_VERSION}-{compiler}"
+        folder = kept / f"{name}-{module.version}-{compiler}"
         if not folder.exists():
-            _build_kwok(folder)
-    return Kwok(folder / "kwok", tuple(folder / Path(name).name for name in KWOK_STAGES))
+            _install(module, files, folder)
+    return folder / name
 
 
-def _build_kwok(folder: Path) -> None:
-    """Build kwok and keep its own stages beside it; the folder is there whole or not at all."""
-    fetched = run(["go", "mod", "download", "-json", f"{KWOK}@{KWOK_VERSION}"], cwd=folder.parent, **ENVIRONMENT)
+def _install(module: Module, files: Sequence[str], folder: Path) -> None:
+    """Build the program of a module; the folder is there whole or not at all."""
+    versioned = f"{module.path}@{module.version}"
+    fetched = run(["go", "mod", "download", "-json", versioned], cwd=folder.parent, **ENVIRONMENT)
     if fetched.returncode:
-        raise UnavailableError(f"module {KWOK}@{KWOK_VERSION}: {last_line(fetched)}")
+        raise UnavailableError(f"module {versioned}: {last_line(fetched)}")
     told = json.loads(fetched.stdout)
-    if told["Sum"] != KWOK_SUM:
-        raise RuntimeError(f"{KWOK}@{KWOK_VERSION} is not what it was: its checksum differs")
+    if told["Sum"] != module.checksum:
+        raise RuntimeError(f"{versioned} is not what it was: its checksum differs")
     fresh = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
-    for name in KWOK_STAGES:
-        shutil.copyfile(Path(told["Dir"]) / "kustomize/stage/node" / name, fresh / Path(name).name)
+    for file in files:
+        shutil.copyfile(Path(told["Dir"]) / file, fresh / Path(file).name)
     nice = ["nice", "-n", "10"] if shutil.which("nice") else []
-    words = [*nice, "go", "install", "-p", "2", "-trimpath", "-ldflags", "-s -w", f"{KWOK}/cmd/kwok@{KWOK_VERSION}"]
+    package = f"{module.path}/{module.command}@{module.version}"
+    words = [*nice, "go", "install", "-p", "2", "-trimpath", "-ldflags", "-s -w", package]
     finished = run(words, cwd=fresh, **{**ENVIRONMENT, "GOBIN": str(fresh)})
     if finished.returncode:
-        raise RuntimeError(f"building kwok {KWOK_VERSION} failed: {finished.stderr[-2000:]}")
+        raise RuntimeError(f"building {versioned} failed: {finished.stderr[-2000:]}")
     fresh.rename(folder)
 
 
@@ -216,6 +242,8 @@ def module_text(own: str, version: Version) -> str:
 def _named(name: str) -> Path:
     if name == "etcd":
         return etcd()
+    if name == "helm":
+        return helm()
     program, _, version = name.partition("@")
     return kwok().program if name == "kwok" else kube_program(program, version or MODULE_VERSION)
 

@@ -1,4 +1,4 @@
-"""Write deploy/agent/seccomp.json: the system calls that the confined agent makes beside real containerd.
+"""Write charts/mooring/files/seccomp.json: the system calls that the confined agent makes beside real containerd.
 
 Each run of tests/e2e/containerd/recording.py is traced from outside of the container, from the moment at which its
 seccomp filter is loaded. What is written is what was seen, and the same calls under the names that other processors
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PROFILE = ROOT / "deploy" / "agent" / "seccomp.json"
+PROFILE = ROOT / "charts" / "mooring" / "files" / "seccomp.json"
 _LINE = re.compile(r"^(\d+) +(?:<\.\.\. )?([a-z_0-9]+)(?:\(| resumed)(.*)$")
 _MADE = re.compile(r"\) += (\d+)$")
 _FILTERS = frozenset({"seccomp", "prctl"})

@@ -5,6 +5,7 @@ Run by hand or by ``make docs``, it writes the tables of the page.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"
 PAGE = ROOT / "docs" / "reference" / "rights.md"
 NAMESPACE = "mooring"
+SCHEDULER = "mooring-scheduler"
 OWN_NODE = "its own node only"
 READING = ("get", "list", "watch")
 _USER = f"system:serviceaccount:{NAMESPACE}:"
@@ -37,9 +39,11 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A ClusterRole."""
+    """A ClusterRole, or a Role of the namespace."""
 
     name: str
+    is_local: bool
+    """Whether it is a Role."""
     account: str
     """The account that it is for."""
     is_bound: bool
@@ -59,6 +63,7 @@ class Policy:
     """What it says when it denies a request."""
 
 
+@functools.cache
 def manifests() -> dict[str, list[dict[str, Any]]]:
     """Return the documents of every manifest that goes to a cluster, by path below ``deploy``."""
     found = {}
@@ -75,23 +80,24 @@ def documents(kind: str) -> list[dict[str, Any]]:
 
 
 def accounts() -> dict[str, str]:
-    """Return the name of each account and the manifest that makes it."""
+    """Return each account and its manifest; not the scheduler's, whose roles are Kubernetes'."""
     return {
         document["metadata"]["name"]: name
         for name, file in manifests().items()
         for document in file
-        if document["kind"] == "ServiceAccount"
+        if document["kind"] == "ServiceAccount" and document["metadata"]["name"] != SCHEDULER
     }
 
 
 def roles() -> list[Role]:
     """Return all roles, each with the account that it is for: the bound one, or the one whose name its own extends."""
-    bound = {one["roleRef"]["name"]: one["subjects"][0]["name"] for one in documents("ClusterRoleBinding")}
+    bindings = documents("ClusterRoleBinding") + documents("RoleBinding")
+    bound = {one["roleRef"]["name"]: one["subjects"][0]["name"] for one in bindings}
     found = []
-    for document in documents("ClusterRole"):
+    for document in documents("ClusterRole") + documents("Role"):
         name = document["metadata"]["name"]
         account = bound.get(name) or max((one for one in accounts() if name.startswith(f"{one}-")), key=len)
-        found.append(Role(name, account, name in bound, tuple(_rights(document))))
+        found.append(Role(name, document["kind"] == "Role", account, name in bound, tuple(_rights(document))))
     return found
 
 
@@ -125,6 +131,8 @@ def rights_table() -> list[str]:
         for right in role.rights:
             resource = f"`{right.resource}`" + (f" of `{right.name}`" if right.name else "")
             verbs.setdefault(resource, []).append(right.verb)
+        if role.is_local:
+            account = f"{account}, in its namespace"
         may = "; ".join(f"{resource}: {', '.join(each)}" for resource, each in verbs.items())
         written = {(right.group, right.resource) for right in role.rights if right.verb not in READING}
         names = [one.name for one in policies() if one.account == role.account and one.resources & written]

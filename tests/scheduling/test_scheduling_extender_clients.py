@@ -21,6 +21,7 @@ from tests.scheduling.extender_requests import PATIENT, ready_extender
 from mooring.core.errors import InputError
 from mooring.scheduling.options import TLS, ExtenderOptions
 from mooring.scheduling.run import limits_of, serve
+from mooring.scheduling.tls import tls_context
 from mooring.service.options import Address
 
 IMPATIENT = 0.2
@@ -167,3 +168,52 @@ def test_files_that_are_no_certificates_are_reported_in_one_line(tmp_path: Path)
     with pytest.raises(InputError, match="check certificate, key and clientCA") as caught:
         serve(options, ready_extender(options).service.app)
     assert "\n" not in str(caught.value)
+
+
+def test_replaced_certificates_are_used_from_the_next_connection_on(signer: Authority, tmp_path: Path) -> None:
+    """Also for clients that name no server, as a scheduler that knows the Service by its address."""
+    other = authority(tmp_path, "other")
+    names = ("subjectAltName=IP:127.0.0.1", "basicConstraints=critical,CA:FALSE")
+    files = [tmp_path / name for name in ("tls.crt", "tls.key", "ca.crt")]
+
+    def place(by: Authority) -> None:
+        own = by.issue(f"extender-{by.name}", *names)
+        for target, source in zip(files, (own.certificate, own.key, by.certificate), strict=True):
+            fresh = target.with_suffix(".new")
+            fresh.write_bytes(source.read_bytes())
+            fresh.replace(target)
+
+    place(signer)
+    problems: list[str] = []
+    context = tls_context(TLS(*map(str, files)), lambda _about, problem: problems.append(problem))
+    clients = {one.name: (one, one.issue("scheduler", "extendedKeyUsage=clientAuth")) for one in (signer, other)}
+    assert accepted(context, *clients["authority"])
+    assert not accepted(context, *clients["other"])
+    place(other)
+    assert accepted(context, *clients["other"])
+    assert not accepted(context, *clients["authority"])
+    files[1].write_text("damaged", encoding="utf-8")
+    assert accepted(context, *clients["other"])
+    assert accepted(context, *clients["other"])
+    assert len(problems) == 1
+    assert "stays in use" in problems[0]
+
+
+def accepted(server: ssl.SSLContext, by: Authority, own: Certified) -> bool:
+    """Tell whether client and server accept each other; in memory."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.load_cert_chain(own.certificate, own.key)
+    client.load_verify_locations(by.certificate)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [server.wrap_bio(to_server, to_client, server_side=True), client.wrap_bio(to_client, to_server)]
+    for _ in range(6):
+        for side in list(sides):
+            try:
+                side.do_handshake()
+                sides.remove(side)
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError:
+                return False
+    return not sides

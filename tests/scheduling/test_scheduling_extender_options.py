@@ -152,10 +152,12 @@ def test_replicas_share_the_lease_and_a_configuration_that_can_be_read(deployed:
     assert {one for one in container["args"] if one.startswith("--")} <= known
     content = yaml.safe_load(deployed["ConfigMap"]["data"]["extender.yaml"])
     options = extender_options(content, source="deploy")
-    assert deployed["Lease"]["metadata"] == {"namespace": options.lease.namespace, "name": options.lease.name}
+    lease = deployed["Lease"]["metadata"]
+    assert (lease["namespace"], lease["name"]) == (options.lease.namespace, options.lease.name)
     assert container["args"][container["args"].index("--advertise") + 1] == f"$(POD_IP):{options.listen.port}"
-    scheduler = yaml.safe_load((ROOT / "deploy" / "scheduler-with-extender.yaml").read_text(encoding="utf-8"))
-    (told,) = scheduler["extenders"]
+    documents = yaml.safe_load_all((ROOT / "deploy" / "scheduler.yaml").read_text(encoding="utf-8"))
+    (scheduler,) = [one["data"]["scheduler.yaml"] for one in documents if one["kind"] == "ConfigMap"]
+    (told,) = yaml.safe_load(scheduler)["extenders"]
     assert float(told["httpTimeout"].removesuffix("s")) > options.request_time
     assert {told[f"{name}Verb"] for name in ("filter", "prioritize", "preempt", "bind")} == {
         "filter",

@@ -48,6 +48,7 @@ VERBS: Mapping[str, str] = {
     "collect": "Pack machine, configuration, state and pods of this node into one file.",
     "compare": "Compare configurations for the same pods.",
     "completion": "Print a shell completion script.",
+    "deploy": "Run a task of the Helm chart's pods.",
     "doctor": "Check the kubelet's state files, and repair them.",
     "dra": "Run the DRA driver: publish this node's CPUs as devices.",
     "explain": "Explain why a pod was placed there, or rejected.",

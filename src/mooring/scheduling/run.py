@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from ssl import SSLContext
 from typing import Final
 
 from msgspec.structs import replace
@@ -20,10 +20,11 @@ from mooring.scheduling.answers import Answers
 from mooring.scheduling.binding import Binder, ClusterPodAPI, PodAPI
 from mooring.scheduling.claims import ClaimView
 from mooring.scheduling.deciding import Decider, NodeVerdict
-from mooring.scheduling.options import TLS, ExtenderOptions, load_extender_options
+from mooring.scheduling.options import ExtenderOptions, load_extender_options
 from mooring.scheduling.pods import Shapes
 from mooring.scheduling.replicas import CONNECTIONS, hold_lease, wait_for_lease
 from mooring.scheduling.service import ExtenderMetrics, RequestLimits, Service
+from mooring.scheduling.tls import tls_context
 from mooring.scheduling.view import ClusterView
 from mooring.scheduling.watches import Report, followers
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
@@ -186,7 +187,7 @@ def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
         log.warning(problem, about=about)
 
     extender = extender_with(options, connect, report, election=election)
-    listener, tls = _listening(options)
+    listener, tls = _listening(options, report)
     with stop_signals() as stop, _running(extender):
         log.info("extender started", listen=str(options.listen), tls=tls is not None)
         if election is None or wait_for_lease(election, extender, listener, stop, report):
@@ -234,12 +235,12 @@ def serve(options: ExtenderOptions, app: Application, limits: ConnectionLimits |
     Raises:
         InputError: the certificates or the address cannot be used.
     """
-    listener, tls = _listening(options)
+    listener, tls = _listening(options, lambda _about, _problem: None)
     return HTTPServer(listener, app, limits or limits_of(options), tls=tls)
 
 
-def _listening(options: ExtenderOptions) -> tuple[socket.socket, ssl.SSLContext | None]:
-    tls = _context(options.tls) if options.tls.certificate else None
+def _listening(options: ExtenderOptions, report: Report) -> tuple[socket.socket, SSLContext | None]:
+    tls = tls_context(options.tls, report) if options.tls.certificate else None
     return listener_at(options.listen, "choose another address", field="listen"), tls
 
 
@@ -247,16 +248,3 @@ def limits_of(options: ExtenderOptions) -> ConnectionLimits:
     """Return how long clients may take."""
     seconds = options.request_time
     return ConnectionLimits(seconds, seconds * _BUSY, _IDLE, connections=CONNECTIONS, head=64 * 1024, grace=_GRACE)
-
-
-def _context(tls: TLS) -> ssl.SSLContext:
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(tls.certificate, tls.key)
-        if tls.client_ca:
-            context.load_verify_locations(tls.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        remedy = "check certificate, key and clientCA"
-        raise InputError(f"cannot be used: {error}", field="tls", remedy=remedy) from None
-    return context

@@ -22,7 +22,7 @@ from mooring.service.options import LogFormat, LogLevel
 
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = ROOT / "packaging" / "systemd" / "mooring-agent.service"
-PROFILE = ROOT / "deploy" / "agent" / "seccomp.json"
+PROFILE = ROOT / "charts" / "mooring" / "files" / "seccomp.json"
 
 
 @pytest.fixture

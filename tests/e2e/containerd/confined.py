@@ -29,7 +29,7 @@ from mooring.core.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[3]
 MANIFEST = ROOT / "deploy" / "agent" / "agent.yaml"
-PROFILE = ROOT / "deploy" / "agent" / "seccomp.json"
+PROFILE = ROOT / "charts" / "mooring" / "files" / "seccomp.json"
 
 _CONFIGURATION = """\
 kind: KubeletConfiguration
@@ -93,7 +93,8 @@ class Rights:
 
 def shipped() -> Rights:
     """Return what the manifest gives."""
-    spec = yaml.safe_load(MANIFEST.read_text(encoding="utf-8"))["spec"]["template"]["spec"]
+    documents = yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))
+    [spec] = [one["spec"]["template"]["spec"] for one in documents if one["kind"] == "DaemonSet"]
     (container,) = spec["containers"]
     context = container["securityContext"]
     assert context["capabilities"] == {"drop": ["ALL"]}
@@ -130,6 +131,8 @@ class ConfinedAgent:
         top = self.node.folder
         return {
             "configuration": top / "etc",
+            "access": top / "access",
+            "authority": top / "authority",
             "kubelet": top / "kubelet.yaml",
             "runtime": top,
             "cgroups": Path("/sys/fs/cgroup"),
@@ -164,7 +167,7 @@ class ConfinedAgent:
         bundle = Path(tempfile.mkdtemp(prefix="bundle-", dir=self.node.folder))
         (bundle / "rootfs").mkdir()
         self._pid_file.unlink(missing_ok=True)
-        for name in ("configuration", "tokens", "state", "run"):
+        for name in ("configuration", "access", "authority", "tokens", "state", "run"):
             self.folders[name].mkdir(exist_ok=True)
         self.folders["kubelet"].write_text(
             "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: none\n", "utf-8"

@@ -17,7 +17,7 @@ from tests.patience import until
 NOT_ROOT = {"runAsUser": 65532}
 _NODE_NAMESPACE = 2
 _PROFILES = {"RuntimeDefault": 0, "Unconfined": 1, "Localhost": 2}
-_SECCOMP = ROOT / "deploy" / "agent" / "seccomp.json"
+_SECCOMP = ROOT / "charts" / "mooring" / "files" / "seccomp.json"
 _numbers = itertools.count(1)
 
 

@@ -25,6 +25,8 @@ from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of
 
 from mooring.agent.pods.events import ClusterEvent, EventSubject, EventWrite
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
+from mooring.deployment.certificates import renew_secrets
+from mooring.deployment.leaving import DAEMON_SET, leave
 from mooring.dra.objects import ClaimObjects
 from mooring.publisher.naming import APINames
 from mooring.publisher.pace import wake
@@ -41,7 +43,7 @@ BARE = "without-rights"
 """An account that has what every account has."""
 OURS = "apis/mooring.dev/v1alpha1"
 TOPOLOGIES = "apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
-ROLES = "apis/rbac.authorization.k8s.io/v1/clusterroles"
+RBAC = "apis/rbac.authorization.k8s.io/v1"
 REVIEWS = "apis/authorization.k8s.io/v1"
 CLAIMS = "apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 DRIVER = "cpu.mooring.dev"
@@ -95,6 +97,7 @@ class Deployed:
             "subresource": subresource,
             "verb": right.verb,
             "name": right.name,
+            "namespace": NAMESPACE,
         }
         asked = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -110,7 +113,7 @@ class Deployed:
         asked = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectRulesReview",
-            "spec": {"namespace": "default"},
+            "spec": {"namespace": NAMESPACE},
         }
         status = self.way(account).http.post(f"{REVIEWS}/selfsubjectrulesreviews", json=asked).json()["status"]
         assert not status["incomplete"]
@@ -135,7 +138,8 @@ class Deployed:
             for one in rights
         ]
         headers = {"Content-Type": "application/merge-patch+json"}
-        response = self.api.cluster.http.patch(f"{ROLES}/{role.name}", json={"rules": rules}, headers=headers)
+        path = f"{RBAC}/namespaces/{NAMESPACE}/roles" if role.is_local else f"{RBAC}/clusterroles"
+        response = self.api.cluster.http.patch(f"{path}/{role.name}", json={"rules": rules}, headers=headers)
         assert response.is_success, response.text
         until(
             lambda: all(self.may(role.account, one) == (one in rights) for one in role.rights),
@@ -204,6 +208,10 @@ def deploy(api: APIServer, folder: Path) -> Deployed:
     for lease in RIGHTS.documents("Lease"):
         path = f"apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease['metadata']['name']}"
         api.apply(path, lease)
+    for secret in RIGHTS.documents("Secret"):
+        api.apply(f"api/v1/namespaces/{NAMESPACE}/secrets/{secret['metadata']['name']}", secret)
+    [agent] = [one for one in RIGHTS.documents("DaemonSet") if one["metadata"]["name"] == DAEMON_SET]
+    api.apply(f"apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/{DAEMON_SET}", agent)
     [device_class] = RIGHTS.documents("DeviceClass")
     api.apply(f"apis/resource.k8s.io/v1/deviceclasses/{device_class['metadata']['name']}", device_class)
     bare = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": BARE, "namespace": NAMESPACE}}
@@ -471,6 +479,33 @@ def put_class(deployed: Deployed) -> object:
     return deployed.api.apply(f"{CLASSES}/{name}", content)
 
 
+def make_certificates(deployed: Deployed, account: str) -> None:
+    """Make all of them again: as the Secrets are when the chart was installed."""
+    for secret in RIGHTS.documents("Secret"):
+        path = f"api/v1/namespaces/{NAMESPACE}/secrets/{secret['metadata']['name']}"
+        deployed.api.delete(path)
+        deployed.api.apply(path, secret)
+    with deployed.connect(account) as cluster:
+        assert len(renew_secrets(cluster, NAMESPACE, datetime.now(UTC))) == len(RIGHTS.documents("Secret"))
+
+
+def leave_nodes(deployed: Deployed, account: str) -> None:
+    """Let the agents leave: no controller counts nodes here, so that it does here what one would report."""
+    path = f"apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/{DAEMON_SET}"
+    [agent] = [one for one in RIGHTS.documents("DaemonSet") if one["metadata"]["name"] == DAEMON_SET]
+    deployed.api.delete(path)
+    deployed.api.apply(path, agent)
+
+    def report(_seconds: float) -> None:
+        generation = deployed.api.get(path)["metadata"]["generation"]
+        status = {"observedGeneration": generation, "currentNumberScheduled": 0, "numberMisscheduled": 0}
+        counts = {"desiredNumberScheduled": 0, "numberReady": 0, "updatedNumberScheduled": 0}
+        deployed.api.patch(f"{path}/status", {"status": {**status, **counts}})
+
+    with deployed.connect(account) as cluster:
+        assert leave(cluster, NAMESPACE, 10.0, wait=report) == 0
+
+
 FACTS, STATES = f"{OURS}/nodefacts", f"{OURS}/nodestates"
 EVERY_POD = "api/v1/pods"
 SLICES = "apis/resource.k8s.io/v1/resourceslices"
@@ -513,6 +548,8 @@ CALLS: Mapping[str, Mapping[tuple[str, str], Callable[[Deployed, str], object]]]
         ("nodefacts", "delete"): prune_facts,
         ("nodestates", "list"): prune_facts,
     },
+    "mooring-certificates": {("secrets", "get"): make_certificates, ("secrets", "patch"): make_certificates},
+    "mooring-leave": {("daemonsets", "get"): leave_nodes, ("daemonsets", "patch"): leave_nodes},
     "mooring-extender": {
         ("nodefacts", "list"): list_of(FACTS),
         ("nodefacts", "watch"): watch_of(FACTS, lambda made: create_once(made.api.cluster.http, node_facts())),

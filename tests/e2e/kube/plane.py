@@ -182,8 +182,10 @@ def scheduler(
 
 
 def _told(url: str, *, ignorable: bool) -> dict[str, Any]:
-    """Return what ``deploy/scheduler-with-extender.yaml`` says, for this address and without TLS."""
-    shipped = yaml.safe_load((DEPLOY / "scheduler-with-extender.yaml").read_text(encoding="utf-8"))["extenders"][0]
+    """Return what ``deploy/scheduler.yaml`` says, for this address and without TLS."""
+    documents = yaml.safe_load_all((DEPLOY / "scheduler.yaml").read_text(encoding="utf-8"))
+    [configuration] = [one["data"]["scheduler.yaml"] for one in documents if one["kind"] == "ConfigMap"]
+    [shipped] = yaml.safe_load(configuration)["extenders"]
     kept = {name: value for name, value in shipped.items() if name not in ("enableHTTPS", "tlsConfig")}
     return {**kept, "urlPrefix": url, "ignorable": ignorable}
 

@@ -16,6 +16,8 @@ _PATHS = {
     "ServiceAccount": "api/v1/namespaces/{}/serviceaccounts",
     "ClusterRole": f"{_RBAC}/clusterroles",
     "ClusterRoleBinding": f"{_RBAC}/clusterrolebindings",
+    "Role": f"{_RBAC}/namespaces/{{}}/roles",
+    "RoleBinding": f"{_RBAC}/namespaces/{{}}/rolebindings",
     "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
 }

@@ -54,8 +54,7 @@ def shipped(file: str) -> list[dict[str, Any]]:
 
 def account(api: APIServer, folder: Path) -> Path:
     """Bring the extender's account with its rights; return the kubeconfig of its pods."""
-    namespace = next(one for one in shipped("publish.yaml") if one["kind"] == "Namespace")
-    for document in [namespace, *shipped("extender.yaml")]:
+    for document in [*shipped("namespace.yaml"), *shipped("extender.yaml")]:
         path = WHERE.get(document["kind"])
         if path and not api.cluster.http.get(f"{path}/{document['metadata']['name']}").is_success:
             api.post(path, document)
@@ -96,7 +95,9 @@ def extender_file(folder: Path, signer: Authority) -> Path:
 
 def scheduler_file(folder: Path, signer: Authority, kubeconfig: Path) -> Path:
     """Return what the scheduler is told as it is shipped, with an address and certificates of this test."""
-    (content,) = shipped("scheduler-with-extender.yaml")
+    (shipped_text,) = [one["data"]["scheduler.yaml"] for one in shipped("scheduler.yaml") if one["kind"] == "ConfigMap"]
+    content = yaml.safe_load(shipped_text)
+    del content["profiles"]  # here it is the cluster's own scheduler
     (told,) = content["extenders"]
     own = signer.issue("scheduler", "basicConstraints=critical,CA:FALSE", "extendedKeyUsage=clientAuth")
     tls = {"certFile": str(own.certificate), "keyFile": str(own.key), "caFile": str(signer.certificate)}

@@ -1,0 +1,165 @@
+{{/* Labels: (list $ name). */}}
+{{- define "mooring.labels" -}}
+app.kubernetes.io/name: {{ index . 1 }}
+app.kubernetes.io/part-of: mooring
+app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
+{{- end }}
+
+{{/* Metadata of an object without a namespace, and with the release's: (list $ name). */}}
+{{- define "mooring.global" -}}
+metadata:
+  name: {{ index . 1 }}
+  labels: {{- include "mooring.labels" . | nindent 4 }}
+{{- end }}
+{{- define "mooring.metadata" -}}
+{{ include "mooring.global" . }}
+  namespace: {{ (index . 0).Release.Namespace }}
+{{- end }}
+
+{{/* A service account. Its pods project its token themselves. */}}
+{{- define "mooring.account" -}}
+apiVersion: v1
+kind: ServiceAccount
+{{ include "mooring.metadata" . }}
+automountServiceAccountToken: false
+{{- end }}
+
+{{/* A ClusterRole with the rules NAME.rules, bound to an account: (list $ name account). */}}
+{{- define "mooring.role" -}}
+{{- $root := index . 0 }}{{ $name := index . 1 -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+{{ include "mooring.global" . }}
+rules:
+  {{- include (printf "%s.rules" $name) $root | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+{{ include "mooring.global" . }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ $name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ index . 2 }}
+    namespace: {{ $root.Release.Namespace }}
+{{- end }}
+
+{{/* The same, within the namespace. */}}
+{{- define "mooring.localRole" -}}
+{{- $root := index . 0 }}{{ $name := index . 1 -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+{{ include "mooring.metadata" . }}
+rules:
+  {{- include (printf "%s.rules" $name) $root | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+{{ include "mooring.metadata" . }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ $name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ index . 2 }}
+    namespace: {{ $root.Release.Namespace }}
+{{- end }}
+
+{{/* An admission policy with the content NAME.policy about one account's requests: (list $ name account). */}}
+{{- define "mooring.policy" -}}
+{{- $root := index . 0 }}{{ $name := index . 1 -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+{{ include "mooring.global" . }}
+spec:
+  failurePolicy: Fail
+  matchConditions:
+    - name: is-the-account
+      expression: request.userInfo.username == "system:serviceaccount:{{ $root.Release.Namespace }}:{{ index . 2 }}"
+  variables:
+    - name: node
+      expression: request.userInfo.extra[?"authentication.kubernetes.io/node-name"].orValue([""])[0]
+    {{- include (printf "%s.policy" $name) $root }}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+{{ include "mooring.global" . }}
+spec:
+  policyName: {{ $name }}
+  validationActions: [Deny]
+  {{- if eq $name "mooring-agent-evict" }}
+  paramRef: {selector: {}, parameterNotFoundAction: Deny}
+  {{- end }}
+{{- end }}
+
+{{/* Image of a container. */}}
+{{- define "mooring.image" -}}
+image: {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end }}
+
+{{/* What every pod has: (list $ account); an empty account has no token. */}}
+{{- define "mooring.pod" -}}
+{{ with index . 1 -}}
+serviceAccountName: {{ . }}
+{{ end -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with (index . 0).Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Where pods of nodes run. */}}
+{{- define "mooring.agentNodes" -}}
+priorityClassName: {{ .Values.priorityClasses.node }}
+nodeSelector: {kubernetes.io/os: linux, mooring.dev/agent: "true"}
+tolerations: [{operator: Exists}]
+{{- end }}
+
+{{/* Security context of a container: (list user). Root, where sockets and folders of the node are root's. */}}
+{{- define "mooring.confined" -}}
+securityContext:
+  runAsUser: {{ index . 0 }}
+  runAsNonRoot: {{ ne (index . 0) 0 }}
+  privileged: false
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* The token of a pod's account, for one container only: its volume and its mount. */}}
+{{- define "mooring.token" -}}
+- name: token
+  projected:
+    defaultMode: 0444
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3600}
+      - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+      - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
+{{- end }}
+{{- define "mooring.tokenMount" -}}
+- {name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+{{- end }}
+
+{{/* The agent's accounts, by what its configuration switches on. */}}
+{{- define "mooring.agentAccounts" -}}
+{{- $options := .Values.agent.agentConfiguration -}}
+pods events
+{{- if eq ($options.onRejection | default "hold") "evict" }} evict{{ end }}
+{{- if $options.failClosed }} taint{{ end }}
+{{- if $options.publish }} publish{{ end }}
+{{- end }}
+
+{{/* Who makes certificates. */}}
+{{- define "mooring.certificates" -}}
+{{- if not .Values.extender.enabled }}none
+{{- else if ne .Values.certificates.by "auto" }}{{ .Values.certificates.by }}
+{{- else if .Capabilities.APIVersions.Has "cert-manager.io/v1" }}cert-manager
+{{- else }}job
+{{- end }}
+{{- end }}

@@ -1,0 +1,70 @@
+"""TLS of the extender: files that are replaced while it runs, as cert-manager and the chart's job do."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from mooring.core.errors import InputError
+from mooring.scheduling.options import TLS
+
+
+def tls_context(tls: TLS, report: Callable[[str, str], None]) -> ssl.SSLContext:
+    """Return a context whose handshakes use the files as they are at that moment.
+
+    Files that cannot be used leave the ones before in use.
+
+    Args:
+        tls: names of the files.
+        report: receives what is the matter with what.
+
+    Raises:
+        InputError: the files cannot be used at the start.
+    """
+    used, present = _read(tls)
+
+    def follow(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        nonlocal used, present
+        if _stamp(tls) != used:
+            try:
+                used, present = _read(tls)
+            except InputError as error:
+                used = _stamp(tls)  # reported once
+                report("tls", f"{error}; the certificate before stays in use")
+        connection.context = present
+
+    # OpenSSL calls it in every handshake, with or without a server name in the client's hello.
+    first = present
+    first.sni_callback = follow  # type: ignore[assignment]
+    return first
+
+
+_Stamp = tuple[tuple[int, int], ...]
+"""Inode and time of change of each file."""
+
+
+def _stamp(tls: TLS) -> _Stamp:
+    found = []
+    for name in filter(None, (tls.certificate, tls.key, tls.client_ca)):
+        try:
+            about = Path(name).stat()
+        except OSError:
+            found.append((0, 0))
+        else:
+            found.append((about.st_ino, about.st_mtime_ns))
+    return tuple(found)
+
+
+def _read(tls: TLS) -> tuple[_Stamp, ssl.SSLContext]:
+    stamp = _stamp(tls)
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tls.certificate, tls.key)
+        if tls.client_ca:
+            context.load_verify_locations(tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        remedy = "check certificate, key and clientCA"
+        raise InputError(f"cannot be used: {error}", field="tls", remedy=remedy) from None
+    return stamp, context
