@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 DISTRIBUTION = "kube-mooring"
 ALLOWED = frozenset({
-    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "PSF-2.0", "Zlib",
+    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0", "PSF-2.0", "Zlib",
 })  # fmt: skip
 """SPDX identifiers of licences that allow use and distribution without more than their text."""
 _NAMES = {
