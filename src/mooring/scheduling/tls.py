@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 
 from mooring.core.errors import InputError
 from mooring.scheduling.options import TLS
+from mooring.scheduling.watches import Report
 
 
-def tls_context(tls: TLS, report: Callable[[str, str], None]) -> ssl.SSLContext:
+def tls_context(tls: TLS, report: Report) -> ssl.SSLContext:
     """Return a context whose handshakes use the files as they are at that moment.
 
     Files that cannot be used leave the ones before in use.
@@ -35,9 +35,9 @@ def tls_context(tls: TLS, report: Callable[[str, str], None]) -> ssl.SSLContext:
         connection.context = present
 
     # OpenSSL calls it in every handshake, with or without a server name in the client's hello.
-    first = present
-    first.sni_callback = follow  # type: ignore[assignment]
-    return first
+    context = present
+    context.sni_callback = follow
+    return context
 
 
 _Stamp = tuple[tuple[int, int], ...]
