@@ -15,12 +15,14 @@ from tests.fleet.clusters import LOOSE, arrival, asked, cluster, group
 from mooring.cli.main import run
 from mooring.core.errors import InputError
 from mooring.fleet.answer import answer_of
-from mooring.fleet.cluster import Strategy
-from mooring.fleet.comparing import variants
-from mooring.fleet.ranking import ranked
-from mooring.fleet.simulation import MOST_REMADE, Fate, Simulation
-from mooring.fleet.sizing import Goal, size_of
-from mooring.fleet.trials import FleetTrial, run_trial, run_trials
+from mooring.fleet.controllers import MOST_REMADE
+from mooring.fleet.records import Fate
+from mooring.fleet.simulation import Simulation
+from mooring.fleet.strategy import Strategy
+from mooring.fleet.trials.ranking import ranked
+from mooring.fleet.trials.running import FleetTrial, run_trial, run_trials
+from mooring.fleet.trials.sizing import Goal, size_of
+from mooring.fleet.trials.variants import variants
 from mooring.fleet.work import work_of
 
 ROOT = Path(__file__).resolve().parents[2]

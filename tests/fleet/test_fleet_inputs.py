@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from mooring.core.errors import InputError
-from mooring.fleet.cluster_files import load_cluster
-from mooring.fleet.work_files import load_work
+from mooring.fleet.inputs.cluster_files import load_cluster
+from mooring.fleet.inputs.work_files import load_work
+from mooring.fleet.work import ControllerKind
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUP: dict[str, Any] = {"name": "a", "count": 2, "machine": "sockets=2 cores=8 memory=16Gi"}
@@ -109,7 +110,7 @@ def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
         load_work([lines_file(tmp_path, named, named)])
 
 
-def test_a_deployment_makes_pods_with_an_owner(tmp_path: Path) -> None:
+def test_a_deployment_is_a_controller(tmp_path: Path) -> None:
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -118,18 +119,17 @@ def test_a_deployment_makes_pods_with_an_owner(tmp_path: Path) -> None:
     }
     (tmp_path / "web.yaml").write_text(yaml.safe_dump(deployment), encoding="utf-8")
     work = load_work([str(tmp_path / "web.yaml")])
-    assert [(one.name, one.owner) for one in work.arrivals] == [
-        ("default/web-0", "default/web"),
-        ("default/web-1", "default/web"),
-    ]
+    assert [(one.name, one.kind, one.pods) for one in work.workloads] == [("default/web", ControllerKind.DEPLOYMENT, 2)]
+    assert not work.arrivals
 
 
 def test_what_the_scheduler_would_read_and_the_simulation_does_not_is_counted(tmp_path: Path) -> None:
-    spec = {**POD["spec"], "affinity": {"podAffinity": {"x": 1}}, "topologySpreadConstraints": [{}]}
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    spec = {**POD["spec"], "schedulingGates": [{"name": "wait"}], "volumes": volumes}
     work = load_work([lines_file(tmp_path, {"pod": {"spec": spec}, "count": 3})])
     assert work.findings == (
-        "1 pods have podAffinity, which is not simulated",
-        "1 pods have topologySpreadConstraints, which is not simulated",
+        "1 pods have schedulingGates, which is not simulated",
+        "1 pods have volumes, which is not simulated",
     )
 
 

@@ -1,4 +1,4 @@
-"""Laws of simulations over random work: nothing is lost, and every node decides as a kubelet of its own."""
+"""Laws of simulations over random work and events: nothing is lost, and every node decides as a kubelet of its own."""
 
 from __future__ import annotations
 
@@ -10,14 +10,29 @@ from hypothesis import strategies as some
 from tests.fleet.clusters import ALIGNED, LOOSE, arrival, asked, cluster, group
 
 from mooring.fleet.answer import answer_of
-from mooring.fleet.cluster import Scoring, Strategy
-from mooring.fleet.simulation import MOST_REMADE, Fate, Record, Simulation, SimulationResult
-from mooring.fleet.work import PodArrival, Work, work_of
-from mooring.kubelet.admit import AdmitMode, admit
+from mooring.fleet.cluster_events import NodeAction, NodeChange, NodeEvent, NodeRestart, NodeTaints
+from mooring.fleet.controllers import MOST_REMADE
+from mooring.fleet.operations import MadeChange
+from mooring.fleet.records import Fate, Record
+from mooring.fleet.simulation import Simulation, SimulationResult
+from mooring.fleet.state_changes import held_text
+from mooring.fleet.strategy import Scoring, Strategy
+from mooring.fleet.work import ControllerKind, PodArrival, Work, Workload, work_of
+from mooring.kubelet.admit import AdmitMode
+from mooring.kubelet.events import after_event
 from mooring.kubelet.kubelet import Kubelet
-from mooring.publisher.restored import holds
+from mooring.manifest.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
+from mooring.manifest.scheduling_fields import Operator, Requirement, Taint
+from mooring.manifest.steps import Admit, Remove, Restart
+from mooring.releases.catalog import release_of
 
 LAW = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+WEB = PodSelector(("default",), (Requirement("app", Operator.IN, ("web",)),))
+APART = PodRelations("default", (("app", "web"),), anti_affinity=(PodAffinityTerm(WEB, "kubernetes.io/hostname"),))
+SPREAD = PodRelations(
+    "default", (("app", "web"),), spread=(SpreadConstraint(WEB, "kubernetes.io/hostname", 1, is_required=True),)
+)
+URGENT = replace(asked("3"), priority=10)
 SHAPES = (
     asked("1"),
     asked("2"),
@@ -28,85 +43,144 @@ SHAPES = (
     asked("500m"),
     asked("700m", guaranteed=False),
     asked("200m", gpus=1, guaranteed=False),
+    URGENT,
+    replace(asked("1"), relations=APART),
+    replace(asked("300m", guaranteed=False), relations=SPREAD),
 )
 STRATEGIES = tuple(Strategy(scoring, extender) for scoring in Scoring for extender in (False, True))
+CHANGES: tuple[NodeChange, ...] = (
+    *NodeAction,
+    NodeRestart(),
+    NodeRestart(replace(ALIGNED, topology_manager_policy="none")),
+    NodeRestart(replace(LOOSE, topology_manager_policy="restricted", reserved_system_cpus="0-1")),
+    NodeRestart(release=release_of("1.36")),
+    NodeTaints((Taint("gone", effect="NoExecute"),)),
+    NodeTaints(()),
+)
+NODES = ("a-0", "a-1", "b")
 
 
 @some.composite
 def works(draw: some.DrawFn) -> Work:
     found: list[PodArrival] = []
-    for number in range(draw(some.integers(1, 24))):
+    for number in range(draw(some.integers(1, 20))):
         runs = draw(some.one_of(some.none(), some.integers(0, 40).map(float)))
         owner = draw(some.sampled_from(("", "default/web")))
         found.append(arrival(f"p{number}", draw(some.sampled_from(SHAPES)), draw(some.integers(0, 60)), runs, owner))
-    return work_of("random", found)
+    return work_of("random", found, (), [draw(workloads(number)) for number in range(draw(some.integers(0, 2)))])
 
 
-def simulated(work: Work, strategy: Strategy, seed: int = 0) -> SimulationResult:
-    return Simulation(cluster(group("a", 2), group("b", 1, LOOSE, gpus=0)), work, strategy, seed).run()
+@some.composite
+def workloads(draw: some.DrawFn, number: int) -> Workload:
+    kind, shape = draw(some.sampled_from(ControllerKind)), draw(some.sampled_from(SHAPES))
+    runs = float(draw(some.integers(1, 30))) if kind is ControllerKind.JOB else None
+    pods, at = draw(some.integers(1, 4)), float(draw(some.integers(0, 40)))
+    is_set = kind is ControllerKind.STATEFUL_SET
+    return Workload(f"default/w{number}", kind, shape, at, pods, draw(some.integers(0, 2)), 2, is_set, 0, runs)
+
+
+@some.composite
+def events(draw: some.DrawFn) -> tuple[NodeEvent, ...]:
+    count = draw(some.integers(0, 5))
+    return tuple(
+        NodeEvent(float(draw(some.integers(0, 60))), draw(some.sampled_from(NODES)), draw(some.sampled_from(CHANGES)))
+        for _ in range(count)
+    )
+
+
+def simulated(work: Work, strategy: Strategy, seed: int = 0, happening: tuple[NodeEvent, ...] = ()) -> SimulationResult:
+    nodes = replace(cluster(group("a", 2), group("b", 1, LOOSE, gpus=0)), events=happening)
+    return Simulation(nodes, work, strategy, seed).run()
 
 
 @LAW
-@given(works(), some.sampled_from(STRATEGIES))
-def test_every_pod_has_one_fate_and_at_most_one_node(work: Work, strategy: Strategy) -> None:
-    result = simulated(work, strategy)
+@given(works(), some.sampled_from(STRATEGIES), events())
+def test_every_pod_has_one_fate_and_at_most_one_node(
+    work: Work, strategy: Strategy, happening: tuple[NodeEvent, ...]
+) -> None:
+    result = simulated(work, strategy, 0, happening)
     made = Counter(record.arrival.name.partition("~")[0] for record in result.records)
-    assert set(made) == {one.name for one in work.arrivals}
-    assert max(made.values()) <= MOST_REMADE + 1
+    assert set(made) >= {one.name for one in work.arrivals}
+    assert max(made.values()) <= MOST_REMADE + 1 + len(happening) + result.preempted
+    on_nodes = Counter(name for pods in result.nodes.pods for name in pods)
     for record in result.records:
-        on_node = record.fate in (Fate.RAN, Fate.RUNS)
-        assert (record.admitted is not None) == on_node
+        assert on_nodes[record.arrival.name] == (record.fate is Fate.RUNS)
+        on_node = record.fate in (Fate.RAN, Fate.RUNS, Fate.EVICTED)
+        assert (record.admitted is not None) >= on_node
         assert (record.node is not None) == (on_node or record.fate is Fate.REFUSED)
         assert bool(record.code) == (record.fate is Fate.REFUSED)
 
 
 @LAW
-@given(works(), some.sampled_from(STRATEGIES))
-def test_each_node_decides_as_a_kubelet_that_gets_its_pods_alone(work: Work, strategy: Strategy) -> None:
-    result = simulated(work, strategy)
+@given(works(), some.sampled_from(STRATEGIES), events())
+def test_each_node_decides_as_a_kubelet_that_gets_its_pods_alone(
+    work: Work, strategy: Strategy, happening: tuple[NodeEvent, ...]
+) -> None:
+    result = simulated(work, strategy, 0, happening)
     for place, member in enumerate(result.nodes.table.members):
         kubelet = member.group.started()
-        for record, ends in history(result, place):
-            kubelet = ended(kubelet, record) if ends else begun(kubelet, record)
-        expected = sorted(repr(found) for uid in kubelet.node.active if (found := holds(kubelet.node, uid)))
+        for step in history(result, place):
+            if isinstance(step, MadeChange):
+                kubelet = changed(kubelet, step.change, member.group.started())
+            else:
+                record, ends = step
+                kubelet = ended(kubelet, record) if ends else begun(kubelet, record)
+        expected = sorted(text for uid in kubelet.node.active if (text := held_text(kubelet.node, uid)) != "None")
         assert sorted(text for text in result.nodes.at[place].held.values() if text != "None") == expected
 
 
-def history(result: SimulationResult, place: int) -> list[tuple[Record, bool]]:
-    """Return what happened on a node, in its order: a pod came, or it ended."""
-    found = [((record.came, 1), record, False) for record in result.records if record.node == place]
-    found += [((record.went, 0), record, True) for record in result.records if record.node == place and record.went]
-    return [(record, ends) for _, record, ends in sorted(found, key=lambda entry: entry[0])]
+def history(result: SimulationResult, place: int) -> list[tuple[Record, bool] | MadeChange]:
+    """Return what happened on a node, in its order: a pod came, it ended, or the node changed."""
+    found: list[tuple[tuple[int, int], tuple[Record, bool] | MadeChange]] = []
+    for record in result.records:
+        if record.node == place:
+            found.append(((record.came, 0), (record, False)))
+            if record.went and record.fate is not Fate.REFUSED:
+                found.append(((record.went, 0), (record, True)))
+    found += [((one.after, 1 + number), one) for number, one in enumerate(result.changes) if one.node == place]
+    return [step for _, step in sorted(found, key=lambda entry: entry[0])]
 
 
 def begun(kubelet: Kubelet, record: Record) -> Kubelet:
     name = record.arrival.name
-    after, answer = admit(kubelet, replace(record.arrival.asked.shape.pod, uid=name, name=name), AdmitMode.MANAGERS)
-    assert answer.admitted == (record.fate is not Fate.REFUSED)
+    pod = replace(record.arrival.asked.shape.pod, uid=name, name=name)
+    after, answer = after_event(kubelet, Admit(pod), AdmitMode.MANAGERS)
+    assert answer.admissions[0].admitted == (record.admitted is not None)
     return after
 
 
 def ended(kubelet: Kubelet, record: Record) -> Kubelet:
-    return kubelet.remove(record.arrival.name)[0]
+    return after_event(kubelet, Remove(record.arrival.name))[0]
+
+
+def changed(kubelet: Kubelet, change: NodeChange, empty: Kubelet) -> Kubelet:
+    if change is NodeAction.ADD:
+        return empty
+    if isinstance(change, NodeRestart):
+        return after_event(kubelet, Restart(change.config, change.release))[0]
+    return kubelet
 
 
 @LAW
-@given(works(), some.sampled_from(STRATEGIES))
-def test_sums_of_nodes_are_those_of_their_pods_and_never_above_what_they_offer(work: Work, strategy: Strategy) -> None:
-    result = simulated(work, strategy)
+@given(works(), some.sampled_from(STRATEGIES), events())
+def test_sums_of_nodes_are_those_of_their_pods(
+    work: Work, strategy: Strategy, happening: tuple[NodeEvent, ...]
+) -> None:
+    result = simulated(work, strategy, 0, happening)
     table = result.nodes.table
-    assert (table.used <= table.offered).all()
+    assert (table.used <= table.offered).all() or happening
     for place in range(len(table.members)):
         running = [one for one in result.records if one.node == place and one.fate is Fate.RUNS]
         cpu = sum(one.arrival.asked.requests.get("cpu", 0) for one in running)
         assert table.row(table.used, "cpu")[place] == cpu
         assert table.row(table.used, "pods")[place] == len(running)
+    assert (sum(table.by_priority.values(), 0 * table.used) == table.used).all()
 
 
 @LAW
-@given(works(), some.integers(0, 5))
-def test_the_same_seed_gives_the_same_records(work: Work, seed: int) -> None:
-    first, second = (simulated(work, STRATEGIES[0], seed) for _ in range(2))
+@given(works(), some.integers(0, 5), events())
+def test_the_same_seed_gives_the_same_records(work: Work, seed: int, happening: tuple[NodeEvent, ...]) -> None:
+    first, second = (simulated(work, STRATEGIES[0], seed, happening) for _ in range(2))
     assert first.records == second.records
     assert first.samples == second.samples
 
@@ -119,13 +193,23 @@ def test_with_the_extender_no_kubelet_refuses(work: Work) -> None:
 
 
 @LAW
-@given(works())
-def test_a_pod_that_waits_at_the_end_fits_nowhere(work: Work) -> None:
-    result = simulated(work, Strategy(extender=True))
+@given(works(), events())
+def test_a_pod_that_waits_at_the_end_fits_nowhere(work: Work, happening: tuple[NodeEvent, ...]) -> None:
+    result = simulated(work, Strategy(extender=True), 0, happening)
     for record in result.records:
         if record.fate is Fate.WAITS:
             places = range(len(result.nodes.table.members))
             assert not any(result.nodes.takes(place, record.arrival.asked, exactly=True) for place in places)
+
+
+@LAW
+@given(works(), some.sampled_from(STRATEGIES))
+def test_pods_that_ask_to_be_apart_share_no_node(work: Work, strategy: Strategy) -> None:
+    result = simulated(work, strategy)
+    for pods in result.nodes.pods:
+        apart = [one for one in pods.values() if one.asked.relations.anti_affinity]
+        web = [one for one in pods.values() if one.asked.relations.labels]
+        assert not apart or len(web) == 1
 
 
 def test_nodes_of_one_group_share_engine_runs() -> None:

@@ -9,10 +9,10 @@ from tests.fleet.live_clusters import ALIGNED, live, node, pod
 
 from mooring.configuration.kubelet_config import kubelet_config
 from mooring.core.errors import InputError
-from mooring.fleet.cluster import Strategy
 from mooring.fleet.live.drain import drain
 from mooring.fleet.live.relocation import Outcome
 from mooring.fleet.live.upgrade import NewKubelet, upgrade
+from mooring.fleet.strategy import Strategy
 from mooring.releases.catalog import release_of
 
 EXACT, BLIND = Strategy(extender=True), Strategy()

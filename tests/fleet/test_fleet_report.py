@@ -15,9 +15,10 @@ from tests.render.html_page import Page
 from mooring.cli.main import run
 from mooring.fleet.answer import answer_of
 from mooring.fleet.history import NodeHistory
+from mooring.fleet.records import Fate
 from mooring.fleet.report import pictures
 from mooring.fleet.report.report import fleet_view, heat_of
-from mooring.fleet.simulation import Fate, Simulation
+from mooring.fleet.simulation import Simulation
 from mooring.fleet.work import work_of
 from mooring.render.fleet import FleetView
 from mooring.render.html.fleet import fleet_page_text

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from tests.fleet.clusters import arrival, asked, cluster, group
 
-from mooring.fleet.cluster import Member, NodeCluster, Scoring, Strategy
+from mooring.fleet.cluster import Member, NodeCluster
 from mooring.fleet.nodes import Nodes
+from mooring.fleet.scheduler.filters import feasible
 from mooring.fleet.scheduler.queue import Queue, WaitingPod
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.scores import nodes_to_find, scores
 from mooring.fleet.scheduler.table import NodeTable
+from mooring.fleet.strategy import Scoring, Strategy
 
 OFFER = {"cpu": 10_000, "memory": 1000 * 2**20, "pods": 3}
 
@@ -21,7 +23,7 @@ def table(count: int = 2, **offer: int) -> NodeTable:
 
 
 def points(of: NodeTable, what: object, scoring: Scoring) -> list[int]:
-    found: list[int] = scores(of, what, np.arange(len(of.members)), scoring).tolist()  # type: ignore[arg-type]
+    found: list[int] = scores(of, what, np.arange(len(of.members)), Strategy(scoring)).tolist()  # type: ignore[arg-type]
     return found
 
 
@@ -36,23 +38,23 @@ def test_least_and_most_allocated_score_free_and_used_shares() -> None:
 def test_a_container_without_requests_counts_in_scores_and_not_in_filters() -> None:
     nodes = table()
     best_effort = asked("0", "0", guaranteed=False)
-    assert nodes.feasible(best_effort).all()
+    assert feasible(nodes, best_effort).all()
     nodes.add(0, asked("10", "1000Mi"))
-    assert nodes.feasible(best_effort).all()
-    assert nodes.feasible(asked("1m")).tolist() == [False, True]
+    assert feasible(nodes, best_effort).all()
+    assert feasible(nodes, asked("1m")).tolist() == [False, True]
 
 
 def test_a_node_takes_no_more_pods_than_it_may_have() -> None:
     nodes = table(1)
     for _ in range(3):
-        assert nodes.feasible(asked("0", "0")).all()
+        assert feasible(nodes, asked("0", "0")).all()
         nodes.add(0, asked("0", "0"))
-    assert not nodes.feasible(asked("0", "0")).any()
+    assert not feasible(nodes, asked("0", "0")).any()
     assert nodes.lacking(asked("0", "0"), 0) == "pods"
 
 
 def test_a_resource_that_no_node_has_fits_nowhere() -> None:
-    assert not table().feasible(asked("1", gpus=1)).any()
+    assert not feasible(table(), asked("1", gpus=1)).any()
 
 
 @pytest.mark.parametrize(("nodes", "found"), [(99, 99), (100, 100), (250, 120), (6000, 300), (20_000, 1000)])

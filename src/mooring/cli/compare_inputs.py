@@ -45,7 +45,7 @@ from mooring.planner.question import Question
 from mooring.releases.catalog import minor_of
 
 with lazily():
-    from mooring.fleet import cluster_files
+    from mooring.fleet.inputs import cluster_files
 
 if TYPE_CHECKING:
     from mooring.fleet.cluster import NodeGroup

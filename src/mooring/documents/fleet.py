@@ -20,6 +20,7 @@ class FatesPart(DocumentPart):
     waits: Annotated[Count, Meta(description="Without a node at the end.")]
     left: Annotated[Count, Meta(description="Deleted before a node took them.")]
     refused: Annotated[Count, Meta(description="Refused by the kubelet of their node.")]
+    evicted: Annotated[Count, Meta(description="Evicted from their node: drained, removed, or preempted.")]
 
 
 class WaitedPart(DocumentPart):
@@ -82,7 +83,7 @@ class FleetPodPart(DocumentPart):
     """One pod."""
 
     name: str
-    fate: Annotated[str, one_of("ran", "runs", "waits", "left", "refused")]
+    fate: Annotated[str, one_of("ran", "runs", "waits", "left", "refused", "evicted")]
     node: Annotated[str, Meta(description="Where it ran, or which node refused it; empty for none.")]
     code: Code
     created: _Seconds
@@ -105,6 +106,9 @@ class FleetDocument(DocumentPart, kw_only=True):
     groups: list[FleetGroupPart]
     uses: list[UsePart]
     runaways: Annotated[dict[str, int], Meta(description="Pods that controllers made anew again and again.")]
+    failed_jobs: Annotated[list[str], Meta(description="Jobs of which more pods failed than backoffLimit.")]
+    preempted: Annotated[Count, Meta(description="Pods evicted for pods of higher priority.")]
+    problems: Annotated[list[str], Meta(description="Kubelets that did not start again, and resizes not taken.")]
     filtered: Annotated[dict[str, int], Meta(description="Cause -> how often the extender kept a pod off a node.")]
     samples: list[FleetSamplePart]
     records: Annotated[list[FleetPodPart], Meta(description="Every pod, in the order of creation.")]

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mooring.fleet.periods import FleetPeriod, periods_of, waited_of
+from mooring.fleet.records import Fate, Record
 from mooring.fleet.samples import Sample
-from mooring.fleet.simulation import REMADE, Fate, Record, SimulationResult
+from mooring.fleet.simulation import SimulationResult
+from mooring.fleet.work import REMADE
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class FleetAnswer:
     @property
     def admitted(self) -> int:
         """Pods that a node took."""
-        return self.fates[Fate.RAN] + self.fates[Fate.RUNS]
+        return self.fates[Fate.RAN] + self.fates[Fate.RUNS] + self.fates[Fate.EVICTED]
 
     @property
     def nodes(self) -> int:

@@ -14,7 +14,7 @@ from mooring.documents.fleet import (
     WaitedPart,
 )
 from mooring.fleet.answer import FleetAnswer
-from mooring.fleet.simulation import Fate
+from mooring.fleet.records import ORDER
 
 
 def fleet_document(answer: FleetAnswer) -> FleetDocument:
@@ -32,6 +32,9 @@ def fleet_document(answer: FleetAnswer) -> FleetDocument:
         groups=[FleetGroupPart(one.name, one.nodes, one.admitted, dict(one.refused)) for one in answer.groups],
         uses=[UsePart(one.resource, one.offered, one.mean, one.most, one.stranded) for one in answer.uses],
         runaways=dict(result.runaways),
+        failed_jobs=list(result.given_up),
+        preempted=result.preempted,
+        problems=list(result.problems),
         filtered=dict(result.filtered),
         aligned={str(count): pods for count, pods in answer.aligned.items()},
         samples=[
@@ -69,4 +72,4 @@ def fleet_document(answer: FleetAnswer) -> FleetDocument:
 def fates_part(answer: FleetAnswer) -> FatesPart:
     """Return the pods by what became of them."""
     counted = answer.fates
-    return FatesPart(*(counted[fate] for fate in (Fate.RAN, Fate.RUNS, Fate.WAITS, Fate.LEFT, Fate.REFUSED)))
+    return FatesPart(*(counted[fate] for fate in ORDER))

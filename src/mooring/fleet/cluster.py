@@ -4,42 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.devicemanager.state import Device, DeviceState
+from mooring.fleet.cluster_events import ClusterEvent
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_on
+from mooring.manifest.pod_relations import HOSTNAME, ZONE
 from mooring.manifest.scheduling_fields import Taint
 from mooring.node.resources import allocatable
-
-HOSTNAME = "kubernetes.io/hostname"
-ZONE = "topology.kubernetes.io/zone"
-
-
-class Scoring(Enum):
-    """How the scheduler's plugin NodeResourcesFit scores; the value is the name in its configuration."""
-
-    LEAST = "LeastAllocated"
-    MOST = "MostAllocated"
-
-
-@dataclass(frozen=True, slots=True)
-class Strategy:
-    """How pods are placed on nodes."""
-
-    scoring: Scoring = Scoring.LEAST
-    extender: bool = False
-    """Whether nodes whose kubelet would refuse the pod are filtered out (``mooring extender``)."""
-
-    @property
-    def name(self) -> str:
-        """What answers call it."""
-        return f"{self.scoring.value} with extender" if self.extender else self.scoring.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +102,7 @@ class NodeCluster:
     groups: tuple[NodeGroup, ...]
     findings: tuple[str, ...] = ()
     """What was assumed while it was read."""
+    events: tuple[ClusterEvent, ...] = ()
 
     def members(self) -> Iterator[Member]:
         """Yield the nodes, group by group; a group of one node has the node's name."""

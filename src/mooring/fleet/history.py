@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.scheduler.table import Amounts
+from mooring.fleet.scheduler.arrays import Amounts
 from mooring.fleet.states import SharedState
 
 

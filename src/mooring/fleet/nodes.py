@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from mooring.fleet.cluster import NodeCluster, offers_of
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+
+from mooring.fleet.cluster import NodeCluster, offered, offers_of
 from mooring.fleet.scheduler.asked import PodDemand
+from mooring.fleet.scheduler.filters import friendly
 from mooring.fleet.scheduler.table import NodeTable
+from mooring.fleet.state_changes import KubeletChange, resizing
 from mooring.fleet.states import SharedState, SharedStates
 from mooring.planner.prediction import ADMITTED, Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod on a node."""
+
+    name: str
+    asked: PodDemand
+    place: str
+    """Its name in the node's state; empty for a pod to which no manager gives anything."""
+    since: float
+    """When it was admitted, in seconds since the beginning."""
 
 
 class Nodes:
@@ -20,16 +37,21 @@ class Nodes:
         """
         self.states = SharedStates()
         kubelets = {group.name: group.started() for group in cluster.groups}
-        begin = {name: self.states.of(name, kubelet) for name, kubelet in kubelets.items()}
+        self._empty = {name: self.states.of(name, kubelet) for name, kubelet in kubelets.items()}
         offers = {group.name: offers_of(group, kubelets[group.name]) for group in cluster.groups}
         members = list(cluster.members())
+        self.places = {one.name: place for place, one in enumerate(members)}
         self.table = NodeTable(members, [offers[one.group.name] for one in members])
-        self.at: list[SharedState] = [begin[one.group.name] for one in members]
+        self.at: list[SharedState] = [self._empty[one.group.name] for one in members]
+        self.pods: list[dict[str, PlacedPod]] = [{} for _ in members]
+        """By the name of the pod, in the order of their admission; one for each node."""
         for place, member in enumerate(members):
             if member.group.now is not None:
                 self.table.open[place] = not member.group.now.closed
                 for pod in member.group.now.pods:
                     self.table.add(place, pod.asked)
+                    held = pod.uid if pod.uid in self.at[place].kubelet.node.active else ""
+                    self.pods[place][pod.name] = PlacedPod(pod.name, pod.asked, held, 0.0)
 
     def would(self, node: int, asked: PodDemand) -> Prediction:
         """Return what a node's managers would do with a pod."""
@@ -43,9 +65,9 @@ class Nodes:
             asked: the pod.
             exactly: whether its managers are asked, too, as the extender does.
         """
-        if not (self.table.open[node] and self.table.allowed(asked.fields)[node]) or self.table.lacking(asked, node):
+        if not self.table.willing(asked)[node] or self.table.lacking(asked, node):
             return False
-        return not exactly or self.would(node, asked).admitted
+        return (not exactly or self.would(node, asked).admitted) and bool(friendly(self.table, asked)[node])
 
     def admit(self, node: int, asked: PodDemand) -> tuple[Prediction, str]:
         """Let a node decide about a pod; an admitted one is on it.
@@ -73,3 +95,66 @@ class Nodes:
         self.table.remove(node, asked)
         if pod:
             self.at[node] = self.states.remove(self.at[node], pod)
+
+    def begin(self, node: int, name: str, asked: PodDemand, now: float) -> Prediction:
+        """Let a node decide about a pod, and remember an admitted one by its name.
+
+        Args:
+            node: its place.
+            name: of the pod.
+            asked: the pod.
+            now: seconds since the beginning.
+        """
+        prediction, place = self.admit(node, asked)
+        if prediction.admitted:
+            self.pods[node][name] = PlacedPod(name, asked, place, now)
+        return prediction
+
+    def end(self, node: int, name: str) -> None:
+        """Take a pod off a node by its name."""
+        pod = self.pods[node].pop(name)
+        self.remove(node, pod.asked, pod.place)
+
+    def change(self, node: int, change: KubeletChange, key: Hashable) -> tuple[dict[str, Prediction], str]:
+        """Let the kubelet or the CPUs of a node change.
+
+        Args:
+            node: its place.
+            change: what happens.
+            key: of the change; equal changes have equal keys.
+
+        Returns:
+            The pods that the node does not admit again, with the reasons; they are counted on it no more. And why the
+            kubelet does not start again, empty when it does.
+        """
+        pods = list(self.pods[node].values())
+        outcome = self.states.changed(self.at[node], change, [(one.place, one.asked.shape) for one in pods], key)
+        refused = {pods[number].name: prediction for number, prediction in outcome.refused.items()}
+        for number in outcome.refused:
+            self.table.remove(node, pods[number].asked)
+            del self.pods[node][pods[number].name]
+        self.at[node] = outcome.after
+        self.table.set_offer(node, offered(outcome.after.kubelet))
+        return refused, outcome.message
+
+    def resize(self, node: int, name: str, wanted: PodDemand) -> str:
+        """Give a pod other resources, and return why it does not get them; empty when it does.
+
+        Args:
+            node: its place.
+            name: of the pod.
+            wanted: the pod with the resources that it wants.
+        """
+        pod = self.pods[node][name]
+        number, key = list(self.pods[node]).index(name), ("resize", name, wanted.shape.key)
+        _, message = self.change(node, resizing(number, wanted.shape.pod), key)
+        if not message:
+            self.table.remove(node, pod.asked)
+            self.table.add(node, wanted)
+            self.pods[node][name] = replace(pod, asked=wanted)
+        return message
+
+    def empty(self, node: int) -> None:
+        """Let a node that has no pod begin anew, as it was at the beginning."""
+        self.at[node] = self._empty[self.table.members[node].group.name]
+        self.table.set_offer(node, offered(self.at[node].kubelet))

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mooring.fleet.simulation import Fate, SimulationResult
+from mooring.fleet.records import Fate
+from mooring.fleet.simulation import SimulationResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def periods_of(result: SimulationResult) -> tuple[FleetPeriod, ...]:
     for record in result.records:
         if record.waited is not None and record.admitted is not None:
             waited[_place(ends, record.admitted)].append(record.waited)
-        elif record.fate is Fate.REFUSED and record.node is not None and record.ended is not None:
+        if record.fate is Fate.REFUSED and record.node is not None and record.ended is not None:
             refused[_place(ends, record.ended)][members[record.node].group.name, record.code] += 1
     begins = [0.0, *ends[:-1]]
     return tuple(

@@ -63,9 +63,9 @@ class Sampler:
         self._shown = [name for name in nodes.table.resources if name not in _NOT_SHOWN]
         kinds: dict[object, PodDemand] = {}
         counts: Counter[object] = Counter()
-        for arrival in work.arrivals:
-            kinds[arrival.asked.key] = arrival.asked
-            counts[arrival.asked.key] += 1
+        for asked, count in work.demands():
+            kinds[asked.key] = asked
+            counts[asked.key] += count
         self._kinds = [(kinds[key], count) for key, count in counts.most_common(_MOST_KINDS)]
 
     def until(self, time: float, counts: Counts) -> None:
@@ -86,7 +86,7 @@ class Sampler:
         free = {name: table.row(table.offered, name) - table.row(table.used, name) for name in self._shown}
         total = sum(count for _, count in self._kinds)
         for asked, count in self._kinds:
-            not_taking = ~table.feasible(asked)
+            not_taking = ~(table.willing(asked) & table.fitting(asked))
             for name in self._shown:
                 lost[name] += int(np.where(not_taking, free[name], 0).sum()) * count / total
         return Sample(time, counts, used, {name: round(amount) for name, amount in lost.items()})

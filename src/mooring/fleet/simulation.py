@@ -1,76 +1,32 @@
 """Discrete events: pods are created, scheduled, admitted or refused by their node, and end.
 
 Scheduling takes no time and neither does a kubelet's admission, so that at each moment the order of events alone
-decides. A pod that its kubelet refuses has failed; its controller makes a new one a second later, unless it is a
-runaway.
+decides. A pod that its kubelet refuses has failed; its controller decides what follows
+(:mod:`mooring.fleet.controllers`). What happens to nodes is in :mod:`mooring.fleet.operations`.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import dataclass
 from typing import Final
 
-from mooring.fleet.cluster import NodeCluster, Strategy
+from mooring.fleet.cluster import NodeCluster
+from mooring.fleet.controllers import Controller, Orders, PodChange
 from mooring.fleet.history import NodeHistory
 from mooring.fleet.nodes import Nodes
+from mooring.fleet.operations import MadeChange, Operations
+from mooring.fleet.records import Fate, Record
 from mooring.fleet.samples import Counts, Sample, Sampler
+from mooring.fleet.scheduler.filters import feasible
 from mooring.fleet.scheduler.queue import Queue, WaitingPod
 from mooring.fleet.scheduler.scheduler import Scheduler
-from mooring.fleet.work import PodArrival, Work
+from mooring.fleet.strategy import Strategy
+from mooring.fleet.work import PodArrival, Work, Workload
+from mooring.planner.prediction import Prediction
 
-REMADE_AFTER: Final = 1.0
-"""Seconds after which a controller makes a new pod for one that failed."""
-MOST_REMADE: Final = 100
-"""New pods that are made for one; a pod that would need more is a runaway."""
 MOST_SAMPLES: Final = 100
-REMADE: Final = "~"
-"""Between the name of a pod and the number of one that was made anew for it."""
-
-
-class Fate(Enum):
-    """What became of a pod."""
-
-    RAN = "ran"
-    """It was admitted and has ended."""
-    RUNS = "runs"
-    """It is on its node at the end."""
-    WAITS = "waits"
-    """No node takes it, at the end."""
-    LEFT = "left"
-    """It was deleted before a node took it."""
-    REFUSED = "refused"
-    """Its kubelet refused it."""
-
-
-@dataclass(slots=True)
-class Record:
-    """What became of one pod."""
-
-    arrival: PodArrival
-    fate: Fate = Fate.WAITS
-    node: int | None = None
-    """Place of its node, also of the one that refused it."""
-    place: str = ""
-    """Its name in the node's state."""
-    admitted: float | None = None
-    """When its node took it."""
-    ended: float | None = None
-    code: str = ""
-    """Of the cause of a refusal."""
-    came: int = 0
-    """Number of the event with which it came to its node; later ones are larger."""
-    went: int = 0
-    """Number of the event with which it left its node; 0 while it is there."""
-    numa_nodes: int = 0
-    """NUMA nodes on which its own CPUs, devices and memory lay when it was admitted; 0 when it had none."""
-
-    @property
-    def waited(self) -> float | None:
-        """Seconds from its creation to its admission; None when it never came to that."""
-        return None if self.admitted is None else self.admitted - self.arrival.at
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +42,17 @@ class SimulationResult:
     nodes: Nodes
     """As they are at the end."""
     runaways: Mapping[str, int]
-    """Pods that a controller made anew again and again -> how often."""
+    """Pods that a controller created anew again and again -> how often."""
+    given_up: tuple[str, ...]
+    """Jobs that failed: more of their pods did than ``backoffLimit``."""
     filtered: Mapping[str, int]
     """Cause -> how often the extender kept a pod off a node for it."""
+    preempted: int
+    """Pods that were evicted for pods of higher priority."""
+    problems: tuple[str, ...]
+    """Kubelets that did not start again, and resizes that were not taken, in words."""
+    changes: tuple[MadeChange, ...]
+    """Of nodes, in their order."""
 
 
 class Simulation:
@@ -118,58 +82,128 @@ class Simulation:
         self.nodes = Nodes(cluster)
         self._history = history
         self.records: dict[str, Record] = {}
-        self._now = 0.0
+        self.now = 0.0
         self._scheduler = Scheduler(self.nodes, self._strategy, seed)
         self._queue = Queue()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
-        self._moves = 0
+        self.moves = 0
+        """Events with which a pod came to a node or left one."""
         self._counts: dict[Fate, int] = dict.fromkeys(Fate, 0)
-        self._remade: dict[str, int] = {}
+        self._controllers: dict[str, Controller] = {}
         self._filtered: dict[str, int] = {}
+        self._preempted = 0
+        self._operations = Operations(self)
 
     def run(self) -> SimulationResult:
         """Let time pass until nothing happens any more."""
+        self._operations.plan(self._cluster.events)
         for arrival in self._work.arrivals:
             self._arrives(arrival)
+        for workload in self._work.workloads:
+            self.at(workload.at, lambda workload=workload: self._begins(workload))  # type: ignore[misc]
         sampler = Sampler(self.nodes, self._work, MOST_SAMPLES, self._history)
         while self._events:
             sampler.until(self._events[0][0], self._so_far())
-            self._now = self._events[0][0]
-            while self._events and self._events[0][0] == self._now:
+            self.now = self._events[0][0]
+            while self._events and self._events[0][0] == self.now:
                 heapq.heappop(self._events)[-1]()
             self._schedule()
-        sampler.last(self._now, self._so_far())
-        runaways = {name: count for name, count in self._remade.items() if count >= MOST_REMADE}
-        records = tuple(self.records.values())
+        sampler.last(self.now, self._so_far())
+        runaways: dict[str, int] = {}
+        for controller in dict.fromkeys(self._controllers.values()):
+            runaways |= controller.runaways
         return SimulationResult(
             self._cluster,
             self._work,
             self._strategy,
             self._seed,
-            records,
+            tuple(self.records.values()),
             tuple(sampler.samples),
             self.nodes,
             runaways,
+            tuple(one.workload.name for one in dict.fromkeys(self._controllers.values()) if one.given_up),
             dict(sorted(self._filtered.items())),
+            self._preempted,
+            tuple(self._operations.problems),
+            tuple(self._operations.made),
         )
+
+    def at(self, time: float, event: Callable[[], None]) -> None:
+        """Let something happen at a time, after what was planned for it before."""
+        self._order += 1
+        heapq.heappush(self._events, (time, self._order, event))
+
+    def evict(self, record: Record) -> None:
+        """Let a pod leave its node before its end."""
+        if record.fate is Fate.RUNS:
+            self._gone(record, Fate.EVICTED, PodChange.DELETED)
+
+    def on_node(self, node: int, name: str) -> Record:
+        """Return the record of a pod that is on a node; one that was there at the beginning gets it now."""
+        record = self.records.get(name)
+        if record is None:
+            pod = self.nodes.pods[node][name]
+            record = self.records[name] = Record(PodArrival(name, pod.asked, 0.0), Fate.RUNS, node, pod.place, 0.0)
+            self._counts[Fate.RUNS] += 1
+        return record
+
+    def refuse(self, record: Record, prediction: Prediction) -> None:
+        """Let a pod fail that its node had admitted and does not admit again; the node has dropped it."""
+        self.moves += 1
+        record.code, record.ended, record.went = prediction.code, self.now, self.moves
+        self._becomes(record, Fate.REFUSED)
+        self._notice(record, PodChange.FAILED)
+
+    def wake(self, node: int) -> None:
+        """Try again one pod of each kind that a node could take now; its success tries the next one."""
+        for asked in self._queue.kinds():
+            if self.nodes.takes(node, asked, exactly=self._strategy.extender) or (
+                asked.relations.has_terms and feasible(self.nodes.table, asked).any()
+            ):
+                self._retry(self._queue.wake(asked.key))
 
     def _so_far(self) -> Counts:
         return Counts(self._counts[Fate.RUNS], self._counts[Fate.WAITS], self._counts[Fate.REFUSED])
 
-    def _at(self, time: float, event: Callable[[], None]) -> None:
-        self._order += 1
-        heapq.heappush(self._events, (time, self._order, event))
+    def _begins(self, workload: Workload) -> None:
+        controller = self._controllers[workload.name] = Controller(workload)
+        self._obey(controller, controller.sync(self.now))
+        if workload.leaves is not None:
+            self.at(workload.leaves, lambda: self._deleted(controller))
+
+    def _deleted(self, controller: Controller) -> None:
+        """Delete a controller and its pods."""
+        for name in controller.close():
+            self._leaves(self.records[name])
+
+    def _obey(self, controller: Controller, orders: Orders) -> None:
+        for arrival in orders.create:
+            self._controllers[arrival.name] = controller
+            self._arrives(arrival)
+        for name in orders.delete:
+            self._leaves(self.records[name])
+        if orders.again is not None:
+            self.at(orders.again, lambda: self._obey(controller, controller.sync(self.now)))
+
+    def _notice(self, record: Record, change: PodChange) -> None:
+        """Tell the controller of a pod; one that only has to make the pod anew begins here."""
+        name, owner = record.arrival.name, record.arrival.owner
+        controller = self._controllers.get(name)
+        if controller is None and owner and change in (PodChange.FAILED, PodChange.DELETED):
+            controller = self._controllers[name] = Controller.of_pod(record.arrival)
+        if controller is not None:
+            self._obey(controller, controller.notice(name, change, self.now))
 
     def _arrives(self, arrival: PodArrival) -> None:
         def happens() -> None:
             record = self.records[arrival.name] = Record(arrival)
             self._counts[Fate.WAITS] += 1
-            self._queue.add(WaitingPod(arrival, self._now))
+            self._queue.add(WaitingPod(arrival, self.now))
             if arrival.leaves is not None:
-                self._at(max(arrival.leaves, self._now), lambda: self._leaves(record))
+                self.at(max(arrival.leaves, self.now), lambda: self._leaves(record))
 
-        self._at(arrival.at, happens)
+        self.at(arrival.at, happens)
 
     def _becomes(self, record: Record, fate: Fate) -> None:
         self._counts[record.fate] -= 1
@@ -177,74 +211,82 @@ class Simulation:
         record.fate = fate
 
     def _leaves(self, record: Record) -> None:
+        """Delete a pod wherever it is."""
         if record.fate is Fate.RUNS:
-            self._ends(record)
+            self._gone(record, Fate.RAN, PodChange.SUCCEEDED)
         elif record.fate is Fate.WAITS:
             self._queue.forget(record.arrival.name)
             self._becomes(record, Fate.LEFT)
-            record.ended = self._now
+            record.ended = self.now
 
-    def _ends(self, record: Record) -> None:
-        if record.fate is not Fate.RUNS or record.node is None:
+    def _gone(self, record: Record, fate: Fate, change: PodChange) -> None:
+        node = record.node
+        if record.fate is not Fate.RUNS or node is None:
             return
-        self._becomes(record, Fate.RAN)
-        self._moves += 1
-        record.ended, record.went = self._now, self._moves
-        self.nodes.remove(record.node, record.arrival.asked, record.place)
-        self._wake(record.node)
-
-    def _wake(self, node: int) -> None:
-        """Try again one pod of each kind that a node could take now; its success tries the next one."""
-        for asked in self._queue.kinds():
-            if self.nodes.takes(node, asked, exactly=self._strategy.extender):
-                self._retry(self._queue.wake(asked.key))
+        self._becomes(record, fate)
+        self.moves += 1
+        record.ended, record.went = self.now, self.moves
+        self.nodes.end(node, record.arrival.name)
+        self._notice(record, change)
+        self._operations.released(node)
+        self.wake(node)
 
     def _retry(self, waiting: WaitingPod | None) -> None:
         if waiting is None:
             return
-        if waiting.ready <= self._now:
+        if waiting.ready <= self.now:
             self._queue.add(waiting)
         else:
-            self._at(waiting.ready, lambda: self._queue.add(waiting))
+            self.at(waiting.ready, lambda: self._queue.add(waiting))
 
     def _schedule(self) -> None:
         """Give nodes to pods until none that is to be tried is left."""
         while (waiting := self._queue.next()) is not None:
             asked = waiting.arrival.asked
-            waiting.tries, waiting.last = waiting.tries + 1, self._now
+            waiting.tries, waiting.last = waiting.tries + 1, self.now
             choice = self._scheduler.choose(asked)
             for code, count in choice.causes:
                 self._filtered[code] = self._filtered.get(code, 0) + count
-            if choice.node is None:
+            node = self._make_room(waiting) if choice.node is None else choice.node
+            if node is None:
                 self._queue.park(waiting)
                 continue
-            self._bind(self.records[waiting.arrival.name], choice.node)
+            self._bind(self.records[waiting.arrival.name], node)
             self._retry(self._queue.wake(asked.key))
+
+    def _make_room(self, waiting: WaitingPod) -> int | None:
+        """Evict pods of lower priority for one that fits nowhere; return the node, None where that does not help."""
+        found = self._scheduler.preempt(waiting.arrival.asked)
+        if found is None:
+            return None
+        for victim in found.victims:
+            self._preempted += 1
+            self.evict(self.on_node(found.node, victim.name))
+        return found.node
 
     def _bind(self, record: Record, node: int) -> None:
         arrival = record.arrival
-        prediction, place = self.nodes.admit(node, arrival.asked)
-        self._moves += 1
-        record.node, record.came = node, self._moves
+        prediction = self.nodes.begin(node, arrival.name, arrival.asked, self.now)
+        self.moves += 1
+        record.node, record.came = node, self.moves
         if not prediction.admitted:
-            record.code, record.ended = prediction.code, self._now
+            record.code, record.ended = prediction.code, self.now
             if self._history is not None:
                 self._history.refused[arrival.name] = self.nodes.at[node]
             self._becomes(record, Fate.REFUSED)
-            self._remake(arrival)
+            self._notice(record, PodChange.FAILED)
             return
-        record.place, record.admitted = place, self._now
-        record.numa_nodes = self.nodes.at[node].numa_nodes(place) if place else 0
+        record.place, record.admitted = self.nodes.pods[node][arrival.name].place, self.now
+        record.numa_nodes = self.nodes.at[node].numa_nodes(record.place) if record.place else 0
         self._becomes(record, Fate.RUNS)
+        self._notice(record, PodChange.ADMITTED)
         if arrival.runs is not None:
-            self._at(self._now + arrival.runs, lambda: self._ends(record))
+            self.at(self.now + arrival.runs, lambda: self._gone(record, Fate.RAN, PodChange.SUCCEEDED))
+        if arrival.asked.relations.has_terms:
+            self._wake_friends()
 
-    def _remake(self, arrival: PodArrival) -> None:
-        """Let the controller of a pod that failed make a new one."""
-        if not arrival.owner:
-            return
-        first = arrival.name.partition(REMADE)[0]
-        count = self._remade.get(first, 0) + 1
-        if count <= MOST_REMADE:
-            self._remade[first] = count
-            self._arrives(replace(arrival, name=f"{first}{REMADE}{count}", at=self._now + REMADE_AFTER))
+    def _wake_friends(self) -> None:
+        """Try again pods that other pods decide about, when one came."""
+        for asked in self._queue.kinds():
+            if asked.relations.has_terms and feasible(self.nodes.table, asked).any():
+                self._retry(self._queue.wake(asked.key))

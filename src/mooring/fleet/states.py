@@ -10,18 +10,18 @@ removal gives back. Both together are the key of a state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Final
 from weakref import WeakValueDictionary
 
 from mooring.explain.phrases import nodes_of
+from mooring.fleet.state_changes import KubeletChange, PodsInOrder, held_by, held_text, with_all, without_plain
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.shapes import PodShape, view_key
 from mooring.node.node import numa_of_blocks
 from mooring.planner.prediction import Prediction, predicted
-from mooring.publisher.restored import holds
 
 _MOST_ANSWERS: Final = 50_000
 """Answers that are remembered; with more of them all are forgotten, and asked again where they are needed."""
@@ -73,6 +73,17 @@ class StateAnswer:
     """Name of the pod in the state afterwards; empty where it was refused."""
 
 
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """What a change of a kubelet came to."""
+
+    after: SharedState
+    refused: Mapping[int, Prediction]
+    """Place of a pod among those of the node -> why the kubelet does not admit it again."""
+    message: str = ""
+    """Why the kubelet does not start again, or why a resize was not taken; empty when all is well."""
+
+
 class SharedStates:
     """Every state that a node has had; used by one thread."""
 
@@ -81,13 +92,13 @@ class SharedStates:
         self._known: WeakValueDictionary[bytes, SharedState] = WeakValueDictionary()
         self._admitted: dict[tuple[bytes, bytes], StateAnswer] = {}
         self._removed: dict[tuple[bytes, str], SharedState] = {}
+        self._changed: dict[Hashable, StateChange] = {}
         self.asked = 0
         """How often the engine was asked."""
 
     def of(self, kind: str, kubelet: Kubelet) -> SharedState:
         """Return the state of a node of a kind; pods that it has keep their uids as their names."""
-        found = {uid: held for uid in kubelet.node.active if (held := holds(kubelet.node, uid)) is not None}
-        return self._shared(kind, kubelet, {uid: repr(held) for uid, held in found.items()})
+        return self._shared(kind, kubelet, held_by(kubelet))
 
     def admit(self, state: SharedState, shape: PodShape) -> StateAnswer:
         """Return what a node does with a pod."""
@@ -106,8 +117,37 @@ class SharedStates:
         if found is None:
             if len(self._removed) >= _MOST_ANSWERS:
                 self._removed.clear()
+            kubelet = state.kubelet.without([pod])
             held = {name: text for name, text in state.held.items() if name != pod}
-            found = self._removed[key] = self._shared(state.kind, state.kubelet.without([pod]), held)
+            # A CPU that comes free may replace an offline one of another pod.
+            found = self._removed[key] = self._shared(
+                state.kind, kubelet, held_by(kubelet) if kubelet.node.cpu.offline else held
+            )
+        return found
+
+    def changed(self, state: SharedState, change: KubeletChange, pods: PodsInOrder, key: Hashable) -> StateChange:
+        """Return a node after its kubelet or its CPUs changed.
+
+        Args:
+            state: before.
+            change: what happens to the kubelet.
+            pods: all pods of the node in the order of their admission.
+            key: of the change; equal changes of equal nodes are asked once.
+        """
+        whole = state.key, tuple((place, shape.key) for place, shape in pods), key
+        found = self._changed.get(whole)
+        if found is None:
+            if len(self._changed) >= _MOST_ANSWERS:
+                self._changed.clear()
+            self.asked += 1
+            full, names = with_all(state.kubelet, pods)
+            outcome = change(full)
+            kubelet = without_plain(outcome.kubelet, names)
+            kind = f"{state.kind}/{outcome.kind}" if outcome.kind else state.kind
+            refused = {names.index(uid): prediction for uid, prediction in outcome.refused.items()}
+            found = self._changed[whole] = StateChange(
+                self._shared(kind, kubelet, held_by(kubelet)), refused, outcome.message
+            )
         return found
 
     def _ask(self, state: SharedState, shape: PodShape) -> StateAnswer:
@@ -117,11 +157,14 @@ class SharedStates:
         if not prediction.admitted:
             return StateAnswer(prediction, state)
         # What a refused pod leaves behind is gone before the next one is asked about, and so is it here.
-        held = {**state.held, name: repr(holds(after.node, name))}
+        held = {**state.held, name: held_text(after.node, name)}
         return StateAnswer(prediction, self._shared(state.kind, after, held), name)
 
     def _shared(self, kind: str, kubelet: Kubelet, held: Mapping[str, str]) -> SharedState:
-        key = blake2b(repr((view_key(kind, kubelet.node), sorted(held.items()))).encode(), digest_size=16).digest()
+        cpu = kubelet.node.cpu
+        gone = (cpu.offline, sorted(cpu.displaced.items())) if cpu.offline or cpu.displaced else ()
+        parts = view_key(kind, kubelet.node), sorted(held.items()), *gone
+        key = blake2b(repr(parts).encode(), digest_size=16).digest()
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = SharedState(key, kind, kubelet, held)

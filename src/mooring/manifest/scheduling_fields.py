@@ -1,7 +1,6 @@
-"""What the scheduler reads of a pod beside its requests: selector, node affinity, tolerations, spread, priority.
+"""What the scheduler reads of a pod beside its requests: selector, node affinity and tolerations.
 
-Source: v1 PodSpec; kube-scheduler v1.37.1, plugins NodeAffinity, TaintToleration, NodeUnschedulable and
-PodTopologySpread.
+Source: v1 PodSpec; kube-scheduler v1.37.1, plugins NodeAffinity, TaintToleration and NodeUnschedulable.
 """
 
 from __future__ import annotations
@@ -125,6 +124,11 @@ class SchedulingFields:
     ignored: tuple[str, ...] = field(default=(), compare=False)
     """Fields that the pod has, and that are not read here."""
 
+    @property
+    def chooses_nodes(self) -> bool:
+        """Whether the pod has a selector or required node affinity."""
+        return bool(self.selector) or self.required is not None
+
     def allows(self, labels: Mapping[str, str], name: str) -> bool:
         """Tell whether selector and required affinity let the pod run on a node."""
         if any(labels.get(key) != value for key, value in self.selector):
@@ -141,7 +145,6 @@ class SchedulingFields:
 
 
 NO_FIELDS = SchedulingFields()
-_NOT_READ = ("podAffinity", "podAntiAffinity")
 
 
 def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
@@ -165,8 +168,7 @@ def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
         )
     except InputError as error:
         raise inside(error, "affinity.nodeAffinity") from None
-    ignored = [name for name in _NOT_READ if affinity.get(name)]
-    ignored += [name for name in ("topologySpreadConstraints", "schedulingGates", "volumes") if _counts(spec, name)]
+    ignored = [name for name in ("schedulingGates", "volumes") if _counts(spec, name)]
     return SchedulingFields(
         tuple(sorted(texts_at(spec, "nodeSelector").items())) if spec.get("nodeSelector") else (),
         terms,
@@ -194,12 +196,17 @@ def _counts(spec: Mapping[str, Any], name: str) -> bool:
 
 def _term(content: Mapping[str, Any]) -> NodeTerm:
     return NodeTerm(
-        tuple(_requirement(as_mapping(one)) for one in list_at(content, "matchExpressions")),
-        tuple(_requirement(as_mapping(one)) for one in list_at(content, "matchFields")),
+        tuple(requirement_of(as_mapping(one)) for one in list_at(content, "matchExpressions")),
+        tuple(requirement_of(as_mapping(one)) for one in list_at(content, "matchFields")),
     )
 
 
-def _requirement(content: Mapping[str, Any]) -> Requirement:
+def requirement_of(content: Mapping[str, Any]) -> Requirement:
+    """Return one expression about a label or field.
+
+    Raises:
+        InputError: a field is of the wrong type.
+    """
     operator = text_at(content, "operator")
     try:
         chosen = Operator(operator)

@@ -23,11 +23,13 @@ from tests.e2e.kube.pods import random_pod
 from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.patience import until
 
-from mooring.fleet.cluster import Member, NodeGroup, Scoring, offered
+from mooring.fleet.cluster import Member, NodeGroup, offered
+from mooring.fleet.inputs.work_files import load_work
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
+from mooring.fleet.scheduler.filters import feasible as passing
 from mooring.fleet.scheduler.scores import scores
 from mooring.fleet.scheduler.table import NodeTable
-from mooring.fleet.work_files import load_work
+from mooring.fleet.strategy import Strategy
 from mooring.manifest.pods import pod_from_object
 from mooring.manifest.scheduling_fields import Taint, scheduling_fields
 
@@ -173,10 +175,10 @@ def compare(
     counted = {"pods": 0, "scores": 0, "nowhere": 0}
     for name, scored in said.items():
         asked = asked_by(bodies[name])
-        feasible = np.flatnonzero(table.feasible(asked))
+        feasible = np.flatnonzero(passing(table, asked))
         chosen = pods[name]["spec"].get("nodeName", "")
         if scored:
-            points = scores(table, asked, feasible, Scoring.LEAST)
+            points = scores(table, asked, feasible, Strategy())
             model = {table.members[int(node)].name: int(found) for node, found in zip(feasible, points, strict=True)}
             assert model == dict(scored), (name, bodies[name]["spec"], differences(model, scored))
             assert scored[chosen] == max(scored.values())

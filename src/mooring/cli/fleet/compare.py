@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from mooring.cli import options
 from mooring.cli.fleet import inputs as inputs_of
-from mooring.cli.fleet.inputs import SCORINGS, FleetOptions
+from mooring.cli.fleet.inputs import FleetOptions
 from mooring.cli.output import YES, check_destination, emit, emit_document, json_text
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli.text import fleet_trials as text
-    from mooring.fleet import comparing, trials, trials_document
     from mooring.fleet.report import trials as pictures
+    from mooring.fleet.trials import running, trials_document, variants
     from mooring.render.html import plot as page
     from mooring.render.svg import plot
 
-if TYPE_CHECKING:
-    from mooring.fleet.cluster import Strategy
-
-STRATEGIES = (*SCORINGS, *(f"{name}+extender" for name in SCORINGS))
 
 EPILOG = """\b
 Examples:
@@ -39,8 +33,8 @@ Examples:
     "--strategy",
     "strategies",
     multiple=True,
-    type=click.Choice(STRATEGIES),
-    help="How pods are placed; repeatable. Default: LeastAllocated.",
+    metavar="NAME",
+    help=f"{inputs_of.STRATEGY_HELP}; repeatable. Default: LeastAllocated.",
 )
 @click.option(
     "--set",
@@ -70,10 +64,10 @@ def command(
     """
     check_destination(to)
     cluster = inputs.read_cluster()
-    chosen = [_strategy(one) for one in strategies or ("LeastAllocated",)]
+    chosen = [inputs_of.chosen_strategy(one) for one in strategies or ("LeastAllocated",)]
     works = [inputs.read_work(number) for number in range(seeds)]
-    asked = comparing.variants(cluster, works, chosen, settings, inputs.seed)
-    found = list(trials.run_trials(asked, jobs, dask))
+    asked = variants.variants(cluster, works, chosen, settings, inputs.seed)
+    found = list(running.run_trials(asked, jobs, dask))
     if form == "json":
         emit_document(json_text(trials_document.comparison_document(works[0].name, found)), to)
     elif form == "html":
@@ -83,8 +77,3 @@ def command(
     else:
         emit(text.comparison_text(cluster.name, works[0], found, to=to), to)
     return YES
-
-
-def _strategy(name: str) -> Strategy:
-    scoring, _, extender = name.partition("+")
-    return inputs_of.strategy(scoring, extender=bool(extender))

@@ -36,7 +36,7 @@ def command(inputs: LiveOptions, nodes: tuple[str, ...], scoring: str, form: str
     Exit code 1 when a pod finds none.
     """
     check_destination(to)
-    answer = drains.drain(inputs.read(), nodes, common.strategy(scoring, extender=extender), inputs.seed)
+    answer = drains.drain(inputs.read(), nodes, common.chosen_strategy(scoring, extender=extender), inputs.seed)
     if form == "json":
         emit_document(json_text(relocation_documents.drain_document(answer)), to)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +13,13 @@ from mooring.cli import options
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.fleet import cluster as clusters
-    from mooring.fleet import cluster_files, work_files
+    from mooring.fleet import strategy
+    from mooring.fleet.inputs import cluster_files, event_files, work_files
 
 if TYPE_CHECKING:
-    from mooring.fleet.cluster import NodeCluster, Strategy
+    from mooring.fleet.cluster import NodeCluster
+    from mooring.fleet.strategy import Strategy
     from mooring.fleet.work import Work
-
-SCORINGS = ("LeastAllocated", "MostAllocated")
-"""Names of :class:`mooring.fleet.cluster.Scoring`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +30,7 @@ class FleetOptions:
     work: tuple[str, ...]
     config: tuple[str, ...]
     machines: tuple[str, ...]
+    events: tuple[str, ...]
     stay: bool
     seed: int
 
@@ -41,7 +40,10 @@ class FleetOptions:
         Raises:
             InputError: it cannot be read or understood.
         """
-        return cluster_files.load_cluster(self.cluster, self.config, self.machines)
+        cluster = cluster_files.load_cluster(self.cluster, self.config, self.machines)
+        for path in self.events:
+            cluster = event_files.with_events(cluster, path)
+        return cluster
 
     def read_work(self, number: int = 0) -> Work:
         """Return the work.
@@ -93,6 +95,14 @@ _OPTIONS = (
         help="Configuration of the nodes for which the cluster names none; repeatable.",
     ),
     machines,
+    click.option(
+        "--events",
+        "events",
+        multiple=True,
+        metavar="FILE",
+        shell_complete=options.complete_file,
+        help="Drains, restarts, taints and other events over time: a document of kind ClusterEvents; repeatable.",
+    ),
     click.option("--stay", is_flag=True, help="Pods that are on a node stay there: what fits, and what it leaves."),
     click.option("--seed", default=0, show_default=True, help="Of ties among nodes and of generated work."),
 )
@@ -112,13 +122,13 @@ def fleet_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return added
 
 
+STRATEGY_HELP = (
+    "How pods are placed: LeastAllocated, MostAllocated or RequestedToCapacityRatio(0:0,100:10), with +extender for "
+    "Mooring's extender, or +numa:SCORING for NodeResourceTopologyMatch (LeastAllocated, MostAllocated, "
+    "BalancedAllocation, LeastNUMANodes)"
+)
 scoring = click.option(
-    "--strategy",
-    "scoring",
-    type=click.Choice(SCORINGS),
-    default="LeastAllocated",
-    show_default=True,
-    help="How the scheduler scores resources.",
+    "--strategy", "scoring", default="LeastAllocated", show_default=True, metavar="NAME", help=f"{STRATEGY_HELP}."
 )
 extender = click.option(
     "--extender", is_flag=True, help="With Mooring's extender: nodes that would refuse a pod are left out."
@@ -129,6 +139,11 @@ jobs = click.option(
 dask = click.option("--dask", default="", metavar="ADDRESS", help="Simulate on the workers of a Dask scheduler.")
 
 
-def strategy(scoring: str, *, extender: bool) -> Strategy:
-    """Return the strategy that was named."""
-    return clusters.Strategy(clusters.Scoring(scoring), extender)
+def chosen_strategy(name: str, *, extender: bool = False) -> Strategy:
+    """Return the strategy that was named.
+
+    Raises:
+        InputError: there is none of the name.
+    """
+    found = strategy.strategy_of(name)
+    return replace(found, extender=True) if extender else found

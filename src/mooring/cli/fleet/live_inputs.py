@@ -18,7 +18,7 @@ with lazily():
     from mooring.configuration import node_configuration
     from mooring.core import release
     from mooring.decoding import documents
-    from mooring.fleet import work_files
+    from mooring.fleet.inputs import work_files
     from mooring.fleet.live import access, budgets, fit, machines, reading, sources, upgrade
     from mooring.releases import catalog
 

@@ -14,7 +14,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli.text import fleet as text
-    from mooring.fleet import answer, answer_document, history, simulation
+    from mooring.fleet import answer, answer_document, history, records, simulation
     from mooring.fleet.report import report
     from mooring.render.html import fleet as page
     from mooring.render.svg import heatmap
@@ -45,7 +45,7 @@ def command(inputs: FleetOptions, scoring: str, form: str, to: str, *, extender:
     """
     check_destination(to)
     cluster, work = inputs.read_cluster(), inputs.read_work()
-    strategy = inputs_of.strategy(scoring, extender=extender)
+    strategy = inputs_of.chosen_strategy(scoring, extender=extender)
     kept = history.NodeHistory() if form in ("html", "svg") else None
     found = answer.answer_of(simulation.Simulation(cluster, work, strategy, inputs.seed, kept).run())
     if kept is not None:
@@ -54,7 +54,7 @@ def command(inputs: FleetOptions, scoring: str, form: str, to: str, *, extender:
         emit_document(json_text(answer_document.fleet_document(found)), to)
     else:
         emit(text.fleet_text(found, to=to, wide=form == "wide"), to)
-    return NO if found.fates[simulation.Fate.REFUSED] or found.fates[simulation.Fate.WAITS] else YES
+    return NO if found.fates[records.Fate.REFUSED] or found.fates[records.Fate.WAITS] else YES
 
 
 def _drawn(found: FleetAnswer, kept: NodeHistory, form: str) -> str:

@@ -12,8 +12,8 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli.text import fleet_trials as text
-    from mooring.fleet import sizing, trials, trials_document
     from mooring.fleet.report import trials as pictures
+    from mooring.fleet.trials import running, sizing, trials_document
     from mooring.render.html import plot as page
     from mooring.render.svg import plot
 
@@ -62,7 +62,7 @@ def command(  # noqa: PLR0913 - click passes one argument an option
     check_destination(to)
     cluster, work = inputs.read_cluster(), inputs.read_work()
     goal = sizing.Goal(refused, longest_wait=within)
-    trial = trials.FleetTrial("", cluster, work, inputs_of.strategy(scoring, extender=extender), inputs.seed)
+    trial = running.FleetTrial("", cluster, work, inputs_of.chosen_strategy(scoring, extender=extender), inputs.seed)
     sizes = [sizing.size_of(trial, group, groups, goal, most) for group in groups]
     if form == "json":
         emit_document(json_text(trials_document.sizes_document(work.name, sizes)), to)

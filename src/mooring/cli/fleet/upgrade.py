@@ -70,7 +70,7 @@ def command(  # noqa: PLR0913 - click passes one argument an option
     live = inputs.read()
     new = inputs_of.new_kubelet(release, new_config)
     names = inputs_of.node_names(live, selector)
-    strategy = common.strategy(scoring, extender=extender)
+    strategy = common.chosen_strategy(scoring, extender=extender)
     answer = upgrades.upgrade(live, names, new, strategy, unavailable, inputs.seed)
     if form == "json":
         emit_document(json_text(relocation_documents.cluster_upgrade_document(answer)), to)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -13,7 +13,8 @@ from mooring.cli.terminal import text_for
 from mooring.explain.codes.pages import page
 from mooring.explain.phrases import duration, plural, size
 from mooring.fleet.answer import FleetAnswer, unhappy
-from mooring.fleet.simulation import MOST_REMADE, Fate
+from mooring.fleet.controllers import MOST_REMADE
+from mooring.fleet.records import Fate
 from mooring.render.console import new_table
 from mooring.render.wording import clean
 
@@ -83,6 +84,7 @@ def _fates(answer: FleetAnswer) -> RenderableType:
         Fate.WAITS: "wait for a node at the end",
         Fate.LEFT: "were deleted before a node took them",
         Fate.REFUSED: "were refused by the kubelet of their node",
+        Fate.EVICTED: _evicted(answer.result.preempted),
     }
     for fate, meaning in meanings.items():
         if answer.fates[fate]:
@@ -93,6 +95,10 @@ def _fates(answer: FleetAnswer) -> RenderableType:
     if answer.aligned:
         table.add_row("", alignment_words(answer.aligned))
     return table
+
+
+def _evicted(preempted: int) -> str:
+    return f"were evicted, {preempted} of them for pods of higher priority" if preempted else "were evicted"
 
 
 def _groups(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
@@ -166,6 +172,18 @@ def _reasons(answer: FleetAnswer) -> Iterator[RenderableType]:
         yield Text("")
         times = f"made anew {MOST_REMADE} times and refused each time; after that no more are simulated"
         yield Text(f"Runaways: {first}{more}: {times}.", "bold")
+    yield from _listed("Jobs that failed: more pods failed than backoffLimit", answer.result.given_up)
+    yield from _listed("Nodes and pods whose change did not go well", answer.result.problems)
+
+
+def _listed(heading: str, found: Sequence[str]) -> Iterator[RenderableType]:
+    if found:
+        yield Text("")
+        yield Text(heading, "bold")
+    for one in found[:_MOST_PODS]:
+        yield Padding(Text(clean(one)), _INDENT)
+    if len(found) > _MOST_PODS:
+        yield Padding(Text(f"{len(found) - _MOST_PODS} more", "dim"), _INDENT)
 
 
 def _pods(answer: FleetAnswer, most: int) -> Iterator[RenderableType]:

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.explain.phrases import duration, plural
-from mooring.fleet.ranking import SeedSpread, ranked
-from mooring.fleet.sizing import Goal, Size
-from mooring.fleet.trials import Figures
+from mooring.fleet.trials.ranking import SeedSpread, ranked
+from mooring.fleet.trials.running import Figures
+from mooring.fleet.trials.sizing import Goal, Size
 from mooring.fleet.work import Work
 from mooring.render.console import new_table
 from mooring.render.wording import clean
@@ -31,7 +31,7 @@ def sizes_text(cluster: str, work: Work, sizes: Sequence[Size], goal: Goal, *, t
 
 
 def _head(cluster: str, work: Work) -> Iterator[RenderableType]:
-    yield Text.assemble((clean(cluster), "bold"), f": {plural(len(work.arrivals), 'pod')} of {clean(work.name)}")
+    yield Text.assemble((clean(cluster), "bold"), f": {plural(work.pods, 'pod')} of {clean(work.name)}")
     for assumed in work.findings:
         yield Text(f"assumed: {clean(assumed)}", "dim")
     yield Text("")

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mooring.fleet.cluster import Strategy
 from mooring.fleet.live.budgets import EVERYTHING, LabelSelector
 from mooring.fleet.live.defragmentation import MOST_TRIALS, MovePlan, fewest_moves
 from mooring.fleet.live.movable import MoveRules, fixed, fixed_counts
@@ -17,6 +16,7 @@ from mooring.fleet.live.room import SharedObstacle, causes
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.scheduler import Scheduler
+from mooring.fleet.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ def fixed(pod: LivePod, live: LiveCluster, rules: MoveRules) -> Fixed | None:
         return Fixed.PRIORITY
     if _is_blocked(pod, live.budgets):
         return Fixed.BUDGET
-    return Fixed.NOT_READ if pod.asked.fields.ignored or pod.pod.claims else None
+    asked = pod.asked
+    return Fixed.NOT_READ if asked.fields.ignored or asked.relations.has_terms or pod.pod.claims else None
 
 
 def _is_blocked(pod: LivePod, budgets: tuple[DisruptionBudget, ...]) -> bool:

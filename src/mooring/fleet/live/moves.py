@@ -13,6 +13,7 @@ from mooring.fleet.live.pod_object import LivePod
 from mooring.fleet.live.room import room
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.asked import PodDemand
+from mooring.fleet.scheduler.filters import feasible as passing
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class MovingPods:
 
     def targets(self, pod: LivePod) -> Iterator[int]:
         """Yield the nodes by whose sums and labels a pod could be there."""
-        feasible = self.nodes.table.feasible(pod.asked)
+        feasible = passing(self.nodes.table, pod.asked)
         here = self._at[pod.uid].place
         return (place for place in range(len(feasible)) if feasible[place] and place != here)
 

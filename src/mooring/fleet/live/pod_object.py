@@ -16,6 +16,7 @@ from mooring.fleet.scheduler.asked import PodDemand, asked_of
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pod_fields import with_allocated
 from mooring.manifest.pod_files import FINISHED
+from mooring.manifest.pod_relations import pod_relations
 from mooring.manifest.pods import DEFAULT_GATES, MIRROR, pod_from_object
 from mooring.manifest.scheduling_fields import scheduling_fields
 
@@ -91,7 +92,7 @@ def live_pod(content: Mapping[str, Any], source: str, gates: PodGates = DEFAULT_
         name=f"{pod.namespace}/{pod.name}",
         uid=pod.uid,
         pod=pod,
-        asked=asked_of(pod, scheduling_fields(spec)),
+        asked=asked_of(pod, scheduling_fields(spec), pod_relations(content)),
         content=content,
         node=text_at(spec, "nodeName"),
         # Times are texts of one form, which sort as what they mean; what was not started yet comes last.

@@ -16,7 +16,7 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.decoding.fields import Document
 from mooring.devicemanager.state import DeviceState
-from mooring.fleet.cluster import ZONE, NodeCluster, NodeGroup, RunningNode, RunningPod
+from mooring.fleet.cluster import NodeCluster, NodeGroup, RunningNode, RunningPod
 from mooring.fleet.live.assumed import Assumed
 from mooring.fleet.live.budgets import DisruptionBudget, disruption_budgets
 from mooring.fleet.live.machines import NamedMachine, devices_of_node, instance_type, machine_of_node
@@ -27,6 +27,7 @@ from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.shapes import is_plain
 from mooring.kubelet.start import start_on
 from mooring.manifest.defaults import PodGates
+from mooring.manifest.pod_relations import ZONE
 from mooring.planner.kubelet_release import KubeletVersion, chosen_release
 from mooring.publisher.facts_document import digest_of, facts_of
 from mooring.publisher.objects import FACTS, STATE, NodeFacts, NodeState
@@ -108,7 +109,12 @@ class _Reading:
                 source=self._objects.source,
                 remedy="let mooring publish run on the nodes, or name their machines with --machine",
             )
-        ignored = Counter(name for found in pods.values() for one in found for name in one.asked.fields.ignored)
+        ignored = Counter(
+            name
+            for found in pods.values()
+            for one in found
+            for name in (*one.asked.fields.ignored, *one.asked.relations.ignored)
+        )
         cluster = NodeCluster(
             self._objects.source,
             tuple(groups),

@@ -9,8 +9,9 @@ from typing import Final
 
 from mooring.fleet.history import NodeHistory
 from mooring.fleet.nodes import Nodes
+from mooring.fleet.records import Fate, Record
 from mooring.fleet.scheduler.asked import PodDemand
-from mooring.fleet.simulation import Fate, Record, SimulationResult
+from mooring.fleet.simulation import SimulationResult
 from mooring.fleet.states import SharedState
 from mooring.kubelet.admit import AdmitMode
 from mooring.planner.answering import answered

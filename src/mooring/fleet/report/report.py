@@ -10,10 +10,11 @@ import numpy as np
 from mooring.fleet.answer import FleetAnswer
 from mooring.fleet.answer_document import fleet_document
 from mooring.fleet.history import NodeHistory
+from mooring.fleet.records import Fate
 from mooring.fleet.report.explanations import refusals, waits
 from mooring.fleet.report.heat import CPU, heat_map, rows_of, shares_of
 from mooring.fleet.report.pictures import chosen, pictures, requests_text
-from mooring.fleet.simulation import REMADE, Fate
+from mooring.fleet.work import REMADE
 from mooring.render.fleet import FleetPagePod, FleetView, NodesOverTime
 from mooring.render.svg.heatmap import HeatMap
 

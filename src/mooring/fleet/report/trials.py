@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mooring.explain.phrases import duration, plural
-from mooring.fleet.ranking import ranked
-from mooring.fleet.simulation import Fate
-from mooring.fleet.sizing import Size
-from mooring.fleet.trials import Figures
+from mooring.fleet.records import Fate
+from mooring.fleet.trials.ranking import ranked
+from mooring.fleet.trials.running import Figures
+from mooring.fleet.trials.sizing import Size
 from mooring.fleet.work import Work
 from mooring.render.svg.plot import Kind, Plot, PlotRow
 from mooring.render.wording import clean

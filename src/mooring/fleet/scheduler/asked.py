@@ -9,6 +9,7 @@ from typing import Final
 from mooring.core.pod import Container, Pod
 from mooring.core.quantity import Quantity
 from mooring.kubelet.shapes import PodShape, is_plain, shape_of
+from mooring.manifest.pod_relations import NO_RELATIONS, PodRelations
 from mooring.manifest.scheduling_fields import NO_FIELDS, SchedulingFields
 from mooring.node.resources import pod_requests
 
@@ -23,6 +24,9 @@ class PodDemand:
     shape: PodShape
     fields: SchedulingFields = NO_FIELDS
     priority: int = 0
+    relations: PodRelations = NO_RELATIONS
+    preempts: bool = True
+    """Whether pods of lower priority may be evicted for it."""
     scored: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Requests of cpu and memory as they count in scores."""
     plain: bool = field(default=False, compare=False)
@@ -34,18 +38,26 @@ class PodDemand:
         return self.shape.requests
 
     @property
-    def key(self) -> tuple[bytes, SchedulingFields, int]:
+    def key(self) -> tuple[bytes, SchedulingFields, int, PodRelations, bool]:
         """What equal pods share."""
-        return self.shape.key, self.fields, self.priority
+        return self.shape.key, self.fields, self.priority, self.relations, self.preempts
 
 
-def asked_of(pod: Pod, fields: SchedulingFields = NO_FIELDS) -> PodDemand:
+def asked_of(
+    pod: Pod, fields: SchedulingFields = NO_FIELDS, relations: PodRelations = NO_RELATIONS, *, preempts: bool = True
+) -> PodDemand:
     """Return what a pod asks.
+
+    Args:
+        pod: the pod.
+        fields: which nodes it may run on.
+        relations: what it asks of other pods.
+        preempts: whether pods of lower priority may be evicted for it.
 
     >>> asked_of(Pod("1", "web")).requests
     {}
     """
-    return PodDemand(shape_of(pod), fields, pod.priority, _scored(pod), is_plain(pod))
+    return PodDemand(shape_of(pod), fields, pod.priority, relations, preempts, _scored(pod), is_plain(pod))
 
 
 def _scored(pod: Pod) -> dict[str, int]:

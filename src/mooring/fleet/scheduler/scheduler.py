@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mooring.fleet.cluster import Strategy
 from mooring.fleet.nodes import Nodes
+from mooring.fleet.scheduler.arrays import Amounts
 from mooring.fleet.scheduler.asked import PodDemand
+from mooring.fleet.scheduler.filters import feasible
+from mooring.fleet.scheduler.preemption import Preemption, preempt
 from mooring.fleet.scheduler.scores import nodes_to_find, scores
+from mooring.fleet.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +44,15 @@ class Scheduler:
         self._nodes, self._strategy = nodes, strategy
         self._draw = random.Random(seed)  # noqa: S311 - a simulation, repeatable by its seed
         self._next = 0
-        self._to_find = nodes_to_find(len(nodes.table.members))
 
     def choose(self, asked: PodDemand) -> Choice:
         """Return the node for a pod."""
         table = self._nodes.table
-        turned = np.roll(table.order, -self._next)
-        passing = np.flatnonzero(table.feasible(asked)[turned])
-        looked_at = len(turned) if len(passing) <= self._to_find else int(passing[self._to_find - 1]) + 1
-        found = turned[passing[: self._to_find]]
+        turned = self._turned()
+        to_find = nodes_to_find(len(turned))
+        passing = np.flatnonzero(feasible(table, asked)[turned])
+        looked_at = len(turned) if len(passing) <= to_find else int(passing[to_find - 1]) + 1
+        found = turned[passing[:to_find]]
         self._next = (self._next + looked_at) % max(len(turned), 1)
         fitting = len(found)
         causes: dict[str, int] = {}
@@ -64,7 +67,18 @@ class Scheduler:
             found = np.array(taking, np.int64)
         if not len(found):
             return Choice(None, fitting, fitting, tuple(sorted(causes.items())))
-        points = scores(table, asked, found, self._strategy.scoring)
+        points = scores(table, asked, found, self._strategy)
         best = found[points == points.max()]
         node = int(best[0]) if len(best) == 1 else int(best[self._draw.randrange(len(best))])
         return Choice(node, fitting, fitting - len(found), tuple(sorted(causes.items())))
+
+    def preempt(self, asked: PodDemand) -> Preemption | None:
+        """Return where a pod that fits nowhere could go instead of others; None where nowhere."""
+        return preempt(self._nodes, asked, self._draw, exactly=self._strategy.extender)
+
+    def _turned(self) -> Amounts:
+        """Return the nodes that are in the cluster, from the one on at which the search before this one ended."""
+        order = self._nodes.table.order
+        if not self._nodes.table.present.all():
+            order = order[self._nodes.table.present[order]]
+        return np.roll(order, -self._next)

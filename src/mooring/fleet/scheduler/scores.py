@@ -1,20 +1,24 @@
 """The scores of nodes that passed the filters, and the choice of one.
 
 Source: kube-scheduler v1.37.1, plugins NodeResourcesFit, NodeResourcesBalancedAllocation, TaintToleration and
-NodeAffinity with their weights (apis/config/v1/default_plugins.go), DefaultNormalizeScore, schedule_one.go
-(numFeasibleNodesToFind, selectHost). The other plugins give every node the same for pods without volumes, claims,
-spread constraints and affinity to pods; images are not counted.
+NodeAffinity, PodTopologySpread and InterPodAffinity with their weights (apis/config/v1/default_plugins.go),
+DefaultNormalizeScore, schedule_one.go (numFeasibleNodesToFind, selectHost). The other plugins give every node the same
+for pods without volumes and claims; images are not counted.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from mooring.fleet.cluster import Scoring
+from mooring.fleet.scheduler.affinity import affinity_scores
+from mooring.fleet.scheduler.arrays import Amounts
 from mooring.fleet.scheduler.asked import PodDemand
-from mooring.fleet.scheduler.table import Amounts, NodeTable
+from mooring.fleet.scheduler.spread import SpreadView
+from mooring.fleet.scheduler.table import NodeTable
+from mooring.fleet.strategy import Scoring, Shape, Strategy
 
 MOST: Final = 100
 """The best score of a plugin."""
@@ -22,6 +26,10 @@ RESOURCES_WEIGHT: Final = 1
 BALANCE_WEIGHT: Final = 1
 TAINT_WEIGHT: Final = 3
 AFFINITY_WEIGHT: Final = 2
+POD_WEIGHT: Final = 2
+"""Of PodTopologySpread and of InterPodAffinity, each."""
+_SHAPE_SCALE: Final = 10
+"""Scores of a shape go to 10, scores of a plugin to 100."""
 _FEWEST_NODES: Final = 100
 _LEAST_PERCENTAGE: Final = 5
 
@@ -38,24 +46,30 @@ def nodes_to_find(nodes: int) -> int:
     return max(nodes * percentage // 100, _FEWEST_NODES)
 
 
-def scores(table: NodeTable, asked: PodDemand, nodes: Amounts, scoring: Scoring) -> Amounts:
+def scores(table: NodeTable, asked: PodDemand, nodes: Amounts, strategy: Strategy) -> Amounts:
     """Return the total score of each node.
 
     Args:
         table: of the cluster.
         asked: the pod.
         nodes: places of the nodes that passed the filters.
-        scoring: of the plugin NodeResourcesFit.
+        strategy: how the plugin NodeResourcesFit scores.
     """
-    return (
-        RESOURCES_WEIGHT * _resources(table, asked, nodes, scoring)
+    total = (
+        RESOURCES_WEIGHT * _resources(table, asked, nodes, strategy)
         + BALANCE_WEIGHT * _balance(table, asked, nodes)
-        + TAINT_WEIGHT * _taints(table, asked, nodes)
+        + TAINT_WEIGHT * _taints(table.disliked(asked.fields)[nodes])
         + AFFINITY_WEIGHT * _affinity(table, asked, nodes)
     )
+    index, relations = table.index, asked.relations
+    if relations.spread:
+        total = total + POD_WEIGHT * SpreadView(table, asked).scores(nodes)
+    if relations.preferred or index.preferring or index.required:
+        total = total + POD_WEIGHT * affinity_scores(index, relations, nodes, table.present)
+    return total
 
 
-def _resources(table: NodeTable, asked: PodDemand, nodes: Amounts, scoring: Scoring) -> Amounts:
+def _resources(table: NodeTable, asked: PodDemand, nodes: Amounts, strategy: Strategy) -> Amounts:
     total = np.zeros(len(nodes), np.int64)
     weight = np.zeros(len(nodes), np.int64)
     for name, amount in asked.scored.items():
@@ -63,13 +77,28 @@ def _resources(table: NodeTable, asked: PodDemand, nodes: Amounts, scoring: Scor
         wanted = table.scored[name][nodes] + amount
         there = offered > 0
         divisor = np.where(there, offered, 1)
-        if scoring is Scoring.LEAST:
+        if strategy.scoring is Scoring.LEAST:
             found = np.where(wanted > offered, 0, (offered - wanted) * MOST // divisor)
-        else:
+        elif strategy.scoring is Scoring.MOST:
             found = np.minimum(wanted, offered) * MOST // divisor
+        else:
+            found = _on_shape(strategy.shape, np.minimum(wanted * MOST // divisor, MOST))
+            there = there & (found > 0)
         total += np.where(there, found, 0)
         weight += there
+    if strategy.scoring is Scoring.RATIO:
+        return np.where(weight > 0, np.floor(total / np.maximum(weight, 1) + 0.5), 0).astype(np.int64)
     return np.where(weight > 0, total // np.maximum(weight, 1), 0)
+
+
+def _on_shape(shape: Shape, percents: Amounts) -> Amounts:
+    """Return the values of a function that is linear between its points, in whole numbers as Go divides them."""
+    found = np.full(len(percents), shape[-1][1] * _SHAPE_SCALE, np.int64)
+    for (start, low), (end, high) in reversed(list(pairwise(shape))):
+        rise = (high - low) * _SHAPE_SCALE * (percents - start)
+        on_line = low * _SHAPE_SCALE + np.sign(rise) * (np.abs(rise) // (end - start))
+        found = np.where(percents <= end, on_line, found)
+    return np.where(percents <= shape[0][0], shape[0][1] * _SHAPE_SCALE, found)
 
 
 def _balance(table: NodeTable, asked: PodDemand, nodes: Amounts) -> Amounts:
@@ -92,34 +121,14 @@ def _balanced(table: NodeTable, asked: PodDemand, nodes: Amounts, requests: list
     return ((1 - np.abs((shares[0] - shares[1]) / 2)) * MOST).astype(np.int64)
 
 
-def _taints(table: NodeTable, asked: PodDemand, nodes: Amounts) -> Amounts:
-    counts = np.array(
-        [
-            sum(
-                taint.effect == "PreferNoSchedule" and not any(one.tolerates(taint) for one in asked.fields.tolerations)
-                for taint in table.members[node].group.taints
-            )
-            for node in nodes
-        ],
-        np.int64,
-    )
+def _taints(counts: Amounts) -> Amounts:
     most = counts.max(initial=0)
-    return np.full(len(nodes), MOST) if most == 0 else MOST - MOST * counts // most
+    return np.full(len(counts), MOST) if most == 0 else MOST - MOST * counts // most
 
 
 def _affinity(table: NodeTable, asked: PodDemand, nodes: Amounts) -> Amounts:
     if not asked.fields.preferred:
         return np.zeros(len(nodes), np.int64)
-    weights = np.array(
-        [
-            sum(
-                one.weight
-                for one in asked.fields.preferred
-                if one.term.meets(table.members[node].labels, table.members[node].name)
-            )
-            for node in nodes
-        ],
-        np.int64,
-    )
+    weights = table.preferred(asked.fields)[nodes]
     most = weights.max(initial=0)
     return weights if most == 0 else MOST * weights // most

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from mooring.fleet.cluster import Member
+from mooring.fleet.scheduler.arrays import Amounts, NodeMask
 from mooring.fleet.scheduler.asked import UNSET, PodDemand
-from mooring.manifest.scheduling_fields import SchedulingFields
+from mooring.fleet.scheduler.domains import PodIndex
+from mooring.manifest.scheduling_fields import SchedulingFields, Taint
 
-Amounts = npt.NDArray[np.int64]
-Nodes = npt.NDArray[np.bool_]
 PODS: Final = "pods"
 
 
@@ -35,11 +34,21 @@ class NodeTable:
                 self.offered[self.resources[name], column] = amount
         self.used: Amounts = np.zeros_like(self.offered)
         self.scored: dict[str, Amounts] = {name: np.zeros(len(members), np.int64) for name in UNSET}
-        self.open: Nodes = np.ones(len(members), np.bool_)
+        self.open: NodeMask = np.ones(len(members), np.bool_)
         """Nodes that take pods: neither cordoned nor gone."""
+        self.present: NodeMask = np.ones(len(members), np.bool_)
+        """Nodes that are in the cluster."""
+        self.taints: list[tuple[Taint, ...]] = [one.group.taints for one in members]
+        self.index = PodIndex(self.members)
+        self.by_priority: dict[int, Amounts] = {}
+        """Priority -> requests of the pods that have it."""
         self.order = np.array(_in_turn(self.members), np.int64)
         """Places of the nodes in the order in which they are looked at: zones in turn."""
-        self._allowed: dict[SchedulingFields, Nodes] = {}
+        self._matching: dict[SchedulingFields, NodeMask] = {}
+        self._tolerated: dict[SchedulingFields, NodeMask] = {}
+        self._allowed: dict[SchedulingFields, NodeMask] = {}
+        self._disliked: dict[SchedulingFields, Amounts] = {}
+        self._preferred: dict[SchedulingFields, Amounts] = {}
 
     def add(self, node: int, asked: PodDemand) -> None:
         """Count a pod on a node."""
@@ -50,29 +59,55 @@ class NodeTable:
         self._count(node, asked, -1)
 
     def _count(self, node: int, asked: PodDemand, sign: int) -> None:
-        for name, amount in asked.requests.items():
+        mine = self.by_priority.get(asked.priority)
+        if mine is None:
+            mine = self.by_priority[asked.priority] = np.zeros_like(self.offered)
+        for name, amount in ((PODS, 1), *asked.requests.items()):
             row = self.resources.get(name)
             if row is not None:
                 self.used[row, node] += sign * amount
-        self.used[self.resources[PODS], node] += sign
+                mine[row, node] += sign * amount
         for name, amount in asked.scored.items():
             self.scored[name][node] += sign * amount
+        self.index.count(node, asked.relations, sign)
+
+    def set_taints(self, node: int, taints: tuple[Taint, ...]) -> None:
+        """Give a node other taints."""
+        self.taints[node] = taints
+        for known in (self._tolerated, self._allowed, self._disliked):
+            known.clear()
+
+    def set_offer(self, node: int, offer: Mapping[str, int]) -> None:
+        """Let a node offer other amounts; resources that no node had before are not taken over."""
+        for name, row in self.resources.items():
+            self.offered[row, node] = offer.get(name, 0)
 
     def row(self, table: Amounts, resource: str) -> Amounts:
         """Return one resource of offers or requests over the nodes."""
         found: Amounts = table[self.resources[resource]]
         return found
 
-    def fitting(self, asked: PodDemand) -> Nodes:
-        """Return the nodes whose free resources take a pod (plugin NodeResourcesFit)."""
-        pods = self.row(self.used, PODS) < self.row(self.offered, PODS)
+    def fitting(self, asked: PodDemand, *, without_lower_priority: bool = False) -> NodeMask:
+        """Return the nodes whose free resources take a pod (plugin NodeResourcesFit).
+
+        Args:
+            asked: the pod.
+            without_lower_priority: whether pods of lower priority count for nothing.
+        """
+        others = [used for one, used in self.by_priority.items() if without_lower_priority and one < asked.priority]
+
+        def free(row: int) -> Amounts:
+            found: Amounts = sum((used[row] for used in others), self.offered[row] - self.used[row])
+            return found
+
+        found: NodeMask = free(self.resources[PODS]) >= 1
         for name, amount in asked.requests.items():
             if amount <= 0:
                 continue
             if name not in self.resources:
                 return np.zeros(len(self.members), np.bool_)
-            pods &= self.row(self.offered, name) - self.row(self.used, name) >= amount
-        return pods
+            found &= free(self.resources[name]) >= amount
+        return found
 
     def lacking(self, asked: PodDemand, node: int) -> str:
         """Return the first resource of which a node has too little; empty when it takes the pod."""
@@ -84,19 +119,62 @@ class NodeTable:
                 return name
         return ""
 
-    def allowed(self, fields: SchedulingFields) -> Nodes:
-        """Return the nodes that selector, affinity and taints allow; remembered, because labels do not change."""
-        found = self._allowed.get(fields)
+    def matching(self, fields: SchedulingFields) -> NodeMask:
+        """Return the nodes that selector and node affinity allow; remembered, because labels do not change."""
+        found = self._matching.get(fields)
         if found is None:
-            found = self._allowed[fields] = np.array(
-                [fields.allows(one.labels, one.name) and fields.tolerates(one.group.taints) for one in self.members],
-                np.bool_,
+            found = self._matching[fields] = self._mask(
+                not fields.chooses_nodes or fields.allows(one.labels, one.name) for one in self.members
             )
         return found
 
-    def feasible(self, asked: PodDemand) -> Nodes:
-        """Return the nodes that pass every filter."""
-        return self.open & self.allowed(asked.fields) & self.fitting(asked)
+    def tolerated(self, fields: SchedulingFields) -> NodeMask:
+        """Return the nodes without a taint that keeps a pod away."""
+        found = self._tolerated.get(fields)
+        if found is None:
+            found = self._tolerated[fields] = self._mask(fields.tolerates(taints) for taints in self.taints)
+        return found
+
+    def allowed(self, fields: SchedulingFields) -> NodeMask:
+        """Return the nodes that selector, node affinity and taints allow."""
+        found = self._allowed.get(fields)
+        if found is None:
+            found = self._allowed[fields] = self.matching(fields) & self.tolerated(fields)
+        return found
+
+    def disliked(self, fields: SchedulingFields) -> Amounts:
+        """Return how many taints ``PreferNoSchedule`` a pod does not tolerate, over the nodes."""
+        found = self._disliked.get(fields)
+        if found is None:
+            found = self._disliked[fields] = self._amounts(
+                sum(
+                    taint.effect == "PreferNoSchedule" and not any(one.tolerates(taint) for one in fields.tolerations)
+                    for taint in taints
+                )
+                for taints in self.taints
+            )
+        return found
+
+    def preferred(self, fields: SchedulingFields) -> Amounts:
+        """Return the weights of the preferred node affinity that nodes meet; remembered as labels do not change."""
+        found = self._preferred.get(fields)
+        if found is None:
+            found = self._preferred[fields] = self._amounts(
+                sum(term.weight for term in fields.preferred if term.term.meets(one.labels, one.name))
+                for one in self.members
+            )
+        return found
+
+    def _mask(self, values: Iterable[bool]) -> NodeMask:
+        return np.fromiter(values, np.bool_, len(self.members))
+
+    def _amounts(self, values: Iterable[int]) -> Amounts:
+        return np.fromiter(values, np.int64, len(self.members))
+
+    def willing(self, asked: PodDemand) -> NodeMask:
+        """Return the nodes that take pods, and that every filter but that of resources and of other pods passes."""
+        found: NodeMask = self.open & self.allowed(asked.fields)
+        return found
 
 
 def _in_turn(members: Sequence[Member]) -> list[int]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
 
-from mooring.fleet.simulation import Fate
-from mooring.fleet.trials import Figures
+from mooring.fleet.records import Fate
+from mooring.fleet.trials.running import Figures
 
 _T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """Quantiles of Student's distribution for 1 to 9 degrees of freedom; about 2 beyond."""

@@ -1,8 +1,9 @@
 """Work as people have it: manifests, lines of JSON with times, tables of Alibaba's traces, or a recipe for random pods.
 
-A line of JSON is an object with ``pod`` (a v1 Pod), ``at`` (seconds, 0 by default), and at will ``runs`` (seconds from
-its admission to its end), ``leaves`` (when it is deleted wherever it is), ``owner`` (the controller that makes it anew
-when it fails) and ``count``. Pods of manifests all come at the beginning and do not end.
+A line of JSON is an object with ``pod`` (a v1 Pod) or ``workload`` (a Deployment, StatefulSet or Job), ``at`` (seconds,
+0 by default), and at will ``runs`` (seconds from a pod's admission to its end), ``leaves`` (when it is deleted), for a
+pod ``owner`` (the controller that makes it anew when it fails) and ``count``. Pods and workloads of manifests all come
+at the beginning, and their pods do not end.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,46 +19,20 @@ import msgspec
 
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
-from mooring.core.pod import Pod
 from mooring.decoding.documents import load_documents, located
 from mooring.decoding.fields import Document, as_mapping, check_names, count_at, inside, list_at, mapping_at, text_at
-from mooring.fleet import alibaba
-from mooring.fleet.scheduler.asked import PodDemand, asked_of
-from mooring.fleet.work import PodArrival, Work, work_of
+from mooring.fleet.inputs import alibaba
+from mooring.fleet.inputs.kinds import Kinds
+from mooring.fleet.inputs.seconds import seconds_at
+from mooring.fleet.inputs.workload_files import is_workload, workload_of
+from mooring.fleet.scheduler.asked import PodDemand
+from mooring.fleet.work import PodArrival, Work, Workload, work_of
 from mooring.manifest.pod_files import pods_with_origins
 from mooring.manifest.pods import pod_from_object
-from mooring.manifest.scheduling_fields import scheduling_fields
 
 GENERATED: Final = "GeneratedWork"
 MOST_PODS: Final = 10_000_000
-_LINE_FIELDS: Final = ("pod", "at", "runs", "leaves", "owner", "count")
-
-
-class Kinds:
-    """Pods that ask the same, as one object."""
-
-    def __init__(self) -> None:
-        """Begin without any."""
-        self._known: dict[object, PodDemand] = {}
-        self.ignored: dict[str, int] = {}
-        """Field that the simulation does not read -> pods that have it."""
-
-    def of(self, pod: Pod, content: Mapping[str, Any]) -> PodDemand:
-        """Return what a pod asks.
-
-        Args:
-            pod: the pod.
-            content: the v1 Pod that it is read from.
-        """
-        fields = scheduling_fields(mapping_at(content, "spec"))
-        for name in fields.ignored:
-            self.ignored[name] = self.ignored.get(name, 0) + 1
-        found = asked_of(pod, fields)
-        return self._known.setdefault(found.key, found)
-
-    def findings(self) -> list[str]:
-        """Return what was not read."""
-        return [f"{count} pods have {name}, which is not simulated" for name, count in sorted(self.ignored.items())]
+_LINE_FIELDS: Final = ("pod", "workload", "at", "runs", "leaves", "owner", "count")
 
 
 def load_work(paths: Sequence[str], seed: int = 0, *, stay: bool = False) -> Work:
@@ -70,22 +46,26 @@ def load_work(paths: Sequence[str], seed: int = 0, *, stay: bool = False) -> Wor
     Raises:
         InputError: a file cannot be read or understood, or has no pod.
     """
-    kinds, arrivals, findings = Kinds(), list[PodArrival](), list[str]()
+    kinds, found, findings = Kinds(), list[PodArrival | Workload](), list[str]()
     for path in paths:
         if path.endswith(".csv"):
             work = _of_table(path)
-            arrivals += work.arrivals
+            found += work.arrivals
             findings += work.findings
         elif path.endswith(".jsonl"):
-            arrivals += _of_lines(path, kinds)
+            found += _of_lines(path, kinds)
         else:
-            arrivals += _of_documents(load_documents(path), kinds, findings, random.Random(seed))  # noqa: S311
-    if not arrivals:
+            found += _of_documents(load_documents(path), kinds, findings, random.Random(seed))  # noqa: S311
+    if not found:
         raise InputError("there is no pod in it", source=", ".join(paths), remedy="give manifests or a trace")
     if stay:
-        arrivals = [replace(one, runs=None, leaves=None) for one in arrivals]
+        found = [replace(one, runs=None, leaves=None) for one in found]
         findings.append("pods stay where they are: their ends are left out")
-    return work_of(", ".join(paths), arrivals, [*findings, *kinds.findings()])
+    if unrelated := kinds.unrelated():
+        found = [replace(one, asked=unrelated.get(id(one.asked), one.asked)) for one in found]
+    arrivals = [one for one in found if isinstance(one, PodArrival)]
+    workloads = [one for one in found if isinstance(one, Workload)]
+    return work_of(", ".join(paths), arrivals, [*findings, *kinds.findings()], workloads)
 
 
 def _of_table(path: str) -> Work:
@@ -103,7 +83,7 @@ def _text(path: str) -> str:
         raise InputError(f"cannot be read: {error}", source=path) from None
 
 
-def _of_lines(path: str, kinds: Kinds) -> Iterator[PodArrival]:
+def _of_lines(path: str, kinds: Kinds) -> Iterator[PodArrival | Workload]:
     known: dict[bytes, PodDemand] = {}
     for number, line in enumerate(_text(path).splitlines(), 1):
         if not line.strip():
@@ -116,24 +96,28 @@ def _of_lines(path: str, kinds: Kinds) -> Iterator[PodArrival]:
             raise error.at(f"{path}:{number}") from None
 
 
-def _of_line(line: str, number: int, kinds: Kinds, known: dict[bytes, PodDemand]) -> Iterator[PodArrival]:
+def _of_line(line: str, number: int, kinds: Kinds, known: dict[bytes, PodDemand]) -> Iterator[PodArrival | Workload]:
     try:
         content = as_mapping(msgspec.json.decode(line))
     except msgspec.MsgspecError as error:
         raise InputError(f"is not JSON: {error}", remedy="write one object a line") from None
     check_names(content, _LINE_FIELDS)
+    times = {field: seconds_at(content, field) for field in ("at", "runs", "leaves")}
+    if content.get("workload") is not None:
+        yield from _of_workload(content, times, number, kinds)
+        return
     described = mapping_at(content, "pod")
     metadata = mapping_at(described, "metadata")
     name = f"{text_at(metadata, 'namespace') or 'default'}/{text_at(metadata, 'name') or f'line-{number}'}"
-    # Replicas are read once: of a pod's metadata only the annotations may decide.
-    key = msgspec.json.encode((described.get("spec"), metadata.get("annotations")))
+    # Replicas are read once: name and uid decide nothing.
+    parts = described.get("spec"), metadata.get("annotations"), metadata.get("labels"), metadata.get("namespace")
+    key = msgspec.json.encode(parts)
     if key not in known:
         named = {**described, "metadata": {**metadata, "name": text_at(metadata, "name") or f"line-{number}"}}
         try:
             known[key] = kinds.of(pod_from_object(named, source=""), described)
         except InputError as error:
             raise inside(error, "pod") from None
-    times = {field: _seconds(content, field) for field in ("at", "runs", "leaves")}
     count = count_at(content, "count", 1)
     for index in range(count):
         yield PodArrival(
@@ -146,25 +130,35 @@ def _of_line(line: str, number: int, kinds: Kinds, known: dict[bytes, PodDemand]
         )
 
 
-def _seconds(content: Mapping[str, Any], field: str) -> float | None:
-    value = content.get(field)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise InputError("must be a number of seconds, 0 or more", field=field)
-    return float(value)
+def _of_workload(
+    content: Mapping[str, Any], times: Mapping[str, float | None], number: int, kinds: Kinds
+) -> Iterator[Workload]:
+    described = mapping_at(content, "workload")
+    if not is_workload(described):
+        kind = text_at(described, "kind")
+        raise InputError(f"{kind!r:.40} is not simulated", field="workload.kind", remedy="write Deployment or Job")
+    try:
+        document = Document(described, f"line {number}", 1, 1)
+        found = workload_of(document, kinds, lambda _: None, times["at"] or 0.0, times["runs"])
+    except InputError as error:
+        raise InputError(error.problem, field=f"workload.{error.field}", remedy=error.remedy) from None
+    if found is not None:
+        yield replace(found, leaves=times["leaves"])
 
 
 def _of_documents(
     documents: Sequence[Document], kinds: Kinds, findings: list[str], draw: random.Random
-) -> Iterator[PodArrival]:
+) -> Iterator[PodArrival | Workload]:
     noticed: list[Finding] = []
     manifests = []
-    for document in documents:
+    for document in chain.from_iterable(map(_flattened, documents)):
         content = document.content
         if isinstance(content, dict) and content.get("kind") == GENERATED:
             with located(document):
                 yield from _generated(content, kinds, draw)
+        elif is_workload(content):
+            if (found := workload_of(document, kinds, noticed.append)) is not None:
+                yield found
         else:
             manifests.append(document)
     for pod, origin in pods_with_origins(manifests, report=noticed.append):
@@ -172,6 +166,15 @@ def _of_documents(
         owner = "" if named == pod.name else f"{pod.namespace}/{named}"
         yield PodArrival(f"{pod.namespace}/{pod.name}", kinds.of(pod, origin.content), 0.0, owner=owner)
     findings += [f"{one.subject}: {one.message}" for one in noticed]
+
+
+def _flattened(document: Document) -> list[Document]:
+    """Return the items of a list that has controllers, and any other document as it is."""
+    content = document.content
+    items = content.get("items") if isinstance(content, dict) and content.get("kind") == "List" else None
+    if not isinstance(items, list) or not any(is_workload(one) for one in items):
+        return [document]
+    return [replace(document, content=one) for one in items]
 
 
 def _generated(content: Mapping[str, Any], kinds: Kinds, draw: random.Random) -> Iterator[PodArrival]:
@@ -192,7 +195,7 @@ def _generated(content: Mapping[str, Any], kinds: Kinds, draw: random.Random) ->
         except InputError as error:
             raise inside(error, f"shapes[{index}]") from None
     per_second = count_at(content, "perHour", 60) / 3600
-    mean, burst = _seconds(content, "meanLifetime"), max(count_at(content, "burst", 1), 1)
+    mean, burst = seconds_at(content, "meanLifetime"), max(count_at(content, "burst", 1), 1)
     now, name = 0.0, text_at(mapping_at(content, "metadata"), "name") or "generated"
     for number in range(count_at(content, "count", 100)):
         if number % burst == 0:

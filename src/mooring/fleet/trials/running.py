@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from mooring.core.errors import InputError
 from mooring.fleet.answer import FleetAnswer, Use, answer_of
-from mooring.fleet.cluster import NodeCluster, Strategy
-from mooring.fleet.simulation import Fate, Simulation
+from mooring.fleet.cluster import NodeCluster
+from mooring.fleet.records import Fate
+from mooring.fleet.simulation import Simulation
+from mooring.fleet.strategy import Strategy
 from mooring.fleet.work import Work
 from mooring.lazy import lazily
 
@@ -55,7 +57,7 @@ class Figures:
     @property
     def admitted(self) -> int:
         """Pods that a node took."""
-        return self.fates[Fate.RAN] + self.fates[Fate.RUNS]
+        return self.fates[Fate.RAN] + self.fates[Fate.RUNS] + self.fates[Fate.EVICTED]
 
     @property
     def without_node(self) -> int:

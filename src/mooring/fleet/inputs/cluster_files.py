@@ -28,8 +28,9 @@ from mooring.decoding.fields import (
     texts_at,
 )
 from mooring.discovery.loader import load_machine
-from mooring.fleet import alibaba
 from mooring.fleet.cluster import NodeCluster, NodeGroup
+from mooring.fleet.inputs import alibaba
+from mooring.fleet.inputs.event_files import cluster_events
 from mooring.fleet.live.machines import named_machines
 from mooring.fleet.live.objects import cluster_objects
 from mooring.fleet.live.reading import live_cluster
@@ -40,7 +41,7 @@ from mooring.releases.catalog import release_of
 KIND: Final = "Cluster"
 API_VERSION: Final = "mooring/v1alpha1"
 MOST_NODES: Final = 100_000
-_FIELDS: Final = ("apiVersion", "kind", "metadata", "groups")
+_FIELDS: Final = ("apiVersion", "kind", "metadata", "groups", "events")
 _GROUP_FIELDS: Final = (
     "name", "count", "machine", "config", "kubelet", "mooring", "devices", "release", "labels", "taints", "zones",
 )  # fmt: skip
@@ -102,7 +103,8 @@ def _cluster(document: Document, config: tuple[str, ...]) -> NodeCluster:
         raise InputError(f"{twice!r:.60} is the name of two", field="groups", remedy="give each its own name")
     if sum(one.count for one in groups) > MOST_NODES:
         raise InputError(f"are more than {MOST_NODES} nodes", field="groups", remedy="lower a count")
-    return NodeCluster(text_at(mapping_at(content, "metadata"), "name") or document.file, tuple(groups))
+    cluster = NodeCluster(text_at(mapping_at(content, "metadata"), "name") or document.file, tuple(groups))
+    return replace(cluster, events=cluster_events(list_at(content, "events"), cluster))
 
 
 def _group(content: Mapping[str, Any], folder: Path, config: tuple[str, ...]) -> NodeGroup:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mooring.documents.fleet import FatesPart, FleetComparisonDocument, TrialPart, UsePart, WaitedPart
-from mooring.fleet.ranking import ranked
-from mooring.fleet.simulation import Fate
-from mooring.fleet.sizing import Size
-from mooring.fleet.trials import Figures
+from mooring.fleet.records import ORDER
+from mooring.fleet.trials.ranking import ranked
+from mooring.fleet.trials.running import Figures
+from mooring.fleet.trials.sizing import Size
 
 
 def comparison_document(work: str, figures: Sequence[Figures]) -> FleetComparisonDocument:
@@ -27,12 +27,11 @@ def sizes_document(work: str, sizes: Sequence[Size]) -> FleetComparisonDocument:
 
 
 def _trial(figures: Figures) -> TrialPart:
-    order = (Fate.RAN, Fate.RUNS, Fate.WAITS, Fate.LEFT, Fate.REFUSED)
     return TrialPart(
         figures.variant,
         figures.seed,
         figures.nodes,
-        FatesPart(*(figures.fates[fate] for fate in order)),
+        FatesPart(*(figures.fates[fate] for fate in ORDER)),
         WaitedPart(*figures.waited),
         [UsePart(one.resource, one.offered, one.mean, one.most, one.stranded) for one in figures.uses],
     )

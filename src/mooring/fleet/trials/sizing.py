@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from mooring.core.errors import InputError
 from mooring.fleet.cluster import NodeCluster
-from mooring.fleet.simulation import Fate
-from mooring.fleet.trials import Figures, FleetTrial, run_trial
+from mooring.fleet.records import Fate
+from mooring.fleet.trials.running import Figures, FleetTrial, run_trial
 
 
 def resized(cluster: NodeCluster, group: str, count: int) -> NodeCluster:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from mooring.core.errors import InputError
-from mooring.fleet.cluster import NodeCluster, NodeGroup, Strategy
-from mooring.fleet.trials import FleetTrial
+from mooring.fleet.cluster import NodeCluster, NodeGroup
+from mooring.fleet.strategy import Strategy
+from mooring.fleet.trials.running import FleetTrial
 from mooring.fleet.work import Work
 from mooring.planner.changes.configuration import config_field
 from mooring.releases.catalog import release_of

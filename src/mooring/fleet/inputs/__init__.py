@@ -1,0 +1,1 @@
+"""Clusters and work from files."""

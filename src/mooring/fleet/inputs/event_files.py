@@ -1,0 +1,155 @@
+"""What happens to a cluster beside its work, as people write it: ``events`` of a Cluster, or a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from mooring.core.config import CPU_HOTPLUG, KubeletConfig
+from mooring.core.errors import InputError
+from mooring.decoding.documents import load_documents, located
+from mooring.decoding.fields import as_mapping, check_names, inside, list_at, name_at, text_at
+from mooring.fleet.cluster import Member, NodeCluster
+from mooring.fleet.cluster_events import (
+    ClusterEvent,
+    CPUsOffline,
+    CPUsOnline,
+    NodeAction,
+    NodeChange,
+    NodeEvent,
+    NodeRestart,
+    NodeTaints,
+    PodResize,
+)
+from mooring.fleet.inputs.seconds import seconds_at
+from mooring.manifest.scheduling_fields import taint_of
+from mooring.manifest.steps import cpu_list, resizing
+from mooring.planner.changes.configuration import config_field
+from mooring.releases.catalog import release_of
+
+KIND: Final = "ClusterEvents"
+_FIELDS: Final = ("apiVersion", "kind", "metadata", "events")
+_NODE_FIELDS: Final = ("at", "do", "nodes", "every")
+_RESTART, _TAINT, _OFFLINE, _ONLINE, _RESIZE = "restart", "taint", "offline", "online", "resize"
+_DETAILS: Final[Mapping[str, tuple[str, ...]]] = {
+    **{action.value: () for action in NodeAction},
+    _RESTART: ("set", "release"),
+    _TAINT: ("taints",),
+    _OFFLINE: ("cpus",),
+    _ONLINE: ("cpus",),
+}
+
+
+def with_events(cluster: NodeCluster, path: str) -> NodeCluster:
+    """Return a cluster with the events of a file after its own.
+
+    Raises:
+        InputError: the file cannot be read or understood.
+    """
+    documents = [one for one in load_documents(path) if one.content is not None]
+    if len(documents) != 1:
+        raise InputError(f"has {len(documents)} documents", source=path, remedy=f"give one of kind {KIND}")
+    with located(documents[0]):
+        content = as_mapping(documents[0].content)
+        check_names(content, _FIELDS)
+        if (kind := text_at(content, "kind")) != KIND:
+            raise InputError(f"{kind!r:.60} is not a list of events", field="kind", remedy=f"write {KIND}")
+        events = cluster_events(list_at(content, "events"), cluster)
+    return replace(cluster, events=(*cluster.events, *events))
+
+
+def cluster_events(entries: Sequence[object], cluster: NodeCluster) -> tuple[ClusterEvent, ...]:
+    """Return the events of a list, one for each node that they name, in the order of their times.
+
+    Args:
+        entries: as they are written.
+        cluster: whose nodes they name.
+
+    Raises:
+        InputError: one is not valid, or names a node that there is not.
+    """
+    reader, found = _Reader(cluster), list[ClusterEvent]()
+    for index, entry in sorted(enumerate(entries), key=lambda numbered: _time_of(numbered[1])):
+        try:
+            found += reader.events(as_mapping(entry))
+        except InputError as error:
+            raise inside(error, f"events[{index}]") from None
+    return tuple(sorted(found, key=lambda event: event.at))
+
+
+def _time_of(entry: object) -> float:
+    at = entry.get("at") if isinstance(entry, dict) else None
+    return at if isinstance(at, int | float) else 0.0
+
+
+class _Reader:
+    """Reads events in the order of their times; a field that a restart changed stays changed."""
+
+    def __init__(self, cluster: NodeCluster) -> None:
+        self._members = {one.name: one for one in cluster.members()}
+        self._groups: dict[str, list[Member]] = {one.name: [] for one in cluster.groups}
+        for member in self._members.values():
+            self._groups[member.group.name].append(member)
+        self._configs: dict[str, KubeletConfig] = {}
+        self._restarts: dict[object, NodeRestart] = {}
+
+    def events(self, content: Mapping[str, Any]) -> Iterator[ClusterEvent]:
+        """Yield what an entry means, for each of its nodes."""
+        action, at = name_at(content, "do"), seconds_at(content, "at") or 0.0
+        if action == _RESIZE:
+            check_names(content, ("at", "do", "pod", "containers", "resources"))
+            pod = name_at(content, "pod")
+            wanted = {name: value for name, value in content.items() if name in ("containers", "resources")}
+            yield PodResize(at, pod if "/" in pod else f"default/{pod}", resizing({"uid": pod, **wanted}))
+            return
+        if action not in _DETAILS:
+            known = ", ".join((*_DETAILS, _RESIZE))
+            raise InputError(f"{action!r:.40} is not known", field="do", remedy=f"write one of {known}")
+        check_names(content, (*_NODE_FIELDS, *_DETAILS[action]))
+        every = seconds_at(content, "every") or 0.0
+        for number, member in enumerate(self._nodes(content)):
+            yield NodeEvent(at + every * number, member.name, self._change(action, content, member))
+
+    def _nodes(self, content: Mapping[str, Any]) -> Iterator[Member]:
+        names = list_at(content, "nodes")
+        if not names:
+            raise InputError("must not be empty", field="nodes", remedy="name nodes or groups")
+        for name in names:
+            if name in self._groups:
+                yield from self._groups[name]
+            elif name in self._members:
+                yield self._members[name]
+            else:
+                raise InputError(
+                    f"{name!r:.60} is neither a node nor a group", field="nodes", remedy="groups are in the cluster"
+                )
+
+    def _change(self, action: str, content: Mapping[str, Any], member: Member) -> NodeChange:
+        if action == _RESTART:
+            return self._restart(content, member)
+        if action == _TAINT:
+            return NodeTaints(tuple(taint_of(as_mapping(one)) for one in list_at(content, "taints")))
+        if action in (_OFFLINE, _ONLINE):
+            if CPU_HOTPLUG not in member.group.mooring.extensions:
+                remedy = f"write mooring: {{extensions: [{CPU_HOTPLUG}]}} in the group {member.group.name}"
+                raise InputError(f"needs the extension {CPU_HOTPLUG}", field="do", remedy=remedy)
+            cpus = cpu_list(name_at(content, "cpus"), "cpus")
+            return CPUsOffline(cpus) if action == _OFFLINE else CPUsOnline(cpus)
+        return NodeAction(action)
+
+    def _restart(self, content: Mapping[str, Any], member: Member) -> NodeRestart:
+        before = self._configs.get(member.name, member.group.config)
+        texts = tuple(str(one) for one in list_at(content, "set"))
+        release = text_at(content, "release")
+        key = id(before), texts, release
+        found = self._restarts.get(key)
+        if found is None:
+            config = before
+            for text in texts:
+                config = config_field(text, release or member.group.mooring.release.name).changed(config)
+            found = self._restarts[key] = NodeRestart(
+                config if texts else None, release_of(release) if release else None
+            )
+        self._configs[member.name] = found.config or before
+        return found

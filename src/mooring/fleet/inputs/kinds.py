@@ -1,0 +1,57 @@
+"""What the pods of a work ask, with equal pods as one object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from mooring.core.pod import Pod
+from mooring.decoding.fields import mapping_at, text_at
+from mooring.fleet.scheduler.asked import PodDemand, asked_of
+from mooring.manifest.pod_relations import NO_RELATIONS, pod_relations
+from mooring.manifest.scheduling_fields import scheduling_fields
+
+
+class Kinds:
+    """Pods that ask the same, as one object."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._known: dict[object, PodDemand] = {}
+        self.ignored: dict[str, int] = {}
+        """Field that the simulation does not read -> pods that have it."""
+
+    def of(self, pod: Pod, content: Mapping[str, Any], owner: Mapping[str, Any] | None = None) -> PodDemand:
+        """Return what a pod asks.
+
+        Args:
+            pod: the pod.
+            content: the v1 Pod that it is read from.
+            owner: selector of the controller by which the scheduler spreads its pods; None for other pods.
+        """
+        spec = mapping_at(content, "spec")
+        fields, relations = scheduling_fields(spec), pod_relations(content, owner)
+        for name in (*fields.ignored, *relations.ignored, *(["resourceClaims"] if spec.get("resourceClaims") else [])):
+            self.ignored[name] = self.ignored.get(name, 0) + 1
+        preempts = text_at(spec, "preemptionPolicy") != "Never"
+        found = asked_of(pod, fields, relations, preempts=preempts)
+        return self._known.setdefault(found.key, found)
+
+    def unrelated(self) -> dict[int, PodDemand]:
+        """Return the identity of each demand -> the one that replaces it where no pod asks anything of others.
+
+        Labels and namespaces then decide nothing, and pods that differ in these alone are equal.
+        """
+        if any(one.relations.has_terms for one in self._known.values()):
+            return {}
+        bare: dict[object, PodDemand] = {}
+        return {
+            id(one): bare.setdefault(plain.key, plain)
+            for one in self._known.values()
+            for plain in (replace(one, relations=NO_RELATIONS),)
+        }
+
+    def findings(self) -> list[str]:
+        """Return what was not read."""
+        return [f"{count} pods have {name}, which is not simulated" for name, count in sorted(self.ignored.items())]

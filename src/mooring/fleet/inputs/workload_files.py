@@ -1,0 +1,72 @@
+"""Workloads of manifests: Deployments, ReplicaSets, StatefulSets and Jobs as controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding
+from mooring.decoding.fields import Document, inside, mapping_at, text_at
+from mooring.fleet.inputs.kinds import Kinds
+from mooring.fleet.work import ControllerKind, Workload
+from mooring.manifest.pod_files import pods_with_origins
+from mooring.manifest.workloads.templates import checked_count
+
+_KINDS: Final = {
+    "Deployment": ControllerKind.DEPLOYMENT,
+    "ReplicaSet": ControllerKind.DEPLOYMENT,
+    "ReplicationController": ControllerKind.DEPLOYMENT,
+    "StatefulSet": ControllerKind.STATEFUL_SET,
+    "Job": ControllerKind.JOB,
+}
+_BACKOFF_LIMIT: Final = 6
+"""The API server's default."""
+
+
+def is_workload(content: object) -> bool:
+    """Tell whether an object is a controller that is simulated as one."""
+    return isinstance(content, dict) and content.get("kind") in _KINDS
+
+
+def workload_of(
+    document: Document, kinds: Kinds, report: Callable[[Finding], object], at: float = 0.0, runs: float | None = None
+) -> Workload | None:
+    """Return the controller of a document; None where it wants no pod.
+
+    Args:
+        document: of one object.
+        kinds: what pods ask, once for all.
+        report: receives what was left out.
+        at: when it is created, in seconds.
+        runs: seconds from the admission of a pod to its end.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    pods = pods_with_origins([document], report=report)
+    if not pods:
+        return None
+    content: Mapping[str, Any] = document.content  # type: ignore[assignment]
+    spec, kind = mapping_at(content, "spec"), _KINDS[text_at(content, "kind")]
+    pod, read_from = pods[0][0], pods[0][1].content
+    name = f"{pod.namespace}/{text_at(mapping_at(read_from, 'metadata'), 'name')}"
+    owner = None if kind is ControllerKind.JOB else _selector(content, spec)
+    asked = kinds.of(pod, read_from, owner)
+    if kind is not ControllerKind.JOB:
+        ordered = kind is ControllerKind.STATEFUL_SET and text_at(spec, "podManagementPolicy") != "Parallel"
+        first = checked_count(mapping_at(spec, "ordinals"), "start", 0) if kind is ControllerKind.STATEFUL_SET else 0
+        return Workload(name, kind, asked, at, len(pods), ordered=ordered, first=first, runs=runs)
+    try:
+        parallelism = checked_count(spec, "parallelism", 1)
+        completions = checked_count(spec, "completions", parallelism)
+        limit = checked_count(spec, "backoffLimit", _BACKOFF_LIMIT)
+    except InputError as error:
+        raise inside(error, "spec") from None
+    return Workload(name, kind, asked, at, completions, parallelism, limit, runs=runs)
+
+
+def _selector(content: Mapping[str, Any], spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the label selector by which the scheduler spreads the pods of a controller."""
+    selector = mapping_at(spec, "selector")
+    return {"matchLabels": selector} if content.get("kind") == "ReplicationController" else selector

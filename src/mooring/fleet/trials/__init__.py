@@ -1,0 +1,1 @@
+"""Simulations side by side: variants, sizes, where they run, which is best."""
