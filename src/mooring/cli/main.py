@@ -58,6 +58,7 @@ VERBS: Mapping[str, str] = {
     "publish": "Publish what this node has allocated and what is left.",
     "replay": "Run recorded scenarios, and compare the answers.",
     "resize": "Show what happens if this pod is resized.",
+    "serve": "Show a node in the browser, live.",
     "show": "Draw a machine and the owners of its CPUs.",
     "status": "Show the agent's status.",
     "topology": "Show a machine as it is and as the kubelet sees it.",

@@ -9,7 +9,7 @@ decides which of the two is shown, until the reader does.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from importlib.resources import files
@@ -48,7 +48,7 @@ def html_text(report: ReportView) -> str:
     """Return the report as an HTML document; the same report gives the same bytes."""
     return page_text(
         "report.html",
-        f"\n{_script_text()}",
+        f"\n{script_text(SCRIPTS)}",
         report=report,
         node=report.node,
         data=data_text(report),
@@ -71,10 +71,15 @@ def page_text(template: str, script: str = "", **values: object) -> str:
     return _environment().get_template(template).render(policy=policy, styles=styles, script=script, **values)
 
 
-def _script_text() -> str:
-    """Return the script of every report."""
+def part_text(template: str, **values: object) -> str:
+    """Return a template filled with values, for a page whose server sends styles, script and policy apart."""
+    return _environment().get_template(template).render(**values)
+
+
+def script_text(names: Iterable[str]) -> str:
+    """Return parts of a script as one."""
     folder = files("mooring.render.html") / "assets"
-    return "".join(f"{(folder / name).read_text(encoding='utf-8')}\n" for name in SCRIPTS)
+    return "".join(f"{(folder / name).read_text(encoding='utf-8')}\n" for name in names)
 
 
 def _digest(text: str) -> str:

@@ -10,14 +10,13 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, Final
 
 from mooring.documents.fleet import FleetDocument
 from mooring.explain.phrases import duration, size
 from mooring.render.fleet import FleetPagePod, FleetView
 from mooring.render.html.data import UNSAFE
-from mooring.render.html.document import page_text
+from mooring.render.html.document import page_text, script_text
 from mooring.render.svg.decision import decision_svg
 from mooring.render.svg.elements import PATTERNS, style_sheet
 from mooring.render.svg.heatmap import heatmap_svg
@@ -38,12 +37,10 @@ _PERCENT: Final = 100
 def fleet_page_text(view: FleetView) -> str:
     """Return the page; the same view gives the same text."""
     document = view.document
-    folder = files("mooring.render.html") / "assets"
-    script = "".join(f"{(folder / name).read_text(encoding='utf-8')}\n" for name in SCRIPTS)
     unhappy = list(_unhappy(view.pods))
     return page_text(
         "fleet.html",
-        f"\n{script}",
+        f"\n{script_text(SCRIPTS)}",
         title=f"{document.cluster}: {document.work}",
         fleet=document,
         view=view,

@@ -1,0 +1,124 @@
+"""``mooring serve``: a node or a cluster as live pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.cli import options
+from mooring.cli.extras import needs_extra
+from mooring.cli.inputs import question_of
+from mooring.cli.options import NodeOptions
+from mooring.cli.output import YES, check_destination, emit_document
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.agent import options as agent_options
+    from mooring.agent.status import api
+    from mooring.agent.status import picture as status_picture
+    from mooring.cli import running_inputs
+    from mooring.serve import agent_status, node_html, node_plan, recording, run
+    from mooring.service import options as service_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mooring.serve.run import ServeOptions
+    from mooring.serve.snapshot import NodeSnapshot
+
+DEFAULT_LISTEN = "127.0.0.1:9478"
+
+EPILOG = """\b
+Examples:
+  mooring serve
+  mooring serve --agent
+  mooring serve --node node.tar.gz
+  mooring serve --machine epyc-7763-2s-nps4 --config kubelet.yaml -f pods.yaml
+  mooring serve --listen 0.0.0.0:9478 --certificate tls.crt --key tls.key --kubeconfig kubeconfig
+  mooring serve --export node.html
+"""
+
+
+@click.command("serve", epilog=EPILOG)
+@options.pods("Pods to admit after those that run already; repeatable.")
+@options.node_options("offline", "devices", "stop_at_crash")
+@click.option("--agent", is_flag=True, help="Show the node of the agent on this computer, from its status.")
+@options.agent_socket
+@click.option(
+    "--listen",
+    default=DEFAULT_LISTEN,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where the pages are served. Beyond loopback each person needs a token of the cluster.",
+)
+@click.option(
+    "--period",
+    type=click.FloatRange(0.2, 3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two readings of the node.",
+)
+@click.option("--certificate", default="", metavar="FILE", help="Certificate for HTTPS, PEM.")
+@click.option("--key", default="", metavar="FILE", help="Its key, PEM.")
+@options.kubeconfig("the pod's service account")
+@click.option(
+    "--export", "export", default="", metavar="FILE", help="Write the node as one file, with no server; - for stdout."
+)
+def command(
+    inputs: NodeOptions,
+    socket: str,
+    listen: str,
+    period: float,
+    certificate: str,
+    key: str,
+    kubeconfig: str,
+    export: str,
+    *,
+    agent: bool,
+) -> int:
+    """Show a node in the browser, live: what holds what, why, and what would happen to other pods. Nothing is written.
+
+    The node is that of the running kubelet on this computer, the one that the options describe, or with --agent that of
+    the agent.
+    """
+    with needs_extra("kube", source="mooring serve"):
+        if export:
+            check_destination(export)
+        source = _agent(socket) if agent or socket else _described(inputs)
+        first = source()
+        if export:
+            emit_document(node_html.exported(first), export)
+            return YES
+        asked = _options(listen, kubeconfig, certificate, key)
+        recorded = recording.Recording(first)
+        app = run.node_application(recorded, run.guard_of(asked), loopback=asked.is_loopback)
+        with run.looking(recorded, source, period):
+            run.run_application(app, asked, lambda address: click.echo(f"serving {address}", err=True))
+    return YES
+
+
+def _options(listen: str, kubeconfig: str, certificate: str, key: str) -> ServeOptions:
+    address = service_options.parse_address(listen, source="--listen", example=DEFAULT_LISTEN)
+    if address is None:
+        raise click.UsageError("--listen needs an address")
+    return run.ServeOptions(address, kubeconfig, certificate, key)
+
+
+def _agent(socket: str) -> Callable[[], NodeSnapshot]:
+    path = socket or agent_options.STATUS_SOCKET
+    machine = api.ask_machine(path)
+
+    def source() -> NodeSnapshot:
+        document = api.ask_status(path)
+        return agent_status.snapshot_of_status(status_picture.status_view(machine, document), document)
+
+    return source
+
+
+def _described(inputs: NodeOptions) -> Callable[[], NodeSnapshot]:
+    def source() -> NodeSnapshot:
+        return node_plan.snapshot_of(question_of(running_inputs.with_running_kubelet(inputs)))
+
+    return source

@@ -1,0 +1,171 @@
+"""A node from its files: a plan as a snapshot, its pods explained, and what would happen to other pods."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from mooring.core.bits import list_text
+from mooring.core.errors import InputError
+from mooring.core.moment import SECOND
+from mooring.core.pod import Pod
+from mooring.decoding.documents import documents_in
+from mooring.extensions.owners import state_owner
+from mooring.kubelet.kubelet import Kubelet
+from mooring.manifest.defaults import PodGates
+from mooring.manifest.pod_files import pods_of
+from mooring.node.hotplug_findings import hotplug_findings
+from mooring.planner.changes.nearest import nearest_changes
+from mooring.planner.changes.price import price_words
+from mooring.planner.devices import devices_before
+from mooring.planner.explanation import explain
+from mooring.planner.picture import admitted_rows, plan_view, pod_name, verdict_of
+from mooring.planner.plan import Plan, make_plan
+from mooring.planner.question import Question
+from mooring.render.decision import DecisionView
+from mooring.render.decision_rows import decision_view
+from mooring.render.view import NodeView, PlacementRow
+from mooring.serve.snapshot import NodeNotice, NodeSnapshot, PendingRelease, ShownPod
+from mooring.service.daemon import present_moment
+
+MOST_PODS = 50
+"""Pods of a manifest that are asked about at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodStory:
+    """Why a pod is where it is, or nowhere."""
+
+    name: str
+    verdict: str
+    code: str
+    why: str
+    remedy: str
+    message: str
+    """The kubelet's."""
+    nearest: tuple[str, ...]
+    """Changes that would admit it."""
+    decision: DecisionView | None
+
+    def without_names(self) -> PodStory:
+        """Return it without what can name other pods."""
+        return replace(self, nearest=(), remedy="", decision=None)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What a node would do with pods."""
+
+    view: NodeView
+    stories: tuple[PodStory, ...]
+
+
+def snapshot_of(question: Question) -> NodeSnapshot:
+    """Return a node as its files have it."""
+    plan = make_plan(question)
+    notices = [NodeNotice(f"{one.subject}: {one.message}", one.severity == "warning") for one in plan.findings]
+    if plan.kubelet is None:
+        message = plan.refusal.message if plan.refusal is not None else ""
+        notices.insert(0, NodeNotice(f"The kubelet would not start: {message}", warning=True))
+        return NodeSnapshot(plan_view(plan), notices=tuple(notices), plan=plan, question=question)
+    notices += [NodeNotice(f"{one.subject} {one.message}", warning=True) for one in hotplug_findings(plan.kubelet.node)]
+    return NodeSnapshot(
+        plan_view(plan, now=present_moment()),
+        tuple(_pods(plan)),
+        tuple(_pending(plan, plan.kubelet)),
+        tuple(notices),
+        plan,
+        question,
+    )
+
+
+def _pods(plan: Plan) -> Iterator[ShownPod]:
+    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
+    for answer in plan.answers:
+        pod = answer.pod
+        rows = list(admitted_rows(plan, answer, topology, why="")) if answer.admitted else []
+        verdict = ("running" if answer.running else "admitted") if answer.admitted else verdict_of(answer)
+        holds = tuple(_held_text(row) for row in rows)
+        yield ShownPod(pod.namespace, pod.name, pod.uid, verdict, answer.admitted, holds, answer.code, answer.why)
+
+
+def _held_text(row: PlacementRow) -> str:
+    words = [f"{row.container}: {row.verdict}"]
+    words += [f"CPUs {row.cpus} on NUMA {', '.join(map(str, row.cpu_nodes))}"] if row.cpus else []
+    words += [f"memory on NUMA {', '.join(map(str, row.memory_nodes))}"] if row.memory_nodes else []
+    return "; ".join([*words, row.alignment] if row.alignment else words)
+
+
+def _pending(plan: Plan, kubelet: Kubelet) -> Iterator[PendingRelease]:
+    """Yield releases whose delay ends in the present boot of this machine."""
+    now, wall = present_moment(), time.time()
+    pods = {answer.pod.uid: answer.pod for answer in plan.answers}
+    state = kubelet.node.cpu
+    for uid, containers in state.pre_assignments.items():
+        pod = pods.get(state_owner(uid).root)
+        for container, pre in containers.items():
+            leaving = state.assignments.get(uid, {}).get(container, pre.cpus) & ~pre.cpus
+            if pod is not None and pre.apply_at.boot == now.boot:
+                due = wall + max(0, pre.apply_at.since_boot - now.since_boot) / SECOND
+                yield PendingRelease(
+                    pod.namespace, f"{pod.namespace}/{pod.name}/{container}", list_text(leaving), round(due, 1)
+                )
+
+
+def story_of(plan: Plan, question: Question, uid: str) -> PodStory | None:
+    """Return why a pod of the plan is where it is; None for a pod that is not in it."""
+    answer = next((one for one in plan.answers if one.pod.uid == uid), None)
+    if answer is None or plan.kubelet is None:
+        return None
+    found = explain(plan, answer.pod)
+    proposals = () if answer.admitted else nearest_changes(question, uid, 1)
+    nearest = tuple(" ".join(filter(None, (one.text, price_words(one)))) for one in proposals)
+    nodes = sorted(node.node_id for node in plan.machine.info.topology)
+    helps = nearest or ((answer.remedy,) if answer.remedy else ())
+    decision = decision_view(found, nodes, plan.kubelet.settings.topology, helps, devices_before(plan, uid))
+    verdict = "admitted" if answer.admitted else verdict_of(answer)
+    return PodStory(
+        pod_name(answer),
+        verdict,
+        answer.code,
+        answer.why,
+        answer.remedy,
+        answer.decision.message,
+        nearest,
+        decision if decision.panels else None,
+    )
+
+
+def what_if(question: Question, manifest: bytes) -> WhatIf:
+    """Ask a node about the pods of a manifest, after all that are on it.
+
+    Raises:
+        InputError: the manifest cannot be understood, or has no pod.
+    """
+    gates = PodGates.of_node(question.config, question.mooring)
+    new = _distinct(pods_in_text(manifest, gates), question)
+    asked = replace(question, pods=(*question.pods, *new))
+    plan = make_plan(asked)
+    uids = [pod.uid for pod in new]
+    stories = [story for uid in uids if (story := story_of(plan, asked, uid)) is not None]
+    return WhatIf(plan_view(plan, hypothetical=frozenset(uids)), tuple(stories))
+
+
+def pods_in_text(manifest: bytes, gates: PodGates) -> list[Pod]:
+    """Return the pods of a manifest, of which there may be :data:`MOST_PODS`.
+
+    Raises:
+        InputError: it cannot be understood, or has no pod or too many.
+    """
+    pods = pods_of(documents_in(manifest, "manifest"), gates=gates)
+    if not 0 < len(pods) <= MOST_PODS:
+        problem = "has no pod" if not pods else f"has {len(pods)} pods, more than {MOST_PODS}"
+        raise InputError(problem, source="manifest", remedy="paste a Pod, or a workload with a few replicas")
+    return pods
+
+
+def _distinct(pods: list[Pod], question: Question) -> list[Pod]:
+    """Give pods other uids where the node has pods with these already."""
+    taken = {pod.uid for pod in (*question.pods, *question.active)}
+    return [replace(pod, uid=f"{pod.uid} (asked)") if pod.uid in taken else pod for pod in pods]

@@ -1,0 +1,133 @@
+"""The routes of one node: its page, the part that changes, explanations, what-if, and the stream of changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from cachetools import LRUCache
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+
+from mooring.core.errors import InputError
+from mooring.serve.access import Viewer
+from mooring.serve.feed import Feed
+from mooring.serve.node_html import (
+    Addresses,
+    body_html,
+    node_page,
+    problem_html,
+    stories_html,
+    what_if_html,
+)
+from mooring.serve.node_plan import story_of, what_if
+from mooring.serve.recording import Recorded, Recording
+
+LARGEST_MANIFEST: Final = 262_144
+"""Bytes."""
+BEAT: Final = 15.0
+"""Seconds between two signs of life in a stream without changes, which keep proxies from cutting it."""
+_KEPT: Final = 64
+"""Parts of pages that are kept made."""
+
+
+@dataclass(slots=True)
+class NodeRoutes:
+    """Answers about one node."""
+
+    recording: Recording
+    addresses: Addresses
+    assets: tuple[str, str]
+    _made: LRUCache[tuple[int, bool, str, frozenset[str] | None], str] = field(default_factory=lambda: LRUCache(_KEPT))
+    _making: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Of many clients that ask for a new part at once, the first makes it."""
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One what-if at a time: the engine takes a whole core."""
+
+    async def page(self, viewer: Viewer) -> Response:
+        """Return the page."""
+        now = self.recording.now
+        content = await self._body(now, viewer)
+        first = self.recording.all()[0].number
+        return HTMLResponse(node_page(now, content, first, self.addresses, self.assets))
+
+    async def body(self, request: Request, viewer: Viewer) -> Response:
+        """Return the part of the page that changes, as it is or was."""
+        number = request.query_params.get("number", "")
+        return HTMLResponse(await self._body(self.recording.at(int(number) if number.isdecimal() else 0), viewer))
+
+    async def pod(self, request: Request, viewer: Viewer) -> Response:
+        """Explain a pod that is on the node now."""
+        snapshot = self.recording.now.snapshot.seen_by(viewer.may_list)
+        uid = request.query_params.get("uid", "")
+        pod = next((one for one in snapshot.pods if one.uid == uid), None)
+        if pod is None:
+            return HTMLResponse(problem_html("this pod is not on the node now"), HTTPStatus.NOT_FOUND)
+        plan, question = snapshot.plan, snapshot.question
+        if plan is None or question is None:
+            lines = "; ".join(pod.holds) or pod.why or "It has nothing of its own."
+            return HTMLResponse(problem_html(f"{pod.namespace}/{pod.name}: {pod.verdict}. {lines}"))
+        async with self._asking:
+            story = await run_in_threadpool(story_of, plan, question, uid)
+        return HTMLResponse(stories_html([story] if story is not None else []))
+
+    async def whatif(self, request: Request, viewer: Viewer) -> Response:
+        """Ask the node about the pods of a manifest."""
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > LARGEST_MANIFEST:
+                return HTMLResponse(problem_html("the manifest is too large"), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        question = self.recording.now.snapshot.question
+        if question is None:
+            return HTMLResponse(problem_html("the node's files are not known here"), HTTPStatus.CONFLICT)
+        snapshot = self.recording.now.snapshot
+        try:
+            async with self._asking:
+                answer = await run_in_threadpool(what_if, question, body)
+        except InputError as error:
+            return HTMLResponse(problem_html(str(error)), HTTPStatus.BAD_REQUEST)
+        if snapshot.seen_by(viewer.may_list) is not snapshot:
+            # The picture and the nearest changes would name pods of other namespaces.
+            return HTMLResponse(stories_html([one.without_names() for one in answer.stories]))
+        return HTMLResponse(what_if_html(answer))
+
+    def events(self) -> Response:
+        """Return the stream of changes."""
+        return stream(self.recording.feed, self._news)
+
+    def _news(self) -> dict[str, float]:
+        now = self.recording.now
+        first = self.recording.all()[0].number
+        return {"number": now.number, "first": first, "at": now.at}
+
+    async def _body(self, seen: Recorded, viewer: Viewer) -> str:
+        current, trouble = seen.number == self.recording.now.number, self.recording.trouble
+        key = (seen.number, current, trouble, viewer.namespaces)
+        async with self._making:
+            if key not in self._made:
+                snapshot = seen.snapshot.seen_by(viewer.may_list)
+                shown = Recorded(seen.number, seen.at, snapshot)
+                self._made[key] = await run_in_threadpool(body_html, shown, current=current, trouble=trouble)
+            return self._made[key]
+
+
+def stream(feed: Feed, news: Callable[[], dict[str, float]]) -> Response:
+    """Return server-sent events: what is new, at once and after each change."""
+
+    async def events() -> AsyncIterator[bytes]:
+        version = -1
+        while True:
+            newest = await feed.after(version, BEAT)
+            if newest == version:
+                yield b": still here\n\n"
+                continue
+            version = newest
+            yield b"event: changed\ndata: " + msgspec.json.encode({"version": version, **news()}) + b"\n\n"
+
+    return StreamingResponse(events(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
