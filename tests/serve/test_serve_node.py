@@ -1,0 +1,240 @@
+"""The page of a node: what it shows, what it answers, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from html import escape
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+
+import pytest
+from tests.serve.site import EXAMPLES, HOSTILE, Site, hostile, node_site, question, recording
+
+from mooring.cli.main import run
+from mooring.render.svg.picture import svg_text
+from mooring.serve.access import EVERYTHING, Viewer
+from mooring.serve.agent_status import snapshot_of_status
+from mooring.serve.node_html import picture
+from mooring.serve.node_plan import snapshot_of
+from mooring.serve.recording import Recording
+from mooring.serve.snapshot import HIDDEN, NodeNotice
+
+MANIFEST = """apiVersion: v1
+kind: Pod
+metadata: {name: new}
+spec: {containers: [{name: app, resources: {limits: {cpu: CPUS, memory: 1Gi}}}]}
+"""
+
+
+class TokenGuard:
+    """Knows tokens by the namespaces that their people may list."""
+
+    async def viewer(self, token: str, namespaces: Collection[str]) -> Viewer | None:  # noqa: ARG002 - the protocol's
+        if token == "all":  # noqa: S105 - no secret
+            return EVERYTHING
+        return Viewer(frozenset(token.split(","))) if token else None
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Recording:
+    return recording()
+
+
+@pytest.fixture(scope="module")
+def site(recorded: Recording) -> Iterator[Site]:
+    with node_site(recorded) as found:
+        yield found
+
+
+def test_the_page_has_the_picture_of_show(site: Site, recorded: Recording) -> None:
+    got = site.ask("/")
+    assert got.status == 200
+    drawn = picture(recorded.now.snapshot.view)
+    assert drawn in got.text
+    assert drawn.splitlines()[4:] == svg_text(recorded.now.snapshot.view, 1144).splitlines()[4:]
+
+
+def test_every_answer_forbids_inline_scripts_frames_and_other_origins(site: Site) -> None:
+    for path in ("/", "/body", "/nowhere", "/healthz"):
+        policy = site.ask(path).headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert "frame-ancestors 'none'" in policy
+    assert not re.search(r"<script(?! type=\"module\" src=)|<style|style=|\son\w+=", site.ask("/").text)
+
+
+def test_assets_have_names_of_their_content_and_are_kept(site: Site) -> None:
+    for name in re.findall(r'"(assets/[^"]+)"', site.ask("/").text):
+        got = site.ask(f"/{name}")
+        assert got.status == 200
+        assert "immutable" in got.headers["cache-control"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "attacker.example"},
+        {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "cors"},
+        {"Origin": "https://attacker.example"},
+        {"Origin": "null"},
+    ],
+    ids=str,
+)
+def test_other_sites_get_nothing(site: Site, headers: dict[str, str]) -> None:
+    assert site.ask("/body", **headers).status == 403
+    assert site.ask("/whatif", "POST", MANIFEST, **headers).status == 403
+
+
+def test_a_link_from_another_site_opens_the_page(site: Site) -> None:
+    headers = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
+    assert site.ask("/", **headers).status == 200
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "POST"])
+def test_nothing_can_be_written(site: Site, method: str) -> None:
+    assert site.ask("/", method).status == 405
+
+
+def test_a_pod_is_explained_with_the_nearest_change(site: Site, recorded: Recording) -> None:
+    pod = next(one for one in recorded.now.snapshot.pods if one.name == "solver")
+    text = site.ask(f"/pod?uid={pod.uid}").text
+    assert pod.code in text
+    assert "Nearest change" in text
+    assert "<svg" in text
+    assert site.ask("/pod?uid=nobody").status == 404
+
+
+def test_what_if_says_where_a_pod_goes_and_changes_nothing(site: Site, recorded: Recording) -> None:
+    before = recorded.now
+    text = site.ask("/whatif", "POST", MANIFEST.replace("CPUS", "8")).text
+    assert "default/new" in text
+    assert "hatch-" in text
+    refused = site.ask("/whatif", "POST", MANIFEST.replace("CPUS", "40")).text
+    assert "rejected" in refused
+    assert "Nearest change" in refused
+    assert recorded.now is before
+
+
+@pytest.mark.parametrize("manifest", ["", "{", "kind: Pod", "a: &a [*a]", "- 1", "\x00"])
+def test_a_manifest_that_is_none_is_one_line(site: Site, manifest: str) -> None:
+    got = site.ask("/whatif", "POST", manifest or " ")
+    assert got.status == 400
+    assert got.text.count("<p") == 1
+
+
+def test_a_huge_manifest_is_refused(site: Site) -> None:
+    assert site.ask("/whatif", "POST", "#" * 300_000).status == 413
+
+
+def test_hostile_names_are_texts() -> None:
+    with node_site(recording(hostile())) as site:
+        page = site.ask("/").text
+        assert HOSTILE not in page
+        assert escape(HOSTILE) in page
+
+
+def test_a_change_is_announced_and_the_past_can_be_read() -> None:
+    recorded = recording()
+    with node_site(recorded) as site:
+        connection = HTTPConnection("127.0.0.1", site.port, timeout=30)
+        connection.request("GET", "/events")
+        events = connection.getresponse()
+        assert json.loads(event(events))["number"] == 1
+        fewer = replace(question(), pods=question().pods[:2])
+        assert recorded.take(snapshot_of(fewer))
+        assert json.loads(event(events))["number"] == 2
+        connection.close()
+        assert len(re.findall("data-uid", site.ask("/body").text)) == 2
+        assert len(re.findall("data-uid", site.ask("/body?number=1").text)) == len(question().pods)
+        assert "at this moment" in site.ask("/body?number=1").text
+
+
+def event(answer: HTTPResponse) -> str:
+    """Return the data of the next event."""
+    while True:
+        line = answer.readline().decode()
+        if line.startswith("data: "):
+            return line.removeprefix("data: ")
+
+
+def test_what_shows_the_same_is_not_recorded_and_trouble_is_shown() -> None:
+    recorded = recording()
+    assert not recorded.take(snapshot_of(question()))
+    assert len(recorded.all()) == 1
+    recorded.fail("the file cannot be read")
+    with node_site(recorded) as site:
+        assert "the file cannot be read" in site.ask("/body").text
+    recorded.take(snapshot_of(question()))
+    assert recorded.trouble == ""
+
+
+def test_a_recording_forgets_the_oldest() -> None:
+    recorded = recording()
+    for count in range(700):
+        recorded.take(replace(recorded.now.snapshot, notices=(NodeNotice(f"change {count}"),)))
+    assert len(recorded.all()) <= 600
+    assert recorded.at(1).number == recorded.all()[0].number
+
+
+def test_without_a_token_the_page_offers_to_sign_in(recorded: Recording) -> None:
+    with node_site(recorded, TokenGuard(), loopback=False) as site:
+        for path in ("/", "/body", "/pod?uid=1", "/events"):
+            got = site.ask(path)
+            assert got.status == 401
+            assert "core/upf" not in got.text
+        assert site.ask("/whatif", "POST", MANIFEST).status == 401
+        assert site.ask("/sign-in", "POST", "token=\r\n").status == 401
+        got = site.ask("/sign-in", "POST", "token=all\r\n", X_Forwarded_Proto="https")
+        assert got.status == 303
+        cookie = got.headers["set-cookie"]
+        assert {"HttpOnly", "SameSite=strict", "Secure"} <= set(cookie.split("; "))
+        assert site.ask("/", Cookie=cookie.partition(";")[0]).status == 200
+
+
+def test_a_person_sees_pods_of_namespaces_that_they_may_list_only(recorded: Recording) -> None:
+    with node_site(recorded, TokenGuard(), loopback=False) as site:
+        everything = site.ask("/body", Authorization="Bearer all").text
+        some = site.ask("/body", Authorization="Bearer data").text
+        assert "core/upf-0" in everything
+        assert "core/" not in some
+        assert "hpc/" not in some
+        assert "data/database-0" in some
+        assert HIDDEN in some
+        other = next(one for one in recorded.now.snapshot.pods if one.namespace == "core")
+        assert site.ask(f"/pod?uid={other.uid}", Authorization="Bearer data").status == 404
+        answer = site.ask("/whatif", "POST", MANIFEST.replace("CPUS", "40"), Authorization="Bearer data").text
+        assert "default/new" in answer
+        assert "core/" not in answer
+
+
+def test_the_export_is_the_report(tmp_path: Path) -> None:
+    options = ["--machine", "epyc-7763-2s-nps4", "--config", str(EXAMPLES / "kubelet.yaml"), "-f"]
+    inputs = [*options, str(EXAMPLES / "pods.yaml")]
+    assert run(["serve", *inputs, "--export", str(tmp_path / "one.html")]) == 0
+    run(["plan", *inputs, "-o", "html", "--to", str(tmp_path / "other.html")])
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "other.html").read_bytes()
+
+
+def test_an_agents_drift_repairs_and_delays_are_shown(recorded: Recording) -> None:
+    container = {"name": "app", "cpus": "2-3", "mems": "0", "effective": {"cpus": "0-7", "mems": "0"}}
+    pending = {"name": "side", "cpus": "4-5", "mems": "", "pending": {"releases": "5", "secondsLeft": 9.5}}
+    pod = {"namespace": "ns", "name": "web", "uid": "1", "containers": [container, pending]}
+    held = {"namespace": "ns", "name": "late", "uid": "2", "reason": "TopologyAffinityError", "message": "no room"}
+    document = {
+        "pods": [pod],
+        "held": [held],
+        "reasons": ["the runtime is silent"],
+        "configuration": {"refusal": ""},
+        "cpus": {"overlap": "", "offline": "9"},
+        "counts": {"repairs": 2},
+    }
+    shown = snapshot_of_status(recorded.now.snapshot.view, document)
+    texts = [one.text for one in shown.notices]
+    assert "ns/web/app holds CPUs 2-3; the kernel lets it run on 0-7" in texts
+    assert "2 repairs since the agent started" in texts
+    assert "CPUs 9 are offline" in texts
+    assert [one.cpus for one in shown.pending] == ["5"]
+    assert [(one.name, one.admitted) for one in shown.pods] == [("web", True), ("late", False)]
