@@ -8,24 +8,17 @@ import click
 
 from mooring.cli import options
 from mooring.cli.extras import needs_extra
-from mooring.cli.inputs import question_of
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import YES, check_destination, emit_document
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.agent import options as agent_options
-    from mooring.agent.status import api
-    from mooring.agent.status import picture as status_picture
-    from mooring.cli import running_inputs
-    from mooring.serve import agent_status, node_html, node_plan, recording, run
+    from mooring.cli.verbs.serve import sources
+    from mooring.serve import node_html, recording, run
     from mooring.service import options as service_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mooring.serve.run import ServeOptions
-    from mooring.serve.snapshot import NodeSnapshot
 
 DEFAULT_LISTEN = "127.0.0.1:9478"
 
@@ -86,7 +79,7 @@ def command(
     with needs_extra("kube", source="mooring serve"):
         if export:
             check_destination(export)
-        source = _agent(socket) if agent or socket else _described(inputs)
+        source = sources.agent_source(socket) if agent or socket else sources.described_source(inputs)
         first = source()
         if export:
             emit_document(node_html.exported(first), export)
@@ -104,21 +97,3 @@ def _options(listen: str, kubeconfig: str, certificate: str, key: str) -> ServeO
     if address is None:
         raise click.UsageError("--listen needs an address")
     return run.ServeOptions(address, kubeconfig, certificate, key)
-
-
-def _agent(socket: str) -> Callable[[], NodeSnapshot]:
-    path = socket or agent_options.STATUS_SOCKET
-    machine = api.ask_machine(path)
-
-    def source() -> NodeSnapshot:
-        document = api.ask_status(path)
-        return agent_status.snapshot_of_status(status_picture.status_view(machine, document), document)
-
-    return source
-
-
-def _described(inputs: NodeOptions) -> Callable[[], NodeSnapshot]:
-    def source() -> NodeSnapshot:
-        return node_plan.snapshot_of(question_of(running_inputs.with_running_kubelet(inputs)))
-
-    return source
