@@ -102,9 +102,9 @@ def command(
     """
     check_destination(to)
     asked = Asked(inputs, kubeconfig, pod_resources, dry_run)
-    rhythm = _rhythm(heartbeat, wakes=wake)
-    address = service_options.parse_address(metrics, source="--metrics-address")
     with needs_extra("kube", source=_SOURCE):
+        rhythm = _rhythm(heartbeat, wakes=wake)
+        address = service_options.parse_address(metrics, source="--metrics-address")
         if prune:
             return _pruned(asked)
         if asked.is_described:
