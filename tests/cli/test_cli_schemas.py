@@ -53,6 +53,7 @@ DOCUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "podresources-ai": ("PodResources", ("plan", *AI, "-o", "podresources")),
     "podresources-memory": ("PodResources", ("plan", *MEMORY, "-o", "podresources")),
     "topology": ("Machine", ("topology",)),
+    "version": ("Version", ("version",)),
     "topology-told": ("Machine", ("topology", "--machine", "xeonmax-9460-2s-snc4-flat")),
     "topology-hybrid": ("Machine", ("topology", "--machine", "i7-1370p")),
     "explain": ("Explanation", ("explain", *PODS, *NODE)),

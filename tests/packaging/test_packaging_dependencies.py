@@ -59,7 +59,7 @@ def test_a_dependency_that_is_not_installed_is_no_licence_that_is_allowed(
         licences.needed("outer")
 
 
-def test_what_is_released_is_what_is_tested() -> None:
+def test_what_is_released_is_what_is_tested(licences: ModuleType) -> None:
     runtime, tested = locked("requirements-runtime.lock"), locked("requirements.lock")
-    assert runtime
+    assert set(licences.needed()) <= set(runtime), "run make lock"
     assert {name: versions for name, versions in runtime.items() if tested.get(name) != versions} == {}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from tests.packaging.conftest import ROOT
@@ -33,14 +35,20 @@ for words in json.loads(sys.argv[2]):
         code = run(words)
     print(json.dumps([code, told.getvalue()]))
 """
-OF_EXTRAS = (
-    "anyio", "cachetools", "dask", "distributed", "google", "grpc", "h11", "httpx2", "lightkube", "numpy",
-    "prometheus_client", "psutil", "starlette", "tornado", "uvicorn",
-)  # fmt: skip
+IMPORTED = {"grpcio": "grpc", "protobuf": "google.protobuf"}
+"""Packages whose modules have other names."""
+
+
+def modules_of_extras() -> list[str]:
+    """Return the modules of the packages that extras install."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = {line for lines in project["optional-dependencies"].values() for line in lines}
+    names = {re.split("[><=]", line)[0] for line in lines}
+    return [IMPORTED.get(name, name.replace("-", "_")) for name in sorted(names)]
 
 
 def without_extras(*lines: tuple[str, ...]) -> list[tuple[int, str]]:
-    words = [sys.executable, "-c", PROGRAM, json.dumps(OF_EXTRAS), json.dumps(lines)]
+    words = [sys.executable, "-c", PROGRAM, json.dumps(modules_of_extras()), json.dumps(lines)]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     return [(code, complaint) for code, complaint in answers]

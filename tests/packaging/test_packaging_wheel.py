@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-import tomllib
 import zipfile
 from email.parser import HeaderParser
 from importlib import import_module
@@ -14,9 +12,8 @@ from pathlib import Path
 import click
 import pytest
 
-from mooring import __version__
-from mooring.cli.extras import DISTRIBUTION
-from mooring.cli.main import VERBS
+from mooring import DISTRIBUTION, __version__
+from mooring.cli.main import VERBS, cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = f"kube_mooring-{__version__}.data/data/"
@@ -41,7 +38,7 @@ def test_errors_name_the_distribution_by_which_the_wheel_is_installed(wheel: zip
 
 def test_each_verb_has_a_manual_page(wheel: zipfile.ZipFile) -> None:
     found = {name for name in wheel.namelist() if name.startswith(f"{DATA}share/man")}
-    verbs = {verb: import_module(f"mooring.cli.verbs.{verb}").command for verb in VERBS}
+    verbs = {verb: cli.get_command(click.Context(cli), verb) for verb in VERBS}
     questions = {
         f"{verb}-{question}"
         for verb, command in verbs.items()
@@ -82,24 +79,3 @@ def test_only_the_package_and_shared_files_are_installed(wheel: zipfile.ZipFile)
         f"kube_mooring-{__version__}.dist-info",
     }
     assert f"kube_mooring-{__version__}.dist-info/licenses/LICENSE" in wheel.namelist()
-
-
-WITHOUT = """
-import sys
-from importlib import import_module
-for name in sys.argv[1:]:
-    sys.modules[name] = None
-from mooring.cli.main import VERBS
-for verb in VERBS:
-    import_module(f"mooring.cli.verbs.{verb}")
-"""
-MODULES = {"grpcio": "grpc", "protobuf": "google.protobuf", "prometheus-client": "prometheus_client"}
-
-
-def test_every_verb_is_described_without_the_packages_of_the_extras() -> None:
-    """Building the wheel describes all verbs, in an environment that has no extra; so does ``mooring VERB --help``."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    names = {re.split("[><=]", package)[0] for packages in extras.values() for package in packages}
-    modules = [MODULES.get(name, name.replace("-", "_")) for name in names]
-    done = subprocess.run([sys.executable, "-c", WITHOUT, *modules], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")

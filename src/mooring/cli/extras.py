@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
+from mooring import DISTRIBUTION
 from mooring.core.errors import InputError
-
-DISTRIBUTION: Final = "kube-mooring"
-"""The name by which installers know Mooring (decision 36)."""
 
 
 @contextmanager

@@ -63,6 +63,7 @@ VERBS: Mapping[str, str] = {
     "status": "Show the agent's status.",
     "topology": "Show a machine as it is and as the kubelet sees it.",
     "upgrade": "Show what another kubelet release changes on this node.",
+    "version": "Show what is installed, and as which kubelets it decides.",
     "whatif": "Change one thing and plan again, or find the nearest change.",
 }
 """Verb -> what ``mooring --help`` says; kept here so that help needs no import of the verbs."""
@@ -102,7 +103,8 @@ class _Verbs(click.Group):
         """Import one verb."""
         if cmd_name not in VERBS:
             return None
-        command = import_module(f"mooring.cli.verbs.{cmd_name}").command
+        folder = "itself" if cmd_name in {"completion", "version"} else "verbs"
+        command = import_module(f"mooring.cli.{folder}.{cmd_name}").command
         if not isinstance(command, click.Command):
             raise TypeError(f"the verb {cmd_name} has no command")
         return command

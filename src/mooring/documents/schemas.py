@@ -41,6 +41,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "Resize": "resize:ResizeDocument",
     "Upgrade": "upgrade:UpgradeDocument",
     "UpgradeList": "upgrade:UpgradeListDocument",
+    "Version": "version:VersionDocument",
     "WhatIf": "changes:WhatIfDocument",
 }
 _FACT: Final = "Fact"

@@ -1,0 +1,1 @@
+"""Verbs about Mooring itself: what is installed, and how shells complete it."""
