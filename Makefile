@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube e2e-image e2e-chart image soak test-pythons check lint types walls docs-links specification releases-page docs deploy site pictures bench mutants mutants-releases lock clean
-.PHONY: wheel sdist dist reproducible onefile krew sbom licences
+.PHONY: wheel sdist dist reproducible onefile krew sbom licences compatibility freeze
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
@@ -270,6 +270,13 @@ sbom: .venvs/runtime/.installed .venvs/release/.installed
 	@mkdir -p dist
 	.venvs/release/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --spec-version 1.6 \
 	  --output-file dist/kube-mooring-$(VERSION).cdx.json .venvs/runtime
+
+# What the newest release promised, and what this version has. freeze writes down this version's, before a release.
+compatibility: $(STAMP)
+	$(BIN)/python scripts/release/compatibility.py
+
+freeze: $(STAMP)
+	$(BIN)/python scripts/release/compatibility.py --write
 
 licences: $(STAMP)
 	$(BIN)/python scripts/release/licences.py

@@ -150,8 +150,8 @@ def _options() -> Iterator[tuple[str, str]]:
                 takes = "a flag" if getattr(parameter, "is_flag", False) else "a value"
                 name = f"{path} {option}" if option.startswith("-") else f"{path} {option.upper()}"
                 yield name, f"{takes}, required" if parameter.required else takes
-        for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
-            waiting.append((f"{path} {name}", command.get_command(context, name)))
+        names = command.list_commands(context) if hasattr(command, "list_commands") else ()
+        waiting.extend((f"{path} {name}", command.get_command(context, name)) for name in names)
 
 
 def main() -> int:

@@ -91,7 +91,7 @@ PROGRAMS = {"agent", "deploy", "dra", "extender", "serve"}
 
 @pytest.mark.parametrize(
     "verb",
-    sorted(set(VERBS) - PROGRAMS - {"completion", "fleet", "replay", "collect", "status", "topology", "version"}),
+    sorted(set(VERBS) - PROGRAMS - {"collect", "completion", "fleet", "replay", "status", "topology", "version"}),
 )
 def test_every_verb_about_a_node_takes_a_node_archive_and_the_shared_options(verb: str) -> None:
     names = {name for parameter in command_of(verb).params for name in parameter.opts}

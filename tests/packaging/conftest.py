@@ -22,6 +22,11 @@ def release_script(name: str) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def compatibility() -> ModuleType:
+    return release_script("compatibility")
+
+
+@pytest.fixture(scope="session")
 def krew() -> ModuleType:
     return release_script("krew")
 
