@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from tests.fleet.clusters import arrival, asked, cluster, group
 
+from mooring.core.errors import InputError
 from mooring.fleet.cluster import Member, NodeCluster
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.filters import feasible
+from mooring.fleet.scheduler.numa import NUMAMatch
 from mooring.fleet.scheduler.queue import Queue, WaitingPod
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.scores import nodes_to_find, scores
 from mooring.fleet.scheduler.table import NodeTable
-from mooring.fleet.strategy import Scoring, Strategy
+from mooring.fleet.strategy import NUMAScoring, Scoring, Strategy, strategy_of
 
 OFFER = {"cpu": 10_000, "memory": 1000 * 2**20, "pods": 3}
 
@@ -102,3 +104,60 @@ def test_the_back_off_doubles_up_to_ten_seconds() -> None:
     for tries, pause in ((1, 1), (2, 2), (4, 8), (9, 10)):
         waiting.tries, waiting.last = tries, 100.0
         assert waiting.ready == 100 + pause
+
+
+def numa_match(scoring: NUMAScoring, *pods: str) -> tuple[NUMAMatch, Nodes]:
+    """Return the plugin, and one node with two NUMA nodes of four CPUs, of which CPU 0 is reserved."""
+    nodes = Nodes(cluster(group("n", 1, gpus=0)))
+    for cpus in pods:
+        assert nodes.admit(0, asked(cpus))[0].admitted
+    return NUMAMatch(scoring), nodes
+
+
+def test_node_resource_topology_match_passes_what_one_numa_node_has() -> None:
+    match, nodes = numa_match(NUMAScoring.LEAST, "3")
+    fits = {cpus: match.fits(nodes.at[0], asked(cpus).shape) for cpus in ("1", "4", "5")}
+    assert fits == {"1": True, "4": True, "5": False}
+    assert match.fits(nodes.at[0], asked("5", guaranteed=False).shape)
+
+
+@pytest.mark.parametrize(
+    ("scoring", "points"),
+    [
+        # CPUs: 2 of 3 and 2 of 4; memory: 4 of 8 GiB each; the least of the two NUMA nodes.
+        (NUMAScoring.LEAST, (33 + 50) // 2),
+        (NUMAScoring.MOST, 50),
+        (NUMAScoring.BALANCED, int((1 - ((2 / 3 - 0.5) / 2) ** 2 * 2) * 100)),
+        # One NUMA node, 12 points each, and 6 more because nothing is nearer.
+        (NUMAScoring.FEWEST_NODES, 100 - 12 + 6),
+    ],
+)
+def test_node_resource_topology_match_scores_by_numa_node(scoring: NUMAScoring, points: int) -> None:
+    match, nodes = numa_match(scoring)
+    assert match.score(nodes.at[0], asked("2", "4Gi").shape) == points
+    assert match.score(nodes.at[0], asked("2", guaranteed=False).shape) == 100
+
+
+def test_a_node_that_the_plugin_leaves_out_is_not_chosen() -> None:
+    nodes = Nodes(cluster(group("n", 1, gpus=0)))
+    assert Scheduler(nodes, Strategy(numa=NUMAScoring.LEAST), seed=0).choose(asked("5")).node is None
+    assert Scheduler(nodes, Strategy(), seed=0).choose(asked("5")).node == 0
+
+
+def test_a_shape_is_a_function_that_is_linear_between_its_points() -> None:
+    nodes = table()
+    nodes.add(0, asked("4", "400Mi"))
+    strategy = strategy_of("RequestedToCapacityRatio(0:0,50:10,100:0)")
+    found = scores(nodes, asked("1", "100Mi"), np.arange(2), strategy).tolist()
+    # Half used: 100 for both; a tenth used: 20.
+    assert found == [100 + 75 + 300, 20 + 75 + 300]
+
+
+@pytest.mark.parametrize(
+    "name", ["Least", "LeastAllocated(0:0)", "MostAllocated+exact", "LeastAllocated+numa:Best",
+             "RequestedToCapacityRatio(50:1,10:2)", "RequestedToCapacityRatio(x)", "RequestedToCapacityRatio(0:11)"]
+)  # fmt: skip
+def test_a_strategy_that_is_none_is_one_line(name: str) -> None:
+    with pytest.raises(InputError, match="--strategy") as raised:
+        strategy_of(name)
+    assert "\n" not in str(raised.value)

@@ -138,7 +138,14 @@ class Scheduler:
 
 @contextlib.contextmanager
 def scheduler(
-    program: Path, folder: Path, kubeconfig: Path, url: str = "", *, ignorable: bool = False, words: Sequence[str] = ()
+    program: Path,
+    folder: Path,
+    kubeconfig: Path,
+    url: str = "",
+    *,
+    ignorable: bool = False,
+    words: Sequence[str] = (),
+    plugins: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Scheduler]:
     """Run a scheduler until the end of the block.
 
@@ -149,6 +156,7 @@ def scheduler(
         url: of an extender; empty for none.
         ignorable: what the scheduler is told about that.
         words: more flags.
+        plugins: arguments of its plugins, as in ``pluginConfig``.
     """
     port = free_port()
     folder = folder / f"scheduler-{port}"
@@ -159,6 +167,7 @@ def scheduler(
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 2000},
         "leaderElection": {"leaderElect": False},
         **({"extenders": [_told(url, ignorable=ignorable)]} if url else {}),
+        **({"profiles": [{"pluginConfig": list(plugins)}]} if plugins else {}),
     }
     file = folder / "scheduler.json"
     file.write_text(json.dumps(configuration), encoding="utf-8")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ from mooring.fleet.scheduler.asked import PodDemand, asked_of
 from mooring.fleet.scheduler.filters import feasible as passing
 from mooring.fleet.scheduler.scores import scores
 from mooring.fleet.scheduler.table import NodeTable
-from mooring.fleet.strategy import Strategy
+from mooring.fleet.strategy import Strategy, strategy_of
+from mooring.manifest.pod_relations import ZONE, pod_relations
 from mooring.manifest.pods import pod_from_object
 from mooring.manifest.scheduling_fields import Taint, scheduling_fields
 
@@ -37,24 +38,69 @@ FULL = os.environ.get("MOORING_E2E_KUBE") == "full"
 NODES, PODS = 100, 2000 if FULL else 250
 TRACE = Path(__file__).parents[4] / "shared" / "traces" / "openb_pod_list_default.csv"
 SEED = 5
+RELATED = 1000 if FULL else 200
+APPS = ("web", "db", "cache", "queue")
+KEYS = ("kubernetes.io/hostname", ZONE, "pool")
 FLAGS = ("--vmodule=schedule_one=10", "--feature-gates=OpportunisticBatching=false")
 TRIED = re.compile(r'"Attempting to schedule pod" pod="default/([^"]+)"')
 SCORED = re.compile(r'"Calculated node\'s final score for pod" pod="default/([^"]+)" node="([^"]+)" score=(\d+)')
 TAINTS = (Taint("team", "a"), Taint("team", "b", "PreferNoSchedule"), Taint("old", "", "PreferNoSchedule"))
 
 
+Bodies = dict[str, dict[str, Any]]
+
+
 def test_every_score_of_the_real_scheduler_is_the_models(api: APIServer, parts: Parts, folder: Path) -> None:
     draw = random.Random(SEED)  # noqa: S311 - no secret
     table = a_cluster(api, parts, draw)
-    bodies = {body["metadata"]["name"]: body for body in (*traced_pods(draw), *drawn_pods(draw))}
+    pods = named((*traced_pods(draw), *drawn_pods(draw)))
+    compared = played(table, pods, Strategy(), api, parts, folder)
+    assert compared["pods"] > len(pods) // 2
+    assert compared["nowhere"] > 0
+
+
+def test_scores_of_pods_that_others_decide_about_are_the_models(api: APIServer, parts: Parts, folder: Path) -> None:
+    draw = random.Random(SEED)  # noqa: S311 - no secret
+    table = a_cluster(api, parts, draw)
+    compared = played(table, named(related_pods(draw)), Strategy(), api, parts, folder)
+    assert compared["pods"] > RELATED // 4
+    assert compared["nowhere"] > 0
+
+
+def test_scores_on_a_shape_are_the_models(api: APIServer, parts: Parts, folder: Path) -> None:
+    draw = random.Random(SEED)  # noqa: S311 - no secret
+    table = a_cluster(api, parts, draw)
+    strategy = strategy_of("RequestedToCapacityRatio(10:1,40:3,60:9,100:4)")
+    points = [{"utilization": percent, "score": score} for percent, score in strategy.shape]
+    weights = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
+    shaped = {"type": strategy.scoring.value, "resources": weights, "requestedToCapacityRatio": {"shape": points}}
+    arguments = {"name": "NodeResourcesFit", "args": {"scoringStrategy": shaped}}
+    compared = played(table, named(drawn_pods(draw)), strategy, api, parts, folder, [arguments])
+    assert compared["scores"] > PODS
+
+
+def played(
+    table: NodeTable,
+    bodies: Bodies,
+    strategy: Strategy,
+    api: APIServer,
+    parts: Parts,
+    folder: Path,
+    plugins: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, int]:
+    """Give pods to the real scheduler, and compare its log with the model."""
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(api.create_pod, bodies.values()))
-    with scheduler(parts.scheduler, folder, api.kubeconfig, words=FLAGS) as real:
+    with scheduler(parts.scheduler, folder, api.kubeconfig, words=FLAGS, plugins=plugins) as real:
         until(lambda: all(was_tried(pod) for pod in api.pods()), "every pod was tried")
-    compared = compare(table, said_scores(real.log), bodies, {one["metadata"]["name"]: one for one in api.pods()})
+    pods = {one["metadata"]["name"]: one for one in api.pods()}
+    compared = compare(table, said_scores(real.log), bodies, pods, strategy)
     print(f"\n{compared['scores']} scores of {compared['pods']} pods are equal; {compared['nowhere']} pods fit nowhere")
-    assert compared["pods"] > len(bodies) // 2
-    assert compared["nowhere"] > 0
+    return compared
+
+
+def named(bodies: Iterable[dict[str, Any]]) -> Bodies:
+    return {body["metadata"]["name"]: body for body in bodies}
 
 
 def a_cluster(api: APIServer, parts: Parts, draw: random.Random) -> NodeTable:
@@ -62,7 +108,9 @@ def a_cluster(api: APIServer, parts: Parts, draw: random.Random) -> NodeTable:
     members, offers = [], []
     for number, (name, kind) in enumerate(names(NODES)):
         kubelet = kubelet_of(kind)
-        labels = {"pool": draw.choice("abc"), "rank": str(number % 7)}
+        zone = draw.choice(("east", "west", "north"))
+        # Some nodes have no zone.
+        labels = {"pool": draw.choice("abc"), "rank": str(number % 7), **({ZONE: zone} if number % 9 else {})}
         taints = tuple(one for one in TAINTS if draw.random() < 0.15)
         body = node_object(name, kubelet)
         body["metadata"]["labels"].update(labels)
@@ -114,6 +162,61 @@ def drawn_pods(draw: random.Random) -> Iterator[dict[str, Any]]:
         if draw.random() < 0.4:
             spec["affinity"] = {"nodeAffinity": affinity(draw)}
         yield body
+
+
+def related_pods(draw: random.Random) -> Iterator[dict[str, Any]]:
+    """Yield small pods with affinity and anti-affinity to one another, and with spread constraints."""
+    for number in range(RELATED):
+        body = random_pod(random.Random(number), f"related-{number}")  # noqa: S311 - only its frame is used
+        spec = body["spec"]
+        amounts = {"cpu": draw.choice(("100m", "1", "3")), "memory": draw.choice(("64Mi", "1Gi"))}
+        spec["containers"] = [{"name": "main", "image": "none", "resources": {"requests": amounts}}]
+        for left_out in ("initContainers", "priorityClassName", "tolerations"):
+            spec.pop(left_out, None)
+        body["metadata"]["labels"] = {"app": draw.choice(APPS), "tier": draw.choice("xy")}
+        if draw.random() < 0.2:
+            spec["nodeSelector"] = {"pool": draw.choice("ab")}
+        spec["affinity"] = {}
+        for kind in ("podAffinity", "podAntiAffinity"):
+            if draw.random() < 0.4:
+                spec["affinity"][kind] = pod_affinity(draw, required=0.25 if kind == "podAffinity" else 0.35)
+        if draw.random() < 0.5:
+            spec["topologySpreadConstraints"] = [constraint(draw, key) for key in draw.sample(KEYS, draw.randint(1, 2))]
+        yield body
+
+
+def pod_affinity(draw: random.Random, required: float) -> dict[str, Any]:
+    wished = [{"weight": draw.randint(1, 100), "podAffinityTerm": term(draw)} for _ in range(draw.randint(1, 2))]
+    found: dict[str, Any] = {"preferredDuringSchedulingIgnoredDuringExecution": wished}
+    if draw.random() < required:
+        found["requiredDuringSchedulingIgnoredDuringExecution"] = [term(draw) for _ in range(draw.randint(1, 2))]
+    return found
+
+
+def term(draw: random.Random) -> dict[str, Any]:
+    return {"topologyKey": draw.choice(KEYS), **selected(draw)}
+
+
+def constraint(draw: random.Random, key: str) -> dict[str, Any]:
+    when = draw.choice(("DoNotSchedule", "ScheduleAnyway", "ScheduleAnyway"))
+    domains = {"minDomains": draw.randint(1, 4)} if when == "DoNotSchedule" and draw.random() < 0.4 else {}
+    policies = {
+        name: draw.choice(("Honor", "Ignore"))
+        for name in ("nodeAffinityPolicy", "nodeTaintsPolicy")
+        if draw.random() < 0.4
+    }
+    found = {"topologyKey": key, "maxSkew": draw.randint(1, 4), "whenUnsatisfiable": when}
+    return {**found, **selected(draw), **domains, **policies}
+
+
+def selected(draw: random.Random) -> dict[str, Any]:
+    apps = draw.sample(APPS, draw.randint(1, 3))
+    found: dict[str, Any] = {"labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": apps}]}}
+    if draw.random() < 0.2:
+        found["labelSelector"]["matchLabels"] = {"tier": draw.choice("xy")}
+    if draw.random() < 0.2:
+        found["matchLabelKeys"] = ["tier"]
+    return found
 
 
 def affinity(draw: random.Random) -> dict[str, Any]:
@@ -169,6 +272,7 @@ def compare(
     said: Mapping[str, Mapping[str, int]],
     bodies: Mapping[str, dict[str, Any]],
     pods: Mapping[str, dict[str, Any]],
+    strategy: Strategy,
 ) -> dict[str, int]:
     """Play the pods to the model in the order of the log; every difference fails."""
     places = {member.name: place for place, member in enumerate(table.members)}
@@ -178,7 +282,7 @@ def compare(
         feasible = np.flatnonzero(passing(table, asked))
         chosen = pods[name]["spec"].get("nodeName", "")
         if scored:
-            points = scores(table, asked, feasible, Strategy())
+            points = scores(table, asked, feasible, strategy)
             model = {table.members[int(node)].name: int(found) for node, found in zip(feasible, points, strict=True)}
             assert model == dict(scored), (name, bodies[name]["spec"], differences(model, scored))
             assert scored[chosen] == max(scored.values())
@@ -198,4 +302,5 @@ def differences(model: Mapping[str, int], real: Mapping[str, int]) -> dict[str, 
 
 
 def asked_by(body: dict[str, Any]) -> PodDemand:
-    return asked_of(pod_from_object(body, source="test"), scheduling_fields(body["spec"]))
+    pod = pod_from_object(body, source="test")
+    return asked_of(pod, scheduling_fields(body["spec"]), pod_relations(body))

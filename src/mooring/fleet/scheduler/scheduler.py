@@ -11,6 +11,7 @@ from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.arrays import Amounts
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.filters import feasible
+from mooring.fleet.scheduler.numa import NUMAMatch
 from mooring.fleet.scheduler.preemption import Preemption, preempt
 from mooring.fleet.scheduler.scores import nodes_to_find, scores
 from mooring.fleet.strategy import Strategy
@@ -44,6 +45,7 @@ class Scheduler:
         self._nodes, self._strategy = nodes, strategy
         self._draw = random.Random(seed)  # noqa: S311 - a simulation, repeatable by its seed
         self._next = 0
+        self._numa = None if strategy.numa is None else NUMAMatch(strategy.numa)
 
     def choose(self, asked: PodDemand) -> Choice:
         """Return the node for a pod."""
@@ -53,6 +55,8 @@ class Scheduler:
         passing = np.flatnonzero(feasible(table, asked)[turned])
         looked_at = len(turned) if len(passing) <= to_find else int(passing[to_find - 1]) + 1
         found = turned[passing[:to_find]]
+        if self._numa is not None:
+            found, looked_at = self._aligned(self._numa, asked, turned, passing, to_find)
         self._next = (self._next + looked_at) % max(len(turned), 1)
         fitting = len(found)
         causes: dict[str, int] = {}
@@ -68,9 +72,24 @@ class Scheduler:
         if not len(found):
             return Choice(None, fitting, fitting, tuple(sorted(causes.items())))
         points = scores(table, asked, found, self._strategy)
+        if self._numa is not None:
+            points = points + np.array([self._numa.score(self._nodes.at[node], asked.shape) for node in found])
         best = found[points == points.max()]
         node = int(best[0]) if len(best) == 1 else int(best[self._draw.randrange(len(best))])
         return Choice(node, fitting, fitting - len(found), tuple(sorted(causes.items())))
+
+    def _aligned(
+        self, numa: NUMAMatch, asked: PodDemand, turned: Amounts, passing: Amounts, to_find: int
+    ) -> tuple[Amounts, int]:
+        """Return the nodes that pass NodeResourceTopologyMatch, too, and how many nodes were looked at."""
+        found: list[int] = []
+        for position in passing:
+            node = int(turned[position])
+            if numa.fits(self._nodes.at[node], asked.shape):
+                found.append(node)
+            if len(found) == to_find:
+                return np.array(found, np.int64), int(position) + 1
+        return np.array(found, np.int64), len(turned)
 
     def preempt(self, asked: PodDemand) -> Preemption | None:
         """Return where a pod that fits nowhere could go instead of others; None where nowhere."""
