@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +21,15 @@ from tests.fleet.clusters import LOOSE, arrival, asked, cluster, group
 from mooring.cli.main import run
 from mooring.core.errors import InputError
 from mooring.fleet.answer import answer_of
+from mooring.fleet.cluster_events import NodeAction, NodeEvent
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.records import Fate
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.strategy import Strategy
+from mooring.fleet.trials import running
+from mooring.fleet.trials.finished import Digests, FinishedTrials
 from mooring.fleet.trials.ranking import ranked
-from mooring.fleet.trials.running import FleetTrial, run_trial, run_trials
+from mooring.fleet.trials.running import Figures, FleetTrial, all_figures, run_trial, run_trials
 from mooring.fleet.trials.sizing import Goal, size_of
 from mooring.fleet.trials.variants import variants
 from mooring.fleet.work import work_of
@@ -67,13 +76,13 @@ def test_figures_are_the_same_in_this_process_and_in_others() -> None:
     works = [work_of("w", [arrival(f"p{n}", asked(str(n % 5 + 1)), n, 20.0) for n in range(25)])] * 2
     trials = variants(nodes, works, [Strategy(), Strategy(extender=True)], ["topologyManagerPolicy=none,restricted"], 1)
     assert len(trials) == 8
-    assert list(run_trials(trials, jobs=2)) == [run_trial(trial) for trial in trials]
+    assert all_figures(trials, jobs=2) == [run_trial(trial) for trial in trials]
 
 
 def test_the_first_of_a_ranking_admits_most() -> None:
     nodes = cluster(group("a", 2, gpus=0))
     works = [work_of("w", [arrival(f"p{n}", SIX, n, 5.0) for n in range(6)])]
-    rows = ranked(run_trials(variants(nodes, works, [Strategy()], ["topologyManagerPolicy=single-numa-node,none"], 0)))
+    rows = ranked(all_figures(variants(nodes, works, [Strategy()], ["topologyManagerPolicy=single-numa-node,none"], 0)))
     assert rows[0].variant.startswith("topologyManagerPolicy=none")
     assert rows[0].admitted.mean == 6
     assert rows[1].refused.mean == 6
@@ -148,5 +157,88 @@ def test_figures_are_the_same_on_the_workers_of_a_dask_scheduler() -> None:
     local = {"n_workers": 1, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
     make: Callable[..., AbstractContextManager[Any]] = distributed.LocalCluster
     with make(processes=True, **local) as dask:
-        found = list(run_trials(trials, dask=dask.scheduler_address))
+        found = all_figures(trials, dask=dask.scheduler_address)
     assert found == [run_trial(trial) for trial in trials]
+
+
+def some_trials() -> list[FleetTrial]:
+    nodes = cluster(group("a", 2), group("b", 1, LOOSE, gpus=0))
+    works = [work_of("w", [arrival(f"p{n}", asked(str(n % 5 + 1)), n, 20.0) for n in range(12)])] * 2
+    return variants(nodes, works, [Strategy(), Strategy(extender=True)], [], 1)
+
+
+def test_a_run_goes_on_with_the_trials_that_have_finished(tmp_path: Path) -> None:
+    trials = some_trials()
+    first = run_trials(trials, store=FinishedTrials(str(tmp_path)))
+    kept = [next(first) for _ in range(2)]
+    first.close()  # type: ignore[attr-defined]
+    assert len(list(tmp_path.iterdir())) == 2
+    ran: list[FleetTrial] = []
+    store = Noting(FinishedTrials(str(tmp_path)), ran)
+    assert sorted(run_trials(trials, store=store), key=itemgetter(0))[:2] == kept
+    assert ran == trials[2:]
+    assert [figures for _, figures in sorted(run_trials(trials, store=store), key=itemgetter(0))] == all_figures(trials)
+    assert ran == trials[2:]
+
+
+@dataclass
+class Noting:
+    """Notes the trials that ran."""
+
+    store: FinishedTrials
+    ran: list[FleetTrial]
+
+    def find(self, trial: FleetTrial) -> Figures | None:
+        return self.store.find(trial)
+
+    def keep(self, trial: FleetTrial, figures: Figures) -> None:
+        self.ran.append(trial)
+        self.store.keep(trial, figures)
+
+
+def test_another_seed_work_cluster_or_strategy_is_another_trial_and_a_torn_file_is_none(tmp_path: Path) -> None:
+    trial, store = some_trials()[0], FinishedTrials(str(tmp_path))
+    store.keep(trial, run_trial(trial))
+    groups = (replace(trial.cluster.groups[0], count=3), *trial.cluster.groups[1:])
+    work = replace(trial.work, arrivals=trial.work.arrivals[1:])
+    others = [
+        replace(trial, seed=9),
+        replace(trial, work=work),
+        replace(trial, cluster=replace(trial.cluster, groups=groups)),
+        replace(trial, strategy=Strategy(extender=True)),
+        replace(trial, cluster=replace(trial.cluster, events=(NodeEvent(1.0, "a-0", NodeAction.CORDON),))),
+    ]
+    assert [store.find(other) for other in others] == [None] * len(others)
+    assert store.find(replace(trial, variant="called otherwise")) is not None
+    next(tmp_path.iterdir()).write_text("{", encoding="utf-8")
+    assert store.find(trial) is None
+
+
+def test_the_digest_of_a_trial_is_the_same_in_every_process() -> None:
+    trial = some_trials()[0]
+    script = (
+        "from tests.fleet.test_fleet_answers import some_trials\n"
+        "from mooring.fleet.trials.finished import Digests\n"
+        "print(Digests().of((some_trials()[0].cluster, some_trials()[0].work)))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == Digests().of((trial.cluster, trial.work))
+
+
+def test_a_worker_that_is_killed_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MOORING_TEST_MARK", str(tmp_path / "killed"))
+    monkeypatch.setattr(running, "run_trial", killed_once)
+    assert all_figures(some_trials(), jobs=2) == [run_trial(trial) for trial in some_trials()]
+    assert (tmp_path / "killed").exists()
+
+
+def killed_once(trial: FleetTrial) -> Figures:
+    """Kill the process that runs the first trial, once."""
+    mark = Path(os.environ["MOORING_TEST_MARK"])
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run_trial(trial)

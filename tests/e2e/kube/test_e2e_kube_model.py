@@ -214,7 +214,7 @@ def selected(draw: random.Random) -> dict[str, Any]:
     found: dict[str, Any] = {"labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": apps}]}}
     if draw.random() < 0.2:
         found["labelSelector"]["matchLabels"] = {"tier": draw.choice("xy")}
-    if draw.random() < 0.2:
+    elif draw.random() < 0.2:
         found["matchLabelKeys"] = ["tier"]
     return found
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from mooring.cli import options
 from mooring.cli.fleet import inputs as inputs_of
 from mooring.cli.fleet.inputs import FleetOptions
 from mooring.cli.output import YES, check_destination, emit, emit_document, json_text
+from mooring.cli.progress import Watched
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli.text import fleet_trials as text
     from mooring.fleet.report import trials as pictures
-    from mooring.fleet.trials import running, trials_document, variants
+    from mooring.fleet.trials import finished, running, trials_document, variants
     from mooring.render.html import plot as page
     from mooring.render.svg import plot
 
+if TYPE_CHECKING:
+    from mooring.fleet.trials.finished import FinishedTrials
+    from mooring.fleet.trials.running import Figures, FleetTrial
 
 EPILOG = """\b
 Examples:
@@ -46,15 +53,17 @@ Examples:
 @click.option("--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Simulations of each.")
 @inputs_of.jobs
 @inputs_of.dask
+@inputs_of.resume
 @options.output(("text", "json", "html", "svg"), "text")
 @options.to_file
-def command(
+def command(  # noqa: PLR0913, PLR0917 - click passes one argument an option
     inputs: FleetOptions,
     strategies: tuple[str, ...],
     settings: tuple[str, ...],
     seeds: int,
     jobs: int,
     dask: str,
+    resume: str,
     form: str,
     to: str,
 ) -> int:
@@ -67,7 +76,7 @@ def command(
     chosen = [inputs_of.chosen_strategy(one) for one in strategies or ("LeastAllocated",)]
     works = [inputs.read_work(number) for number in range(seeds)]
     asked = variants.variants(cluster, works, chosen, settings, inputs.seed)
-    found = list(running.run_trials(asked, jobs, dask))
+    found = _figures(asked, jobs, dask, finished.FinishedTrials(resume) if resume else None)
     if form == "json":
         emit_document(json_text(trials_document.comparison_document(works[0].name, found)), to)
     elif form == "html":
@@ -77,3 +86,18 @@ def command(
     else:
         emit(text.comparison_text(cluster.name, works[0], found, to=to), to)
     return YES
+
+
+def _figures(asked: Sequence[FleetTrial], jobs: int, dask: str, store: FinishedTrials | None) -> list[Figures]:
+    """Run trials with a bar; an interrupt ends the run, and what is done is the answer."""
+    found: dict[int, Figures] = {}
+    watched = Watched("simulations", lambda: len(asked), on_screen=True)
+    try:
+        for place, figures in watched.items(running.run_trials(asked, jobs, dask, store)):
+            found[place] = figures  # noqa: PERF403 - what is done before an interrupt counts
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        hint = "" if store is not None else "; with --resume FOLDER the next run goes on from here"
+        click.echo(f"cut short after {len(found)} of {len(asked)} simulations{hint}", err=True)
+    return [found[place] for place in sorted(found)]

@@ -138,6 +138,14 @@ jobs = click.option(
 )
 dask = click.option("--dask", default="", metavar="ADDRESS", help="Simulate on the workers of a Dask scheduler.")
 
+resume = click.option(
+    "--resume",
+    default="",
+    metavar="FOLDER",
+    shell_complete=options.complete_file,
+    help="Keep each finished simulation in a folder, and take from it those that it has.",
+)
+
 
 def chosen_strategy(name: str, *, extender: bool = False) -> Strategy:
     """Return the strategy that was named.

@@ -6,11 +6,13 @@ workers. A trial is a value and its figures are values, so that neither where no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, Final, Protocol
 
 from mooring.core.errors import InputError
 from mooring.fleet.answer import FleetAnswer, Use, answer_of
@@ -24,8 +26,8 @@ from mooring.lazy import lazily
 with lazily():
     import distributed
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+MOST_ATTEMPTS: Final = 4
+"""Pools of processes that are tried when workers die."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +85,82 @@ def _refusals(answer: FleetAnswer) -> dict[str, int]:
     return dict(sorted(refused.items()))
 
 
-def run_trials(trials: Sequence[FleetTrial], jobs: int = 1, dask: str = "") -> Iterator[Figures]:
-    """Run simulations, and yield their figures in the order of the trials.
+class Store(Protocol):
+    """Where figures of trials are kept."""
+
+    def find(self, trial: FleetTrial) -> Figures | None:
+        """Return the figures of a trial; None where it has not finished."""
+
+    def keep(self, trial: FleetTrial, figures: Figures) -> None:
+        """Keep the figures of a trial."""
+
+
+def run_trials(
+    trials: Sequence[FleetTrial], jobs: int = 1, dask: str = "", store: Store | None = None
+) -> Iterator[tuple[int, Figures]]:
+    """Run simulations, and yield the place of each among the trials with its figures, as they finish.
 
     Args:
         trials: what is asked for.
         jobs: processes.
         dask: address of a Dask scheduler; empty for processes of this machine.
+        store: trials that have finished are taken from it, and others go into it.
 
     Raises:
-        InputError: a kubelet does not start, or the scheduler cannot be reached.
+        InputError: a kubelet does not start, the scheduler cannot be reached, or workers die again and again.
     """
+    missing: dict[int, FleetTrial] = {}
+    for place, trial in enumerate(trials):
+        found = store.find(trial) if store is not None else None
+        if found is None:
+            missing[place] = trial
+        else:
+            yield place, found
+    for place, figures in _ran(missing, jobs, dask):
+        if store is not None:
+            store.keep(trials[place], figures)
+        yield place, figures
+
+
+def all_figures(trials: Sequence[FleetTrial], jobs: int = 1, dask: str = "") -> list[Figures]:
+    """Run simulations, and return their figures in the order of the trials; see :func:`run_trials`."""
+    return [figures for _, figures in sorted(run_trials(trials, jobs, dask), key=lambda entry: entry[0])]
+
+
+def _ran(trials: Mapping[int, FleetTrial], jobs: int, dask: str) -> Iterator[tuple[int, Figures]]:
     if not dask and (jobs <= 1 or len(trials) <= 1):
-        yield from map(run_trial, trials)
+        yield from ((place, run_trial(trial)) for place, trial in trials.items())
         return
-    with _executor(jobs, dask) as executor:
-        yield from executor.map(run_trial, trials)
+    left = dict(trials)
+    for _ in range(MOST_ATTEMPTS):
+        with _executor(jobs, dask) as executor:
+            futures = {executor.submit(run_trial, trial): place for place, trial in left.items()}
+            try:
+                for future in as_completed(futures):
+                    figures = future.result()
+                    del left[futures[future]]
+                    yield futures[future], figures
+            except BrokenExecutor:
+                # A worker was killed, for want of memory perhaps: what it had, others do.
+                continue
+        return
+    raise InputError(
+        f"workers died {MOST_ATTEMPTS} times; {len(left)} simulations are left",
+        source="--jobs",
+        remedy="give fewer --jobs, so that each has more memory",
+    )
 
 
 @contextmanager
 def _executor(jobs: int, dask: str) -> Iterator[Executor]:
     if not dask:
-        with ProcessPoolExecutor(jobs) as pool:
+        # The terminal sends an interrupt to every process; this one alone answers it.
+        ignoring = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+        pool = ProcessPoolExecutor(jobs, initializer=ignoring)
+        try:
             yield pool
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
         return
     connect: Callable[..., Any] = distributed.Client
     try:
