@@ -85,7 +85,7 @@ def _refusals(answer: FleetAnswer) -> dict[str, int]:
     return dict(sorted(refused.items()))
 
 
-class Store(Protocol):
+class FiguresStore(Protocol):
     """Where figures of trials are kept."""
 
     def find(self, trial: FleetTrial) -> Figures | None:
@@ -96,7 +96,7 @@ class Store(Protocol):
 
 
 def run_trials(
-    trials: Sequence[FleetTrial], jobs: int = 1, dask: str = "", store: Store | None = None
+    trials: Sequence[FleetTrial], jobs: int = 1, dask: str = "", store: FiguresStore | None = None
 ) -> Iterator[tuple[int, Figures]]:
     """Run simulations, and yield the place of each among the trials with its figures, as they finish.
 
