@@ -14,9 +14,9 @@ from tests.fleet.live_clusters import live, node, pod
 
 from mooring.core.pod import Pod
 from mooring.fleet.live.budgets import selector_of_text
-from mooring.fleet.live.fit import FitAnswer, FitQuestion, fit
 from mooring.fleet.live.pod_object import Fixed
 from mooring.fleet.live.reading import LiveCluster
+from mooring.fleet.relocation.fit import FitAnswer, FitQuestion, fit
 from mooring.kubelet.admit import admit
 from mooring.kubelet.kubelet import Kubelet
 

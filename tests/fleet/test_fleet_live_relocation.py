@@ -9,9 +9,9 @@ from tests.fleet.live_clusters import ALIGNED, live, node, pod
 
 from mooring.configuration.kubelet_config import kubelet_config
 from mooring.core.errors import InputError
-from mooring.fleet.live.drain import drain
-from mooring.fleet.live.relocation import Outcome
-from mooring.fleet.live.upgrade import NewKubelet, upgrade
+from mooring.fleet.relocation.drain import drain
+from mooring.fleet.relocation.replacement import Outcome
+from mooring.fleet.relocation.upgrade import NewKubelet, upgrade
 from mooring.fleet.strategy import Strategy
 from mooring.releases.catalog import release_of
 

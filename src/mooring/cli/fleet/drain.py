@@ -13,8 +13,8 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli.text import fleet_relocation as text
-    from mooring.fleet.live import drain as drains
-    from mooring.fleet.live import relocation_documents
+    from mooring.fleet.relocation import documents as relocation_documents
+    from mooring.fleet.relocation import drain as drains
 
 EPILOG = """\b
 Examples:

@@ -12,8 +12,8 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli.text import fleet_fit as text
-    from mooring.fleet.live import fit as fits
-    from mooring.fleet.live import fit_document
+    from mooring.fleet.relocation import fit as fits
+    from mooring.fleet.relocation import fit_document
 
 EPILOG = """\b
 Examples:

@@ -19,13 +19,14 @@ with lazily():
     from mooring.core import release
     from mooring.decoding import documents
     from mooring.fleet.inputs import work_files
-    from mooring.fleet.live import access, budgets, fit, machines, reading, sources, upgrade
+    from mooring.fleet.live import access, budgets, machines, reading, sources
+    from mooring.fleet.relocation import fit, upgrade
     from mooring.releases import catalog
 
 if TYPE_CHECKING:
-    from mooring.fleet.live.fit import FitQuestion
     from mooring.fleet.live.reading import LiveCluster
-    from mooring.fleet.live.upgrade import NewKubelet
+    from mooring.fleet.relocation.fit import FitQuestion
+    from mooring.fleet.relocation.upgrade import NewKubelet
 
 
 @dataclass(frozen=True, slots=True)

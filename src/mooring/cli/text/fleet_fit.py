@@ -10,9 +10,9 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.explain.phrases import plural
-from mooring.fleet.live.fit import FitAnswer
 from mooring.fleet.live.pod_object import Fixed
-from mooring.fleet.live.room import SharedObstacle
+from mooring.fleet.relocation.fit import FitAnswer
+from mooring.fleet.relocation.room import SharedObstacle
 from mooring.render.console import new_table
 from mooring.render.wording import clean
 

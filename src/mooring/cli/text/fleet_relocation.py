@@ -12,10 +12,10 @@ from mooring.cli.terminal import text_for
 from mooring.cli.text.fleet_fit import causes_table, head, named
 from mooring.explain.codes.pages import page
 from mooring.explain.phrases import plural
-from mooring.fleet.live.drain import DrainAnswer
-from mooring.fleet.live.relocation import FAILURES, Outcome, Relocated
-from mooring.fleet.live.room import SharedObstacle
-from mooring.fleet.live.upgrade import ClusterUpgrade, NodeUpgrade
+from mooring.fleet.relocation.drain import DrainAnswer
+from mooring.fleet.relocation.replacement import FAILURES, Outcome, Relocated
+from mooring.fleet.relocation.room import SharedObstacle
+from mooring.fleet.relocation.upgrade import ClusterUpgrade, NodeUpgrade
 from mooring.render.console import new_table
 from mooring.render.wording import clean
 

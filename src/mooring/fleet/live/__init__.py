@@ -1,1 +1,1 @@
-"""A live cluster: its nodes as they are now, and what would fit, be drained or survive an upgrade."""
+"""A live cluster as input: its objects, and its nodes as they are now."""

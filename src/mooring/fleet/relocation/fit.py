@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mooring.fleet.live.budgets import EVERYTHING, LabelSelector
-from mooring.fleet.live.defragmentation import MOST_TRIALS, MovePlan, fewest_moves
-from mooring.fleet.live.movable import MoveRules, fixed, fixed_counts
-from mooring.fleet.live.moves import MovingPods
 from mooring.fleet.live.pod_object import Fixed
 from mooring.fleet.live.reading import LiveCluster
-from mooring.fleet.live.room import SharedObstacle, causes
 from mooring.fleet.nodes import Nodes
+from mooring.fleet.relocation.defragmentation import MOST_TRIALS, MovePlan, fewest_moves
+from mooring.fleet.relocation.movable import MoveRules, fixed, fixed_counts
+from mooring.fleet.relocation.moves import MovingPods
+from mooring.fleet.relocation.room import SharedObstacle, causes
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.strategy import Strategy

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mooring.fleet.live.pod_object import LivePod
-from mooring.fleet.live.room import SharedObstacle, causes
 from mooring.fleet.nodes import Nodes
+from mooring.fleet.relocation.room import SharedObstacle, causes
 from mooring.fleet.scheduler.scheduler import Scheduler
 
 

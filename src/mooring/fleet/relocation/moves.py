@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mooring.fleet.live.pod_object import LivePod
-from mooring.fleet.live.room import room
 from mooring.fleet.nodes import Nodes
+from mooring.fleet.relocation.room import room
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.filters import feasible as passing
 

@@ -9,8 +9,8 @@ import json
 from typing import Any, Final
 
 from mooring.documents.live import CausePart, FleetFitDocument, MovePart, MovePlanPart
-from mooring.fleet.live.fit import FitAnswer
-from mooring.fleet.live.room import SharedObstacle
+from mooring.fleet.relocation.fit import FitAnswer
+from mooring.fleet.relocation.room import SharedObstacle
 
 FROM: Final = "mooring.dev/from"
 TO: Final = "mooring.dev/to"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mooring.documents.live import FleetDrainDocument, FleetUpgradeDocument, NodeUpgradePart, RelocatedPart
-from mooring.fleet.live.drain import DrainAnswer
-from mooring.fleet.live.fit_document import cause_part
-from mooring.fleet.live.relocation import Relocated
-from mooring.fleet.live.upgrade import ClusterUpgrade
+from mooring.fleet.relocation.drain import DrainAnswer
+from mooring.fleet.relocation.fit_document import cause_part
+from mooring.fleet.relocation.replacement import Relocated
+from mooring.fleet.relocation.upgrade import ClusterUpgrade
 
 
 def drain_document(answer: DrainAnswer) -> FleetDrainDocument:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from mooring.core.errors import InputError
 from mooring.decoding.fields import nearest
 from mooring.fleet.live.reading import LiveCluster
-from mooring.fleet.live.relocation import FAILURES, Outcome, Relocated, name_in_state, relocated
 from mooring.fleet.nodes import Nodes
+from mooring.fleet.relocation.replacement import FAILURES, Outcome, Relocated, name_in_state, relocated
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.strategy import Strategy
 

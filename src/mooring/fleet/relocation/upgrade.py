@@ -14,11 +14,11 @@ from mooring.core.pod import Pod
 from mooring.core.release import Release
 from mooring.devicemanager.state import DeviceState
 from mooring.fleet.cluster import offered
-from mooring.fleet.live.drain import places_of
 from mooring.fleet.live.pod_object import LivePod
 from mooring.fleet.live.reading import LiveCluster
-from mooring.fleet.live.relocation import FAILURES, Outcome, Relocated, name_in_state, relocated
 from mooring.fleet.nodes import Nodes
+from mooring.fleet.relocation.drain import places_of
+from mooring.fleet.relocation.replacement import FAILURES, Outcome, Relocated, name_in_state, relocated
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.strategy import Strategy
 from mooring.kubelet.kubelet import Kubelet, StateTexts

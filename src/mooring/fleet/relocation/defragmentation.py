@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from typing import Final
 
-from mooring.fleet.live.moves import Move, MovingPods
 from mooring.fleet.live.pod_object import LivePod
+from mooring.fleet.relocation.moves import Move, MovingPods
 
 MOST_TRIALS: Final = 20_000
 """Moves that the exhaustive search tries."""
