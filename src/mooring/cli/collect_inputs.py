@@ -75,12 +75,12 @@ def collection_of(options: CollectOptions) -> Collection:
             allocatable_problem=problem,
             preferences=preferences_of(f"{options.root.rstrip('/')}{kubelet_root}", allocatable or {}),
             anonymous=options.anonymous,
-            captured=_now(),
+            captured=captured_now(),
         ),
     )
 
 
-def _now() -> str:
+def captured_now() -> str:
     """Return date and time; those of SOURCE_DATE_EPOCH where it is set, as reproducible builds set it."""
     given = os.environ.get("SOURCE_DATE_EPOCH", "")
     seconds = int(given) if given.isascii() and given.isdigit() else int(time.time())

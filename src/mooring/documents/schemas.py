@@ -20,6 +20,7 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _CLASSES: Final[Mapping[str, str]] = {
     "AgentStatus": "status:StatusDocument",
     "Capacity": "capacity:CapacityDocument",
+    "ClusterArchive": "live:ClusterArchiveDocument",
     "CodePage": "explanation:CodePageDocument",
     "Comparison": "comparison:ComparisonDocument",
     "Diagnosis": "diagnosis:DiagnosisDocument",

@@ -28,6 +28,7 @@ from mooring.agent.pods.writes import evict_pod, set_taint, write_event
 from mooring.deployment.certificates import renew_secrets
 from mooring.deployment.leaving import DAEMON_SET, leave
 from mooring.dra.objects import ClaimObjects
+from mooring.fleet.live.access import COLLECTIONS, configz_of, listed
 from mooring.publisher.naming import APINames
 from mooring.publisher.pace import wake
 from mooring.publisher.writing import apply, create_once, node_uid, prune
@@ -517,6 +518,19 @@ def put_slice(deployed: Deployed) -> object:
     return deployed.api.apply(f"{SLICES}/{name}", a_slice(name))
 
 
+def list_kind(kind: str, deployed: Deployed, account: str) -> object:
+    return listed(deployed.way(account), kind)
+
+
+def ask_configz(deployed: Deployed, account: str) -> None:
+    """Ask a kubelet that does not run: only that the API server may not ask it is a failure."""
+    try:
+        configz_of(deployed.way(account), OWN)
+    except ClusterError as error:
+        if error.code == 403:
+            raise
+
+
 PUBLISHING: Mapping[tuple[str, str], Callable[[Deployed, str], object]] = {
     ("nodefacts", "create"): publish_facts,
     ("nodestates", "create"): publish_new_state,
@@ -543,6 +557,8 @@ CALLS: Mapping[str, Mapping[tuple[str, str], Callable[[Deployed, str], object]]]
     "mooring-publish-wake": {
         ("nodes", "patch"): lambda deployed, account: wake(deployed.way(account).http, OWN, int(time.monotonic()))
     },
+    "mooring-reader": {(plural, "list"): partial(list_kind, kind) for kind, (_, plural) in COLLECTIONS.items()},
+    "mooring-reader-configz": {("nodes/proxy", "get"): ask_configz},
     "mooring-prune": {
         ("nodefacts", "list"): prune_facts,
         ("nodefacts", "delete"): prune_facts,

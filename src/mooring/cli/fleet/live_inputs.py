@@ -71,15 +71,8 @@ _OPTIONS = (
         help="The cluster: what kubectl get nodes,pods -A -o json prints, or an archive of mooring collect --cluster.",
     ),
     click.option("--live", is_flag=True, help="Ask the API server instead."),
-    click.option(
-        "--kubeconfig",
-        "kubeconfig",
-        default="",
-        metavar="FILE",
-        shell_complete=options.complete_file,
-        help="With --live: access to the API server. Default: as kubectl.",
-    ),
-    click.option("--context", "context", default="", help="With --live: context of the kubeconfig."),
+    options.kubeconfig("with --live as kubectl's"),
+    options.kube_context,
     common.machines,
     click.option(
         "--config",

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
+from mooring.documents.live import ClusterArchiveDocument
 from mooring.documents.machine import NodeArchiveDocument
 from mooring.explain.phrases import plural, size
 from mooring.render.console import new_table
@@ -39,6 +40,18 @@ def _parts(about: NodeArchiveDocument, packed: int, written: str) -> Iterator[Re
         yield Text(f"{written}: {size(packed)}.{asked}")
     else:
         yield Text("Nothing was written: this is a dry run.")
+
+
+def collect_cluster_text(about: ClusterArchiveDocument, packed: int, written: str) -> str:
+    """Return the summary about a cluster; see :func:`collect_text`."""
+    table = new_table("kind")
+    for heading in ("objects", "size"):
+        table.add_column(heading, justify="right")
+    for part in about.parts:
+        table.add_row(part.name, str(part.objects or "–"), size(part.bytes) if part.objects else "–")
+    said = f"{written}: {size(packed)}." + ("" if written == "-" else f" Ask about it with --cluster {written}")
+    last = Text(said if written else "Nothing was written: this is a dry run.")
+    return text_for(Group(Text("The cluster", "bold"), Text(""), table, Text(""), last), "")
 
 
 def _table(about: NodeArchiveDocument) -> Table:

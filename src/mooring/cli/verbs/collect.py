@@ -23,8 +23,9 @@ from mooring.core.machine import Finding
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli import collect_inputs
+    from mooring.cli import collect_inputs, extras
     from mooring.cli.text import collect as text
+    from mooring.fleet.live import access, archive
 
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ Examples:
   mooring collect --dry-run
   mooring collect --to node.tar.gz --anonymous --pods pods.json
   mooring collect --root /host --to - > node.tar.gz
+  mooring collect --cluster --to cluster.tar.gz
   mooring plan -f new.yaml --node node.tar.gz
 
 \b
@@ -90,6 +92,9 @@ What is in the archive and what never is: docs/reference/collect.md
 @click.option(
     "--kubelet-version", "version", default="", metavar="VERSION", help="The kubelet's version, such as v1.37.1."
 )
+@click.option("--cluster", "whole", is_flag=True, help="Pack a whole cluster through its API server instead.")
+@options.kubeconfig("with --cluster as kubectl's")
+@options.kube_context
 @click.option("--kubectl/--no-kubectl", "cluster", default=True, help="Whether to query the cluster with kubectl.")
 @click.option(
     "--anonymous", is_flag=True, help="Replace the names of pods, namespaces and the node with generated ones."
@@ -103,13 +108,16 @@ def command(
     pods: tuple[str, ...],
     node_name: str,
     version: str,
+    kubeconfig: str,
+    context: str,
     form: str,
     *,
+    whole: bool,
     dry_run: bool,
     cluster: bool,
     anonymous: bool,
 ) -> int:
-    """Pack machine, configuration, state files and pods of this node; no secrets are packed.
+    """Pack machine, configuration, state files and pods of this node, or a whole cluster; no secrets are packed.
 
     Files that cannot be read are named in a warning; the rest is packed.
     """
@@ -117,6 +125,12 @@ def command(
         raise InputError("is missing", field="--to", remedy="name the archive, such as node.tar.gz, or give --dry-run")
     if not dry_run:
         check_destination(to)
+    if whole:
+        if root != "/" or kubelet_root or config or pods or node_name or version or anonymous or not cluster:
+            raise click.UsageError("with --cluster only --kubeconfig, --context, --to, --dry-run and -o")
+        return _cluster(kubeconfig, context, "" if dry_run else to, form)
+    if kubeconfig or context:
+        raise click.UsageError("--kubeconfig and --context need --cluster")
     collection = collect_inputs.collection_of(
         collect_inputs.CollectOptions(root, kubelet_root, config, pods, node_name, version, cluster, anonymous)
     )
@@ -125,6 +139,22 @@ def command(
         write_answer(packed, to)
     warn([*collection.findings, *_unread(collection.about)])
     _report(collection.about, len(packed), "" if dry_run else to, form)
+    return YES
+
+
+def _cluster(kubeconfig: str, context: str, to: str, form: str) -> int:
+    """Pack a cluster."""
+    with extras.needs_extra("fleet", source="mooring collect --cluster"):
+        objects = access.read_cluster(kubeconfig, context)
+    collected = archive.ClusterArchive(objects, collect_inputs.captured_now())
+    packed = collected.packed() if to else b""
+    if to:
+        write_answer(packed, to)
+    warn(Finding("warning", "the API server", f"{one}; the rest is packed") for one in objects.unread)
+    answer = (
+        json_text(collected.about) if form == "json" else text.collect_cluster_text(collected.about, len(packed), to)
+    )
+    _show(answer, to, form)
     return YES
 
 
@@ -139,10 +169,13 @@ def _unread(about: NodeArchiveDocument) -> Iterator[Finding]:
 
 
 def _report(about: NodeArchiveDocument, packed: int, written: str, form: str) -> None:
-    # An archive on standard output leaves no room there for anything else.
-    aside = written == STANDARD_OUTPUT
     answer = json_text(about) if form == "json" else text.collect_text(about, packed, written)
-    if aside:
+    _show(answer, written, form)
+
+
+def _show(answer: str, written: str, form: str) -> None:
+    # An archive on standard output leaves no room there for anything else.
+    if written == STANDARD_OUTPUT:
         click.echo(answer.rstrip("\n"), err=True)
     elif form == "json":
         emit_document(answer)

@@ -32,9 +32,9 @@ from mooring.fleet.cluster import NodeCluster, NodeGroup
 from mooring.fleet.inputs import alibaba
 from mooring.fleet.inputs.event_files import cluster_events
 from mooring.fleet.live.machines import named_machines
-from mooring.fleet.live.objects import cluster_objects
+from mooring.fleet.live.objects import ClusterObjects, cluster_objects
 from mooring.fleet.live.reading import live_cluster
-from mooring.fleet.live.sources import has_nodes
+from mooring.fleet.live.sources import ARCHIVES, has_nodes, load_objects
 from mooring.manifest.scheduling_fields import taint_of
 from mooring.releases.catalog import release_of
 
@@ -60,14 +60,20 @@ def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, .
     """
     if path.endswith(".csv"):
         return _of_table(path, load_config(*config))
+    if path.endswith(ARCHIVES):
+        return _live(load_objects(path), config, machines)
     documents = [one for one in load_documents(path) if one.content is not None]
     if has_nodes(documents):
-        known = [one for file in config for one in load_documents(file)]
-        return live_cluster(cluster_objects(documents, path), named_machines(machines), known).cluster
+        return _live(cluster_objects(documents, path), config, machines)
     if len(documents) != 1:
         raise InputError(f"has {len(documents)} documents", source=path, remedy=f"give one of kind {KIND}")
     with located(documents[0]):
         return _cluster(documents[0], config)
+
+
+def _live(objects: ClusterObjects, config: tuple[str, ...], machines: tuple[str, ...]) -> NodeCluster:
+    known = [one for file in config for one in load_documents(file)]
+    return live_cluster(objects, named_machines(machines), known).cluster
 
 
 def _of_table(path: str, configuration: NodeConfiguration) -> NodeCluster:

@@ -80,7 +80,7 @@ def _read(cluster: Cluster, source: str) -> ClusterObjects:
     unread: list[str] = []
     for kind in _ORDER:
         try:
-            found[kind] = _listed(cluster, kind)
+            found[kind] = listed(cluster, kind)
         except apiserver.ClusterError as error:
             if kind in _REQUIRED:
                 raise
@@ -94,7 +94,12 @@ def _read(cluster: Cluster, source: str) -> ClusterObjects:
     return replace(objects, configz=configz, unread=tuple(unread))
 
 
-def _listed(cluster: Cluster, kind: str) -> tuple[Content, ...]:
+def listed(cluster: Cluster, kind: str) -> tuple[Content, ...]:
+    """Return all objects of a kind.
+
+    Raises:
+        ClusterError: there is no answer, or it is no.
+    """
     version, plural = COLLECTIONS[kind]
     prefix = f"apis/{version}" if "/" in version else f"api/{version}"
     items: list[Content] = []
@@ -112,10 +117,7 @@ def _configz(cluster: Cluster, objects: ClusterObjects, unread: list[str]) -> di
         if name in published:
             continue
         try:
-            with apiserver.cluster_errors():
-                response = cluster.http.get(f"api/v1/nodes/{quote(name, safe='')}/proxy/configz")
-                apiserver.check_response(response)
-                found[name] = msgspec.json.decode(response.content, type=dict[str, Any])
+            found[name] = configz_of(cluster, name)
         except apiserver.ClusterError as error:
             if error.code in (401, 403):
                 unread.append(f"/configz of kubelets cannot be read: {_first_line(error)}")
@@ -124,6 +126,18 @@ def _configz(cluster: Cluster, objects: ClusterObjects, unread: list[str]) -> di
     if silent:
         unread.append(f"/configz of {len(silent)} kubelets does not answer, such as that of {silent[0]}")
     return found
+
+
+def configz_of(cluster: Cluster, name: str) -> Content:
+    """Return what the kubelet of a node says of its configuration.
+
+    Raises:
+        ClusterError: there is no answer, or it is no.
+    """
+    with apiserver.cluster_errors():
+        response = cluster.http.get(f"api/v1/nodes/{quote(name, safe='')}/proxy/configz")
+        apiserver.check_response(response)
+        return msgspec.json.decode(response.content, type=dict[str, Any])
 
 
 def _first_line(error: Exception) -> str:

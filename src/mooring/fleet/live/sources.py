@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from mooring.decoding.documents import load_documents
 from mooring.decoding.fields import Document
+from mooring.discovery.files import open_tree
+from mooring.fleet.live.archive import ABOUT, objects_of_archive
 from mooring.fleet.live.objects import NODE, ClusterObjects, cluster_objects
 from mooring.manifest.dynamic.objects import objects_of
 
@@ -17,11 +20,13 @@ def load_objects(path: str) -> ClusterObjects:
     """Read the objects of a cluster.
 
     Args:
-        path: of kubectl's lists or of an archive; ``-`` is standard input.
+        path: of kubectl's lists, or of an archive or its unpacked folder; ``-`` is standard input.
 
     Raises:
         InputError: it cannot be read, or has no node.
     """
+    if path.endswith(ARCHIVES) or (Path(path) / ABOUT).is_file():
+        return objects_of_archive(open_tree(path))
     return cluster_objects(load_documents(path), path)
 
 
