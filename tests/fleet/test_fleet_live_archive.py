@@ -86,7 +86,7 @@ def test_the_order_of_objects_does_not_change_the_bytes() -> None:
 
 def test_what_an_archive_says_of_itself_is_what_its_schema_says() -> None:
     about = ClusterArchive(cluster(), WHEN).about
-    assert complaints(json.loads(json_text(about)), "ClusterArchive") == []
+    assert complaints("ClusterArchive", json.loads(json_text(about))) == []
     assert {part.name: part.objects for part in about.parts if part.objects} == {
         "Node": 2,
         "Pod": 3,
