@@ -14,7 +14,7 @@ from tests.fleet.live_clusters import ALIGNED, MACHINE, node, objects, pod
 from mooring.cli.output import json_text
 from mooring.core.errors import InputError
 from mooring.discovery.archive import ArchiveTree
-from mooring.fleet.cluster_files import load_cluster
+from mooring.fleet.inputs.cluster_files import load_cluster
 from mooring.fleet.live.archive import ABOUT, ClusterArchive, objects_of_archive
 from mooring.fleet.live.machines import named_machines
 from mooring.fleet.live.objects import ClusterObjects

@@ -13,12 +13,13 @@ from tests.fleet.clusters import asked
 from tests.fleet.live_clusters import live, node, pod
 
 from mooring.core.pod import Pod
-from mooring.fleet.live.budgets import selector_of_text
+from mooring.fleet.live.budgets import requirements_of_text
 from mooring.fleet.live.pod_object import Fixed
 from mooring.fleet.live.reading import LiveCluster
 from mooring.fleet.relocation.fit import FitAnswer, FitQuestion, fit
 from mooring.kubelet.admit import admit
 from mooring.kubelet.kubelet import Kubelet
+from mooring.manifest.pod_relations import PodSelector
 
 LAW = settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 MOST = 2
@@ -158,7 +159,7 @@ def test_only_pods_of_the_selector_are_moved_and_none_that_a_budget_protects() -
     }
     found = live(node("n0"), node("n1"), pod("p0", "n0", "2"), pod("p1", "n1", "2", second=1), budget)
     question = FitQuestion("default/new", asked("4"), 3)
-    chosen = fit(found, replace(question, selector=selector_of_text("app=p1")))
+    chosen = fit(found, replace(question, selector=PodSelector(None, requirements_of_text("app=p1"))))
     assert chosen.fixed == {Fixed.NOT_CHOSEN: 1, Fixed.BUDGET: 1}
     assert not chosen.plan.moves
 

@@ -113,8 +113,17 @@ class NodeCluster:
 
 
 def offers_of(group: NodeGroup, kubelet: Kubelet) -> Mapping[str, int]:
-    """Return what the scheduler takes for the allocatable resources of each node of a group."""
-    return group.now.offers if group.now is not None else offered(kubelet)
+    """Return what the scheduler takes for the allocatable resources of each node of a group.
+
+    Args:
+        group: of the nodes.
+        kubelet: as it is by now. A live node offers more or less than it does as far as this kubelet does.
+    """
+    amounts = offered(kubelet)
+    if group.now is None:
+        return amounts
+    before = offered(group.now.kubelet)
+    return {name: amount + amounts.get(name, 0) - before.get(name, 0) for name, amount in group.now.offers.items()}
 
 
 def offered(kubelet: Kubelet) -> dict[str, int]:

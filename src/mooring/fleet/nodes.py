@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
-from mooring.fleet.cluster import NodeCluster, offered, offers_of
+from mooring.fleet.cluster import NodeCluster, offers_of
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.filters import friendly
 from mooring.fleet.scheduler.table import NodeTable
 from mooring.fleet.state_changes import KubeletChange, resizing
 from mooring.fleet.states import SharedState, SharedStates
+from mooring.kubelet.start import emptied
 from mooring.planner.prediction import ADMITTED, Prediction
 
 
@@ -134,7 +135,7 @@ class Nodes:
             self.table.remove(node, pods[number].asked)
             del self.pods[node][pods[number].name]
         self.at[node] = outcome.after
-        self.table.set_offer(node, offered(outcome.after.kubelet))
+        self.table.set_offer(node, offers_of(self.table.members[node].group, outcome.after.kubelet))
         return refused, outcome.message
 
     def resize(self, node: int, name: str, wanted: PodDemand) -> str:
@@ -156,5 +157,8 @@ class Nodes:
 
     def empty(self, node: int) -> None:
         """Let a node that has no pod begin anew, as it was at the beginning."""
-        self.at[node] = self._empty[self.table.members[node].group.name]
-        self.table.set_offer(node, offered(self.at[node].kubelet))
+        group = self.table.members[node].group
+        begun = self._empty[group.name]
+        empty = emptied(begun.kubelet) if group.now is not None else None
+        self.at[node] = begun if empty is None else self.states.of(group.name, empty)
+        self.table.set_offer(node, offers_of(group, self.at[node].kubelet))

@@ -11,16 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from mooring.core.pod import Pod
-from mooring.explain.chapters import Circumstances
-from mooring.explain.why import why, why_crash, why_out_of
 from mooring.fleet.cluster_events import CPUsOffline, CPUsOnline, NodeRestart
-from mooring.kubelet.admit import AdmitResult
 from mooring.kubelet.events import after_event
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.shapes import PodShape
 from mooring.manifest.steps import Offline, Online, Restart
 from mooring.node import Node
-from mooring.planner.prediction import Prediction
+from mooring.planner.prediction import Prediction, prediction_of
 from mooring.publisher.restored import holds
 
 PodsInOrder: TypeAlias = Sequence[tuple[str, PodShape]]
@@ -85,7 +82,7 @@ def restarting(restart: NodeRestart) -> KubeletChange:
         if result.refusal is not None or result.crash:
             message = result.crash if result.refusal is None else result.refusal.message
             return KubeletOutcome(kubelet, message=message)
-        refused = {one.pod.uid: _prediction(one, after, facts) for one in result.admissions if not one.admitted}
+        refused = {one.pod.uid: prediction_of(one, after, facts) for one in result.admissions if not one.admitted}
         return KubeletOutcome(after, refused, repr((restart.config, restart.release)))
 
     return change
@@ -111,13 +108,3 @@ def resizing(number: int, pod: Pod) -> KubeletChange:
         return KubeletOutcome(after, message="" if answer.accepted else f"{answer.reason}: {answer.message}")
 
     return change
-
-
-def _prediction(result: AdmitResult, kubelet: Kubelet, facts: Sequence[object]) -> Prediction:
-    if result.crash:
-        return Prediction(why_crash(result.crash).code)
-    if result.out_of is not None:
-        return Prediction(why_out_of(result.out_of).code, result.out_of.reason)
-    node = kubelet.node
-    told = Circumstances(kubelet.settings, result.pod, facts, node.memory, node.providers.devices)
-    return Prediction(why(result.decision, told).code, result.decision.reason)

@@ -129,7 +129,7 @@ def pod_relations(content: Mapping[str, Any], owner: Mapping[str, Any] | None = 
         )
     except InputError as error:
         raise inside(error, "spec.topologySpreadConstraints") from None
-    is_default = not spread and owner is not None and bool(requirements := _requirements(owner))
+    is_default = not spread and owner is not None and bool(requirements := label_requirements(owner))
     if is_default:
         selector = PodSelector((namespace,), requirements)
         spread = (SpreadConstraint(selector, HOSTNAME, 3), SpreadConstraint(selector, ZONE, 5))
@@ -156,7 +156,7 @@ def _terms(
         if everywhere:
             ignored.append("namespaceSelector")
         selector = found.get("labelSelector")
-        requirements = None if selector is None else (*_requirements(as_mapping(selector)), *_keys(found, labels))
+        requirements = None if selector is None else (*label_requirements(as_mapping(selector)), *_keys(found, labels))
         # An empty selector means every namespace; one with labels means namespaces whose labels are not known here.
         namespaces = None if everywhere == {} else named or (namespace,)
         yield PodAffinityTerm(PodSelector(namespaces, requirements), text_at(found, "topologyKey"))
@@ -164,7 +164,7 @@ def _terms(
 
 def _constraint(found: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> SpreadConstraint:
     selector = found.get("labelSelector")
-    requirements = None if selector is None else (*_requirements(as_mapping(selector)), *_keys(found, labels))
+    requirements = None if selector is None else (*label_requirements(as_mapping(selector)), *_keys(found, labels))
     return SpreadConstraint(
         PodSelector((namespace,), requirements),
         text_at(found, "topologyKey"),
@@ -176,7 +176,12 @@ def _constraint(found: Mapping[str, Any], namespace: str, labels: Mapping[str, s
     )
 
 
-def _requirements(selector: Mapping[str, Any]) -> tuple[Requirement, ...]:
+def label_requirements(selector: Mapping[str, Any]) -> tuple[Requirement, ...]:
+    """Return what a LabelSelector asks of labels.
+
+    Raises:
+        InputError: a field is of the wrong type.
+    """
     equal = texts_at(selector, "matchLabels") if selector.get("matchLabels") else {}
     return (
         *(Requirement(key, Operator.IN, (value,)) for key, value in sorted(equal.items())),

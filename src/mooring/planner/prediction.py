@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mooring.core.pod import Pod
@@ -44,31 +44,17 @@ def predicted(kubelet: Kubelet, pod: Pod) -> tuple[Kubelet, Prediction]:
     facts: list[object] = []
     if not result.crash:
         decide(kubelet, pod, observer=facts.append)
-    return after, _of_result(after, result, facts)
+    return after, prediction_of(result, after, facts)
 
 
-def predicted_restart(kubelet: Kubelet, pods: Iterable[Pod]) -> tuple[Kubelet, tuple[Prediction, ...]]:
-    """Ask a kubelet that has just started about the pods that run already, one after another.
+def prediction_of(result: AdmitResult, after: Kubelet, facts: Sequence[object]) -> Prediction:
+    """Return an answer about a pod as a prediction.
 
-    Pods after one from which the kubelet does not return are refused for its cause.
-
-    Returns:
-        The kubelet with the pods that it admits again, and a prediction for each pod.
+    Args:
+        result: the answer.
+        after: the kubelet that gave it.
+        facts: what the engine found meanwhile.
     """
-    found: list[Prediction] = []
-    ended: Prediction | None = None
-    for pod in pods:
-        if ended is not None:
-            found.append(ended)
-            continue
-        facts: list[object] = []
-        kubelet, result = admit(kubelet, pod, running=True, observer=facts.append)
-        found.append(_of_result(kubelet, result, facts))
-        ended = found[-1] if result.never_returns else None
-    return kubelet, tuple(found)
-
-
-def _of_result(after: Kubelet, result: AdmitResult, facts: list[object]) -> Prediction:
     if result.admitted:
         return ADMITTED
     if result.crash:

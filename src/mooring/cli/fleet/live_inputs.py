@@ -18,15 +18,17 @@ with lazily():
     from mooring.configuration import node_configuration
     from mooring.core import release
     from mooring.decoding import documents
+    from mooring.fleet import cluster_events
     from mooring.fleet.inputs import work_files
     from mooring.fleet.live import access, budgets, machines, reading, sources
-    from mooring.fleet.relocation import fit, upgrade
+    from mooring.fleet.relocation import fit
+    from mooring.manifest import pod_relations
     from mooring.releases import catalog
 
 if TYPE_CHECKING:
+    from mooring.fleet.cluster_events import NodeRestart
     from mooring.fleet.live.reading import LiveCluster
     from mooring.fleet.relocation.fit import FitQuestion
-    from mooring.fleet.relocation.upgrade import NewKubelet
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +121,13 @@ def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, 
             f"has {len(kinds)} kinds of pods", source=work.name, remedy="ask about one Deployment or pod at a time"
         )
     [first] = kinds.values()
-    selector = budgets.selector_of_text(movable, "--movable") if movable else budgets.EVERYTHING
+    wanted = budgets.requirements_of_text(movable, "--movable") if movable else ()
+    selector = pod_relations.PodSelector(None, wanted)
     count = len(work.arrivals) if replicas is None else replicas
     return fit.FitQuestion(first.owner or first.name, first.asked, count, selector, moves)
 
 
-def new_kubelet(version: str, config: tuple[str, ...]) -> NewKubelet:
+def new_kubelet(version: str, config: tuple[str, ...]) -> NodeRestart:
     """Return what all kubelets become.
 
     Raises:
@@ -135,10 +138,10 @@ def new_kubelet(version: str, config: tuple[str, ...]) -> NewKubelet:
         raise click.UsageError("give --release, --new-config or both")
     chosen = catalog.release_of(version) if version else None
     if not config:
-        return upgrade.NewKubelet(chosen)
+        return cluster_events.NodeRestart(release=chosen)
     read = [one for path in config for one in documents.load_documents(path)]
     found = node_configuration.configuration_of(read, release.NEWEST if chosen is None else chosen)
-    return upgrade.NewKubelet(chosen, found.kubelet)
+    return cluster_events.NodeRestart(found.kubelet, chosen)
 
 
 def node_names(live: LiveCluster, selector: str) -> list[str]:
@@ -147,8 +150,8 @@ def node_names(live: LiveCluster, selector: str) -> list[str]:
     Raises:
         InputError: there is none.
     """
-    chosen = budgets.selector_of_text(selector, "--nodes") if selector else budgets.EVERYTHING
-    names = [member.name for member in live.cluster.members() if chosen.selects(member.labels)]
+    wanted = budgets.requirements_of_text(selector, "--nodes") if selector else ()
+    names = [one.name for one in live.cluster.members() if all(need.meets(one.labels) for need in wanted)]
     if not names:
         remedy = "see kubectl get nodes --show-labels"
         raise InputError(f"no node has the labels {selector!r:.80}", source="--nodes", remedy=remedy)

@@ -1,6 +1,6 @@
-"""Which pods are meant: label selectors, and the budgets that keep pods from being evicted.
+"""Which pods and nodes are meant: selectors of options, and the budgets that keep pods from being evicted.
 
-Source: Kubernetes API v1.37, LabelSelector and policy/v1 PodDisruptionBudget; ``kubectl get --selector``.
+Source: Kubernetes API v1.37, policy/v1 PodDisruptionBudget; ``kubectl get --selector``.
 """
 
 from __future__ import annotations
@@ -10,43 +10,28 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mooring.core.errors import InputError
-from mooring.decoding.fields import as_mapping, choice_at, count_at, list_at, mapping_at, text_at, texts_at
+from mooring.decoding.fields import count_at, mapping_at, text_at
 from mooring.fleet.live.pod_object import LivePod
+from mooring.manifest.pod_relations import PodSelector, label_requirements
 from mooring.manifest.scheduling_fields import Operator, Requirement
 
-
-@dataclass(frozen=True, slots=True)
-class LabelSelector:
-    """Requirements on labels: all of them have to be met."""
-
-    requirements: tuple[Requirement, ...] = ()
-
-    def selects(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether labels meet it; without requirements it selects everything."""
-        return all(one.meets(labels) for one in self.requirements)
+EVERYTHING: Final = PodSelector(None, ())
 
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBudget:
     """A PodDisruptionBudget."""
 
-    namespace: str
-    selector: LabelSelector | None
-    """None selects nothing."""
+    selector: PodSelector
     allowed: int
     """Pods that may be evicted now."""
 
     def blocks(self, pod: LivePod) -> bool:
         """Tell whether it keeps a pod from being evicted now."""
-        if self.allowed > 0 or self.selector is None or pod.pod.namespace != self.namespace:
-            return False
-        return self.selector.selects(pod.labels)
+        return self.allowed < 1 and self.selector.matches(pod.pod.namespace, pod.labels)
 
 
-EVERYTHING: Final = LabelSelector()
-
-
-def selector_of_text(text: str, option: str = "") -> LabelSelector:
+def requirements_of_text(text: str, option: str = "") -> tuple[Requirement, ...]:
     """Return the selector of an option, in kubectl's form with equality and existence.
 
     Args:
@@ -56,10 +41,10 @@ def selector_of_text(text: str, option: str = "") -> LabelSelector:
     Raises:
         InputError: a part of it is not understood.
 
-    >>> selector_of_text("app=web,tier!=db,!old").selects({"app": "web"})
+    >>> all(one.meets({"app": "web"}) for one in requirements_of_text("app=web,tier!=db,!old"))
     True
     """
-    return LabelSelector(tuple(_requirement_of_text(part.strip(), text, option) for part in text.split(",")))
+    return tuple(_requirement_of_text(part.strip(), text, option) for part in text.split(","))
 
 
 def _requirement_of_text(part: str, text: str, option: str) -> Requirement:
@@ -87,19 +72,9 @@ def disruption_budgets(contents: Iterable[Mapping[str, Any]], source: str) -> tu
     for content in contents:
         try:
             metadata, spec, status = (mapping_at(content, part) for part in ("metadata", "spec", "status"))
-            selector = _selector(mapping_at(spec, "selector")) if spec.get("selector") is not None else None
-            allowed = count_at(status, "disruptionsAllowed", 0)
-            found.append(DisruptionBudget(text_at(metadata, "namespace", "default"), selector, allowed))
+            wanted = label_requirements(mapping_at(spec, "selector")) if spec.get("selector") is not None else None
+            selector = PodSelector((text_at(metadata, "namespace", "default"),), wanted)
+            found.append(DisruptionBudget(selector, count_at(status, "disruptionsAllowed", 0)))
         except InputError as error:
             raise error.at(f"{source}: PodDisruptionBudget") from None
     return tuple(found)
-
-
-def _selector(content: Mapping[str, Any]) -> LabelSelector:
-    labels = texts_at(content, "matchLabels") if content.get("matchLabels") else {}
-    found = [Requirement(key, Operator.IN, (value,)) for key, value in sorted(labels.items())]
-    for item in list_at(content, "matchExpressions"):
-        one = as_mapping(item)
-        values = tuple(str(value) for value in list_at(one, "values"))
-        found.append(Requirement(text_at(one, "key"), choice_at(one, "operator", Operator.IN), values))
-    return LabelSelector(tuple(found))

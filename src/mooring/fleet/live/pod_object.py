@@ -51,7 +51,6 @@ class LivePod:
     """As nodes name it: of a static pod that which its kubelet gave it."""
     pod: Pod
     asked: PodDemand
-    content: Mapping[str, Any]
     node: str
     """Where it is bound; empty for a pod that waits."""
     order: tuple[bool, str, str]
@@ -67,14 +66,6 @@ class LivePod:
         if MIRROR in self.pod.annotations or self.owner == "Node":
             return Fixed.STATIC
         return Fixed.DAEMON if self.owner == _DAEMON else None
-
-    def as_read_by(self, gates: PodGates) -> Pod:
-        """Return the pod as a kubelet with other gates reads it.
-
-        Raises:
-            InputError: it is not valid there.
-        """
-        return pod_from_object(with_allocated(self.content), source=self.name, gates=gates)
 
 
 def live_pod(content: Mapping[str, Any], source: str, gates: PodGates = DEFAULT_GATES) -> LivePod | None:
@@ -93,7 +84,6 @@ def live_pod(content: Mapping[str, Any], source: str, gates: PodGates = DEFAULT_
         uid=pod.uid,
         pod=pod,
         asked=asked_of(pod, scheduling_fields(spec), pod_relations(content)),
-        content=content,
         node=text_at(spec, "nodeName"),
         # Times are texts of one form, which sort as what they mean; what was not started yet comes last.
         order=(not started, started or created, f"{pod.namespace}/{pod.name}"),

@@ -10,7 +10,7 @@ from mooring.core.errors import InputError
 from mooring.decoding.fields import nearest
 from mooring.fleet.live.reading import LiveCluster
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.relocation.replacement import FAILURES, Outcome, Relocated, name_in_state, relocated
+from mooring.fleet.relocation.replacement import FAILURES, Outcome, Relocated, relocated
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.strategy import Strategy
 
@@ -61,7 +61,7 @@ def drain(live: LiveCluster, names: Sequence[str], strategy: Strategy, seed: int
             elif any(budget.blocks(pod) for budget in live.budgets):
                 kept.append(Relocated(pod, Outcome.HELD, name))
             else:
-                nodes.remove(place, pod.asked, name_in_state(nodes, place, pod))
+                nodes.end(place, pod.name)
                 if not pod.leaving:
                     leaving.append((pod, name))
     found = relocated(nodes, Scheduler(nodes, strategy, seed), leaving)
@@ -74,7 +74,7 @@ def places_of(nodes: Nodes, names: Sequence[str]) -> dict[str, int]:
     Raises:
         InputError: there is no such node.
     """
-    known = {member.name: place for place, member in enumerate(nodes.table.members)}
+    known = nodes.places
     for name in names:
         if name not in known:
             close = nearest(name, known)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mooring.fleet.live.budgets import EVERYTHING, LabelSelector
+from mooring.fleet.live.budgets import EVERYTHING
 from mooring.fleet.live.pod_object import Fixed
 from mooring.fleet.live.reading import LiveCluster
 from mooring.fleet.nodes import Nodes
@@ -17,6 +17,7 @@ from mooring.fleet.relocation.room import SharedObstacle, causes
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.strategy import Strategy
+from mooring.manifest.pod_relations import PodSelector
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class FitQuestion:
     """``namespace/name`` of what the replicas belong to."""
     asked: PodDemand
     replicas: int
-    selector: LabelSelector = EVERYTHING
+    selector: PodSelector = EVERYTHING
     """Only pods with these labels are moved."""
     moves: bool = True
     """Whether pods may be moved at all."""
@@ -91,9 +92,10 @@ def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = M
     why = _causes_when_full(live, question, now) if rest else ()
     rules = MoveRules(question.asked.priority, question.selector)
     movable = [pod for node, pods in live.pods.items() if node for pod in pods if fixed(pod, live, rules) is None]
-    plan = MovePlan((), sum(now.values()), is_exact=True)
+    plan = MovePlan((), sum(now.values()), is_exact=not rest)
     after: Mapping[str, int] = now
-    if rest and question.moves:
+    # Replicas that repel or attract one another do not fill each node by itself.
+    if rest and question.moves and not question.asked.relations.has_terms:
         moving = MovingPods(nodes, movable, question.asked, question.replicas)
         plan = fewest_moves(moving, question.replicas, trials)
         for one in plan.moves:

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mooring.fleet.live.budgets import EVERYTHING, DisruptionBudget, LabelSelector
+from mooring.fleet.live.budgets import EVERYTHING, DisruptionBudget
 from mooring.fleet.live.pod_object import Fixed, LivePod
 from mooring.fleet.live.reading import LiveCluster
+from mooring.manifest.pod_relations import PodSelector
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class MoveRules:
 
     priority: int
     """Pods of a higher priority are left alone."""
-    selector: LabelSelector = EVERYTHING
+    selector: PodSelector = EVERYTHING
     """Of labels; pods without these are left alone."""
 
 
@@ -32,7 +33,7 @@ def fixed(pod: LivePod, live: LiveCluster, rules: MoveRules) -> Fixed | None:
         return stays
     if not pod.owner:
         return Fixed.ALONE
-    if not rules.selector.selects(pod.labels):
+    if not rules.selector.matches(pod.pod.namespace, pod.labels):
         return Fixed.NOT_CHOSEN
     if pod.pod.priority > rules.priority:
         return Fixed.PRIORITY

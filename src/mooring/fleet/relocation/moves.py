@@ -48,13 +48,11 @@ class MovingPods:
             asked: the replicas for which room is wanted.
             most: replicas that are wanted.
         """
-        places = {member.name: place for place, member in enumerate(nodes.table.members)}
+        places = nodes.places
         self.nodes, self.asked, self.most = nodes, asked, most
         self.pods = {pod.uid: pod for pod in pods if pod.node in places}
         self._at = {
-            uid: _Located(
-                places[pod.node], "" if pod.asked.plain or uid not in nodes.at[places[pod.node]].held else uid
-            )
+            uid: _Located(places[pod.node], nodes.pods[places[pod.node]][pod.name].place)
             for uid, pod in self.pods.items()
         }
         self._rooms = [self._room(place) for place in range(len(nodes.table.members))]

@@ -49,13 +49,6 @@ class Relocated:
     """Why no node takes it, of a pod that waits."""
     elsewhere: tuple[str, ...] = ()
     """Nodes that would admit it, of a pod that is refused where the scheduler puts it."""
-    state_name: str = ""
-    """Of the replacement in its new node's state; empty where no manager gives it anything."""
-
-
-def name_in_state(nodes: Nodes, place: int, pod: LivePod) -> str:
-    """Return the name of a pod of the cluster in its node's state; empty where no manager gives it anything."""
-    return pod.uid if not pod.asked.plain and pod.uid in nodes.at[place].held else ""
 
 
 def relocated(nodes: Nodes, scheduler: Scheduler, pods: Iterable[tuple[LivePod, str]]) -> list[Relocated]:
@@ -81,10 +74,10 @@ def _relocated(nodes: Nodes, scheduler: Scheduler, pod: LivePod, source: str) ->
         choice, tries = scheduler.choose(asked), tries - 1
     if choice.node is None:
         return Relocated(pod, Outcome.WAITS, source, causes=causes(nodes, asked))
-    prediction, name = nodes.admit(choice.node, asked)
+    prediction = nodes.begin(choice.node, pod.name, asked, 0.0)
     target = members[choice.node].name
     if prediction.admitted:
-        return Relocated(pod, Outcome.MOVES, source, target, state_name=name)
+        return Relocated(pod, Outcome.MOVES, source, target)
     taking = (place for place in range(len(members)) if nodes.takes(place, asked, exactly=True))
     elsewhere = tuple(members[place].name for place in taking)
     return Relocated(pod, Outcome.REFUSED, source, target, prediction.code, elsewhere=elsewhere)

@@ -13,9 +13,11 @@ from typing import Final
 from mooring.explain.codes.pages import page
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.asked import PodDemand
+from mooring.fleet.scheduler.filters import friendly
 from mooring.fleet.scheduler.table import PODS
 
 _CONSTRAINTS: Final = "taints, node selector or node affinity"
+_RELATIONS: Final = "affinity to pods or spread constraints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def room(nodes: Nodes, place: int, asked: PodDemand, most: int) -> int:
         most: more are not counted.
     """
     table = nodes.table
-    if not (table.open[place] and table.allowed(asked.fields)[place]):
+    if not (table.willing(asked)[place] and friendly(table, asked)[place]):
         return 0
     count = min(most, _by_sums(nodes, place, asked))
     if asked.plain:
@@ -79,6 +81,8 @@ def obstacle(nodes: Nodes, place: int, asked: PodDemand) -> Obstacle | None:
         return Obstacle((member.group.now.closed if member.group.now is not None else "") or "drained")
     if not table.allowed(asked.fields)[place]:
         return Obstacle(_CONSTRAINTS)
+    if not friendly(table, asked)[place]:
+        return Obstacle(_RELATIONS)
     if lacking := table.lacking(asked, place):
         return Obstacle(f"too little free {lacking}")
     prediction = nodes.would(place, asked)
