@@ -19,7 +19,8 @@ from mooring.fleet.live.reading import LiveCluster
 from mooring.fleet.relocation.fit import FitAnswer, FitQuestion, fit
 from mooring.kubelet.admit import admit
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.pod_relations import PodSelector
+from mooring.manifest.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
+from mooring.manifest.scheduling_fields import Operator, Requirement
 
 LAW = settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 MOST = 2
@@ -140,7 +141,7 @@ def test_a_bounded_search_says_so_and_its_moves_are_admitted() -> None:
         ({"owner": ""}, Fixed.ALONE),
         ({"owner": "Node"}, Fixed.STATIC),
         ({"priority": 5}, Fixed.PRIORITY),
-        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, Fixed.NOT_READ),
+        ({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "labelSelector": {}}]}, Fixed.NOT_READ),
     ],
 )
 def test_pods_that_a_drain_would_leave_alone_are_not_moved(change: dict[str, Any], reason: Fixed) -> None:
@@ -173,3 +174,20 @@ def test_causes_name_the_nodes_that_take_no_more() -> None:
         ("cordoned", ("n1",)),
         ("taints, node selector or node affinity", ("n2",)),
     }
+
+
+def test_replicas_that_repel_one_another_fit_once_a_node_and_move_nothing() -> None:
+    term = PodAffinityTerm(PodSelector(None, (Requirement("app", Operator.IN, ("new",)),)), "kubernetes.io/hostname")
+    repelling = PodRelations("default", (("app", "new"),), anti_affinity=(term,))
+    what = replace(asked("1"), relations=repelling)
+    answer = fit(live(node("n0"), node("n1"), pod("p0", "n0", "2")), FitQuestion("default/new", what, 3))
+    assert answer.now == {"n0": 1, "n1": 1}
+    assert {one.obstacle.text for one in answer.causes} == {"affinity to pods or spread constraints"}
+    assert (answer.plan.moves, answer.plan.is_exact) == ((), False)
+
+
+def test_soft_spreading_of_a_deployment_does_not_keep_pods_from_moving() -> None:
+    soft = SpreadConstraint(PodSelector(None, ()), "kubernetes.io/hostname", 3, is_required=False)
+    what = replace(asked("4"), relations=PodRelations("default", spread=(soft,)))
+    answer = fit(cluster(2, FRAGMENTED), FitQuestion("default/new", what, 1))
+    assert (answer.fits_now, len(answer.plan.moves), answer.fits_after) == (0, 1, 1)

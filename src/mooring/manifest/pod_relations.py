@@ -91,6 +91,11 @@ class PodRelations:
         """Whether other pods decide where it goes, or it decides where others go."""
         return bool(self.affinity or self.anti_affinity or self.preferred or self.spread)
 
+    @property
+    def has_required_terms(self) -> bool:
+        """Whether other pods decide on which nodes it may be, beyond what is preferred."""
+        return bool(self.affinity or self.anti_affinity or any(one.is_required for one in self.spread))
+
     def is_in(self, selector: PodSelector) -> bool:
         """Tell whether a selector means this pod."""
         return selector.matches(self.namespace, dict(self.labels))

@@ -115,16 +115,17 @@ def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, 
         InputError: the files have pods of several kinds, or cannot be read.
     """
     work = work_files.load_work(files)
-    kinds = {arrival.asked.key: arrival for arrival in work.arrivals}
+    kinds = {asked.key: asked for asked, _ in work.demands()}
     if len(kinds) > 1:
         raise InputError(
             f"has {len(kinds)} kinds of pods", source=work.name, remedy="ask about one Deployment or pod at a time"
         )
-    [first] = kinds.values()
+    [asked] = kinds.values()
+    name = work.workloads[0].name if work.workloads else work.arrivals[0].name
     wanted = budgets.requirements_of_text(movable, "--movable") if movable else ()
     selector = pod_relations.PodSelector(None, wanted)
-    count = len(work.arrivals) if replicas is None else replicas
-    return fit.FitQuestion(first.owner or first.name, first.asked, count, selector, moves)
+    count = work.pods if replicas is None else replicas
+    return fit.FitQuestion(name, asked, count, selector, moves)
 
 
 def new_kubelet(version: str, config: tuple[str, ...]) -> NodeRestart:

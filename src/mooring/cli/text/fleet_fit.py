@@ -93,8 +93,8 @@ def named(names: Sequence[str]) -> str:
 
 def _plan(answer: FitAnswer) -> Iterator[RenderableType]:
     plan, gain = answer.plan, answer.fits_after - answer.fits_now
-    if answer.question.asked.relations.has_terms:
-        yield Text("No moves are planned for replicas with affinity to pods or spread constraints.", "bold")
+    if answer.question.asked.relations.has_required_terms:
+        yield Text("No moves are planned for replicas with required affinity to pods or spread constraints.", "bold")
     elif not plan.moves:
         how = "no sequence of moves" if plan.is_exact else "the search found no sequence of moves that"
         yield Text(f"{how[0].upper()}{how[1:]} makes room for more.", "bold")

@@ -95,7 +95,7 @@ def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = M
     plan = MovePlan((), sum(now.values()), is_exact=not rest)
     after: Mapping[str, int] = now
     # Replicas that repel or attract one another do not fill each node by itself.
-    if rest and question.moves and not question.asked.relations.has_terms:
+    if rest and question.moves and not question.asked.relations.has_required_terms:
         moving = MovingPods(nodes, movable, question.asked, question.replicas)
         plan = fewest_moves(moving, question.replicas, trials)
         for one in plan.moves:

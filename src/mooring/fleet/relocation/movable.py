@@ -40,7 +40,7 @@ def fixed(pod: LivePod, live: LiveCluster, rules: MoveRules) -> Fixed | None:
     if _is_blocked(pod, live.budgets):
         return Fixed.BUDGET
     asked = pod.asked
-    return Fixed.NOT_READ if asked.fields.ignored or asked.relations.has_terms or pod.pod.claims else None
+    return Fixed.NOT_READ if asked.fields.ignored or asked.relations.has_required_terms or pod.pod.claims else None
 
 
 def _is_blocked(pod: LivePod, budgets: tuple[DisruptionBudget, ...]) -> bool:
