@@ -343,11 +343,6 @@ def configuration(meaning: str) -> Callable[[_Function], _Function]:
     return click.option("--config", "config", required=True, metavar="FILE", shell_complete=complete_file, help=meaning)
 
 
-kube_context = click.option(
-    "--context", "context", default="", help="Context of the kubeconfig. Default: the current one."
-)
-
-
 def kubeconfig(default: str) -> Callable[[_Function], _Function]:
     """Return the option ``--kubeconfig``; the verb says what its default is."""
     return click.option(

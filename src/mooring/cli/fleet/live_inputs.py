@@ -74,7 +74,7 @@ _OPTIONS = (
     ),
     click.option("--live", is_flag=True, help="Ask the API server instead."),
     options.kubeconfig("with --live as kubectl's"),
-    options.kube_context,
+    click.option("--context", default="", help="Context of the kubeconfig. Default: the current one."),
     common.machines,
     click.option(
         "--config",

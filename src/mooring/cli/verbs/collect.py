@@ -94,7 +94,7 @@ What is in the archive and what never is: docs/reference/collect.md
 )
 @click.option("--cluster", "whole", is_flag=True, help="Pack a whole cluster through its API server instead.")
 @options.kubeconfig("with --cluster as kubectl's")
-@options.kube_context
+@click.option("--context", default="", help="Context of the kubeconfig. Default: the current one.")
 @click.option("--kubectl/--no-kubectl", "cluster", default=True, help="Whether to query the cluster with kubectl.")
 @click.option(
     "--anonymous", is_flag=True, help="Replace the names of pods, namespaces and the node with generated ones."
