@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube e2e-image e2e-chart image soak test-pythons check lint types walls docs-links specification releases-page docs deploy site pictures bench mutants mutants-releases lock clean
+.PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube e2e-image e2e-chart observability image soak test-pythons check lint types walls docs-links specification releases-page docs deploy site pictures bench mutants mutants-releases lock clean
 .PHONY: wheel sdist dist reproducible onefile krew sbom licences compatibility freeze
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make image         build the container image: build/image/mooring.tar, an OCI archive (buildah; BASE, SUITE, IMAGE)"
 	@echo "make e2e-image     run that image on a real containerd, and build it twice (root on Debian)"
 	@echo "make e2e-chart     install, upgrade, roll back and uninstall the Helm chart on a real cluster of one node (root on Debian, Go)"
+	@echo "make observability check the rules and dashboards of deploy/observability with promtool and Prometheus (Go)"
 	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs, citations of the specification, the page of releases"
 	@echo "make soak          100,000 container lifecycles through the agent's reactor: memory does not grow (half an hour)"
 	@echo "make test-pythons  run the tests on every Python 3.11 to 3.13 that is found"
@@ -142,6 +143,11 @@ e2e-kube: $(STAMP)
 # Without BASE the base is made of Debian's packages (of SUITE), without root; with it, any image that has Python 3.11.
 image: $(STAMP)
 	$(BIN)/python scripts/image/build.py $(if $(BASE),--base $(BASE)) $(if $(SUITE),--suite $(SUITE)) $(if $(IMAGE),--image $(IMAGE))
+
+# Skipped by name where promtool and Prometheus cannot be built; their first build takes five to fifteen minutes.
+observability: $(STAMP)
+	$(BIN)/python scripts/observability_parts.py || [ $$? = 2 ]
+	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/observability
 
 # Skipped by name where no image can be built.
 e2e-image: $(STAMP)

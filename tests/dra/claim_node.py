@@ -27,6 +27,7 @@ from mooring.dra.messages import (
     RegistrationStatusMessage,
     RegistrationStatusResponseMessage,
 )
+from mooring.dra.metrics import DriverMetrics
 from mooring.dra.plugin import Plugin
 from mooring.dra.reconcile import Reconciler
 from mooring.dra.slices import SliceOffer, SlicePublisher
@@ -106,6 +107,7 @@ class ClaimNode:
     objects: MadeUpObjects
     grouping: Grouping = Grouping.NUMA
     now: float = 0.0
+    metrics: DriverMetrics = field(default_factory=lambda: DriverMetrics(lambda: True))
 
     @property
     def agent_socket(self) -> str:
@@ -125,7 +127,7 @@ class ClaimNode:
         publisher = SlicePublisher(SliceOffer(DRIVER, NODE, self.grouping), objects, log)
         reconciler = Reconciler(driver, agent, objects, self.specs, publisher, log, immediate=True)
         with short_folder("dra-") as root:
-            plugin = Plugin(driver, root / "p", root / "r", log)
+            plugin = Plugin(driver, root / "p", root / "r", log, self.metrics)
             kubelet = Kubelet(self, root / "r" / f"{DRIVER}-reg.sock", reconciler, publisher, plugin)
             try:
                 yield kubelet

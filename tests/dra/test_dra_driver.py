@@ -40,6 +40,26 @@ def test_a_kubelet_registers_the_driver_with_its_interface(place: ClaimNode) -> 
         assert not kubelet.plugin.registered.is_set()
 
 
+def test_prepared_and_failed_claims_are_counted(place: ClaimNode) -> None:
+    place.objects.add("c", result("numa1", 2))
+    with place.driver() as kubelet:
+        assert kubelet.prepare("c").error == ""
+        assert kubelet.prepare("unknown").error != ""
+        assert kubelet.unprepare("c") == ""
+    lines = place.metrics.page().body.decode().splitlines()
+    counts = [
+        line for line in lines if line.startswith(("mooring_dra_claims_total", "mooring_dra_claim_seconds_count"))
+    ]
+    assert sorted(counts) == [
+        'mooring_dra_claim_seconds_count{step="prepare"} 2.0',
+        'mooring_dra_claim_seconds_count{step="unprepare"} 1.0',
+        'mooring_dra_claims_total{result="done",step="prepare"} 1.0',
+        'mooring_dra_claims_total{result="done",step="unprepare"} 1.0',
+        'mooring_dra_claims_total{result="failed",step="prepare"} 1.0',
+        'mooring_dra_claims_total{result="failed",step="unprepare"} 0.0',
+    ]
+
+
 def test_a_claim_is_prepared_once_and_given_back(place: ClaimNode) -> None:
     other = start(place.node, place.runtime, "other", 0)
     place.objects.add("c", result("numa1", 2, "fast", "s-1"), result("numa0", 1, "slow"), pods=("p",))

@@ -14,6 +14,7 @@ from mooring.scheduling.options import ExtenderOptions
 from mooring.scheduling.run import Extender, extender_with
 from mooring.scheduling.wire import BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError
+from mooring.service.tracing import Traces
 
 PATIENT = 60.0
 """Seconds for a request, on a machine that may stand still for some of them."""
@@ -54,13 +55,15 @@ def no_cluster() -> Cluster:
     raise ClusterError("there is no API server")
 
 
-def ready_extender(options: ExtenderOptions | None = None, server: Recorder | None = None) -> Extender:
+def ready_extender(
+    options: ExtenderOptions | None = None, server: Recorder | None = None, traces: Traces | None = None
+) -> Extender:
     """Return an extender that believes to have listed everything; it has time to answer unless the options say less."""
     usual = ExtenderOptions()
     options = options or usual
     if options.request_time == usual.request_time:
         options = structs.replace(options, request_time=PATIENT)
-    made = extender_with(options, no_cluster, lambda _about, _problem: None, server or Recorder())
+    made = extender_with(options, no_cluster, lambda _about, _problem: None, server or Recorder(), traces=traces)
     for follower in made.followers:
         follower.has_listed.set()
     return made

@@ -245,6 +245,8 @@ class SessionListener(SessionObserver):
     def begun(self, deadline: float) -> None:
         """Let the adapter know how long it may ask others."""
         self._adapter.answer_by = deadline
+        if self._holder.calls is not None:
+            self._holder.calls.begun()
 
     def synchronized(self, pods: int, containers: int) -> None:
         """Show that everything is known."""
@@ -257,6 +259,8 @@ class SessionListener(SessionObserver):
         """Count an answer."""
         self._metrics.reply_seconds.labels(method).observe(seconds)
         self._log.debug("answered", method=method, milliseconds=round(seconds * 1000, 3), refused=refused)
+        if self._holder.calls is not None:
+            self._holder.calls.answered(method, seconds)
 
     def lost(self, answer: LostAnswer) -> None:
         """Have a lost answer corrected."""
@@ -269,6 +273,8 @@ class SessionListener(SessionObserver):
             container=answer.container_id,
             milliseconds=round(answer.seconds * 1000, 3),
         )
+        if self._holder.calls is not None:
+            self._holder.calls.answered(answer.method, answer.seconds, f"reply lost: {answer.loss.value}")
         self._adapter.lost(answer)
 
     def failed(self, method: str, error: Exception) -> None:

@@ -36,6 +36,7 @@ from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import Heartbeat, InForce, Published, Snapshot
 from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.agent.storage.store import Store
+from mooring.agent.tracing import CallTraces
 from mooring.agent.verify import SandboxCheck, release, update_late_files, verify, verify_quotas, verify_sandboxes
 from mooring.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
 from mooring.core.machine import Finding
@@ -43,6 +44,7 @@ from mooring.manifest.defaults import PodGates
 from mooring.node.metrics.metrics import Metrics, fold
 from mooring.service.daemon import present_moment
 from mooring.service.logs import Log
+from mooring.service.tracing import Traces
 
 if TYPE_CHECKING:
     from mooring.agent.devices.access import DeviceAccess
@@ -161,6 +163,11 @@ class Agent:
     def is_over(self) -> bool:
         """Whether the connection to the runtime has ended for good, or the agent must not continue."""
         return self.failure is not None or (self._thread.ident is not None and not self._thread.is_alive())
+
+    def trace_calls(self, traces: Traces) -> None:
+        """Record a span of each call of the runtime, until the end; to be called before :meth:`start`."""
+        self.holder.calls = CallTraces(traces)
+        self._closing.callback(traces.close)
 
     def start(self) -> None:
         """Begin to talk to the runtime; where the node is to be tainted meanwhile, the taint comes first."""

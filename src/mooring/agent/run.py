@@ -17,6 +17,7 @@ from mooring.agent.nri.session import Session
 from mooring.agent.startup import AgentCommand, StartPublisher, Startup, read_startup
 from mooring.service.daemon import notify, settle, watchdog_seconds
 from mooring.service.logs import LAST_LINES, Lines, Log, open_log
+from mooring.service.tracing import open_traces
 
 PERIOD = 0.5
 """Seconds between two checks of what is due."""
@@ -85,6 +86,9 @@ def run_agent(
             log.info("agent started", node=beginning.node, machine=beginning.machine.name, state=state)
             for finding in beginning.configuration.findings:
                 log.warning(finding.message, about=finding.subject)
+            traces = open_traces("mooring-agent", environment, log.warning)
+            if traces is not None:
+                agent.trace_calls(traces)
             if not asks.stop.is_set():
                 # It takes 30 ms, for which no reply may wait; what Synchronize leaves behind is little.
                 settle()

@@ -23,6 +23,7 @@ from mooring.agent.reactor.records import ListedGroup
 from mooring.agent.reactor.values import LIVE, AgentState
 from mooring.agent.status.snapshot import PluginFailures, Published, with_failure
 from mooring.agent.storage.store import Store
+from mooring.agent.tracing import AppliedEvent, CallTraces
 from mooring.core.observer import Observer
 from mooring.core.plugins import PluginChoice
 from mooring.node.facts import AdmissionBegun
@@ -53,6 +54,8 @@ class StateHolder:
         """
         self.state = state
         """The newest; read from any thread, changed by :meth:`apply` only."""
+        self.calls: CallTraces | None = None
+        """Receives what events came to, where calls are traced."""
         self._published = published
         self._store, self._executor = store, executor
         self._lock = RLock()
@@ -74,8 +77,11 @@ class StateHolder:
             began = time.monotonic()
             before = self.state
             decided = decide(before, facts.append)
-            took = int((time.monotonic() - began) * 1000)
+            ended = time.monotonic()
+            took = int((ended - began) * 1000)
             outcome = self._stored(before, decided, uid)
+            if self.calls is not None:
+                self.calls.applied(AppliedEvent(uid, before, outcome, began, ended, time.monotonic()))
             if outcome.answer is decided.answer:
                 self._count(facts, took)
             self._plugins_failed(facts)

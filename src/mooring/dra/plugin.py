@@ -30,6 +30,7 @@ from mooring.dra.messages import (
     RegistrationStatusMessage,
     RegistrationStatusResponseMessage,
 )
+from mooring.dra.metrics import DriverMetrics
 from mooring.service.grpc_methods import CallLimits, Method, Methods
 from mooring.service.grpc_server import serve_at_once
 from mooring.service.logs import Log
@@ -41,7 +42,7 @@ _LIMITS: Final = CallLimits(threads=4, waiting=64, grace=2.0)
 class Plugin:
     """Serves both sockets until it is closed."""
 
-    def __init__(self, driver: Driver, plugin_folder: Path, registry: Path, log: Log) -> None:
+    def __init__(self, driver: Driver, plugin_folder: Path, registry: Path, log: Log, metrics: DriverMetrics) -> None:
         """Begin to serve; the registration socket comes last, when everything behind it is there.
 
         Args:
@@ -49,11 +50,12 @@ class Plugin:
             plugin_folder: of this driver's own socket.
             registry: the kubelet's folder of registration sockets.
             log: of the driver.
+            metrics: count claims.
 
         Raises:
             InputError: there can be no such socket.
         """
-        self._driver, self._log = driver, log
+        self._driver, self._log, self._metrics = driver, log, metrics
         self.registered = Event()
         """Set when the kubelet has taken the driver."""
         self._endpoint = str(plugin_folder / "dra.sock")
@@ -62,6 +64,10 @@ class Plugin:
             place = str(registry / f"{driver.name}-reg.sock")
             opened.callback(self._served(place, REGISTRATION_SERVICE, self._registration()))
             self._closing = opened.pop_all()
+
+    def is_registered(self) -> bool:
+        """Tell whether the kubelet has taken the driver."""
+        return self.registered.is_set()
 
     def close(self) -> None:
         """Stop serving and remove the sockets' names."""
@@ -101,7 +107,9 @@ class Plugin:
         for claim in request.claims:
             answer = response.claims[claim.uid]
             try:
-                for one in self._driver.prepare(ClaimName(claim.namespace, claim.uid, claim.name)):
+                with self._metrics.counted("prepare"):
+                    devices = self._driver.prepare(ClaimName(claim.namespace, claim.uid, claim.name))
+                for one in devices:
                     answer.devices.add(
                         request_names=[one.request],
                         pool_name=self._driver.node,
@@ -119,7 +127,8 @@ class Plugin:
         for claim in request.claims:
             answer = response.claims[claim.uid]
             try:
-                self._driver.unprepare(ClaimName(claim.namespace, claim.uid, claim.name))
+                with self._metrics.counted("unprepare"):
+                    self._driver.unprepare(ClaimName(claim.namespace, claim.uid, claim.name))
             except MooringError as error:
                 answer.error = str(error)
                 self._log.warning("claim not unprepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +20,7 @@ from mooring.dra.cdi import CDISpecs
 from mooring.dra.claims_client import AgentNode, ClaimsClient, ClaimsError
 from mooring.dra.devices import Grouping
 from mooring.dra.driver import Driver
+from mooring.dra.metrics import DriverMetrics
 from mooring.dra.objects import ClaimObjects
 from mooring.dra.plugin import Plugin
 from mooring.dra.reconcile import Reconciler
@@ -93,11 +94,14 @@ def run_driver(asked: DriverOptions, stop: threading.Event | None = None) -> Non
         )
         reconciler = Reconciler(driver, agent, objects, specs, publisher, log, immediate=asked.immediate)
         plugin_folder = asked.kubelet_root / "plugins" / asked.name
-        plugin = Plugin(driver, plugin_folder, asked.kubelet_root / "plugins_registry", log)
+        health = Health()
+        metrics = DriverMetrics(health.is_ready)
+        plugin = Plugin(driver, plugin_folder, asked.kubelet_root / "plugins_registry", log, metrics)
         opened.callback(plugin.close)
-        health = Health(plugin)
+        health.is_registered = plugin.is_registered
         if asked.health is not None:
-            opened.callback(serve_tcp(asked.health, {"/healthz": health.page, "/readyz": health.page}).close)
+            pages = {"/healthz": health.page, "/readyz": health.page, "/metrics": metrics.page}
+            opened.callback(serve_tcp(asked.health, pages).close)
         log.info("driver started", driver=asked.name, node=node, group=asked.grouping.value)
         if stop is not None:
             _until(stop, reconciler, health, log)
@@ -110,13 +114,18 @@ def run_driver(asked: DriverOptions, stop: threading.Event | None = None) -> Non
 class Health:
     """Whether the driver can do its work, and what keeps it from that."""
 
-    def __init__(self, plugin: Plugin) -> None:
-        self._plugin = plugin
+    def __init__(self) -> None:
         self.problem = "the agent was not asked yet"
+        self.is_registered: Callable[[], bool] = bool
+        """Tells whether the kubelet has taken the driver; not so at first."""
+
+    def is_ready(self) -> bool:
+        """Tell whether the driver can do its work."""
+        return not self.problem and self.is_registered()
 
     def page(self) -> Page:
         """Return the answer to a probe."""
-        if not self.problem and self._plugin.registered.is_set():
+        if self.is_ready():
             return Page(b"ok\n")
         problem = self.problem or "the kubelet has not registered the driver"
         return Page(f"{problem}\n".encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from ssl import SSLContext
 from typing import Final
@@ -35,6 +36,7 @@ from mooring.service.http import HTTPServer, listener_at
 from mooring.service.logs import start_log
 from mooring.service.options import LogLevel, parse_address
 from mooring.service.pages import Application, ConnectionLimits
+from mooring.service.tracing import Traces, open_traces
 
 _TIDY_PERIOD = 5.0
 """Seconds between two times that what is over is forgotten."""
@@ -101,6 +103,7 @@ def extender_with(
     report: Report,
     server: PodAPI | None = None,
     election: Election | None = None,
+    traces: Traces | None = None,
 ) -> Extender:
     """Put an extender together; it does nothing yet.
 
@@ -110,6 +113,7 @@ def extender_with(
         report: receives what is the matter with what.
         server: binds pods; the API server by default.
         election: decides which of several replicas binds pods; None where there is one.
+        traces: where spans of requests go; None for nowhere.
     """
     claims = ClaimView() if options.device_claims else None
     view = ClusterView(
@@ -147,6 +151,7 @@ def extender_with(
         metrics,
         RequestLimits(options.request_time, options.largest_body, options.requests_at_once),
         lambda: made.is_ready,
+        traces=traces,
     )
     made = Extender(view, service, followers(connect, view, shapes, failed, claims), metrics, threading.Event())
     return made
@@ -186,9 +191,10 @@ def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
     def report(about: str, problem: str) -> None:
         log.warning(problem, about=about)
 
-    extender = extender_with(options, connect, report, election=election)
+    traces = open_traces("mooring-extender", os.environ, log.warning)
+    extender = extender_with(options, connect, report, election=election, traces=traces)
     listener, tls = _listening(options, report)
-    with stop_signals() as stop, _running(extender):
+    with nullcontext() if traces is None else closing(traces), stop_signals() as stop, _running(extender):
         log.info("extender started", listen=str(options.listen), tls=tls is not None)
         if election is None or wait_for_lease(election, extender, listener, stop, report):
             with closing(HTTPServer(listener, extender.service.app, limits_of(options), tls=tls)):

@@ -26,6 +26,7 @@ from starlette.routing import Route
 from mooring.core.errors import InputError
 from mooring.scheduling.answers import Answers, encoded
 from mooring.scheduling.binding import Binder
+from mooring.scheduling.tracing import request_span
 from mooring.scheduling.wire import (
     Arguments,
     BindAnswer,
@@ -36,6 +37,7 @@ from mooring.scheduling.wire import (
     decoded,
 )
 from mooring.service.pages import JSON, PROMETHEUS
+from mooring.service.tracing import Traces
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Seconds; a scheduler waits for five by default."""
@@ -137,6 +139,7 @@ class Service:
         limits: RequestLimits,
         is_ready: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
+        traces: Traces | None = None,
     ) -> None:
         """Serve nothing yet; :attr:`app` does.
 
@@ -147,7 +150,9 @@ class Service:
             limits: of requests.
             is_ready: whether everything has been listed.
             clock: seconds that only go forward.
+            traces: where spans of requests go; None for nowhere.
         """
+        self._traces = traces
         self._answers, self._binder, self._metrics, self._limits = answers, binder, metrics, limits
         self._is_ready, self._clock = is_ready, clock
         self._running = 0
@@ -197,6 +202,8 @@ class Service:
                 self._running -= 1
                 self._metrics.seconds.labels(verb).observe(self._clock() - began)
             self._metrics.requests.labels(verb, "200").inc()
+            if self._traces is not None:
+                self._traces.record(request_span(verb, body, found, began, self._clock()))
             return Response(encoded(found), media_type=JSON)
 
         return endpoint

@@ -83,7 +83,9 @@ Examples:
     help="Publish numaNode as a list, with the nearest NUMA nodes of the socket (gate DRAListTypeAttributes).",
 )
 @click.option("--immediate", is_flag=True, help="Immediately allocate claims that request it and name this node.")
-@click.option("--health-address", "health", default="", metavar="HOST:PORT", help="Serve /healthz and /readyz there.")
+@click.option(
+    "--health-address", "health", default="", metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics there."
+)
 @click.option("--log-format", "log_format", type=click.Choice(("json", "console")), default="json", show_default=True)
 @click.option(
     "--log-level",

@@ -23,6 +23,7 @@ from tests.e2e.kubelet.patience import until
 from mooring.core.errors import InputError
 from mooring.devicemanager.state import Device
 from mooring.dra.driver import ClaimName, Driver, PreparedDevice
+from mooring.dra.metrics import DriverMetrics
 from mooring.dra.plugin import Plugin
 from mooring.dra.slices import slices
 from mooring.service.logs import Log
@@ -74,7 +75,8 @@ class DeviceDriver:
         folder.mkdir(parents=True, exist_ok=True)
         registry = self.kubelet.root / "plugins_registry"
         registry.mkdir(exist_ok=True)
-        self._plugin = Plugin(cast("Driver", self), folder, registry, Log("e2e"))
+        metrics = DriverMetrics(lambda: True)
+        self._plugin = Plugin(cast("Driver", self), folder, registry, Log("e2e"), metrics)
         until(self._plugin.registered.is_set, f"the kubelet has taken {self.name}")
         self.publish(self.devices)
 
