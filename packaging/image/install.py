@@ -49,10 +49,10 @@ def main(context: Path, prefix: Path) -> None:
         "--no-cache-dir",
         "--no-deps",
     ]
-    install += ["--disable-pip-version-check", "--quiet", "--find-links", str(wheels)]
+    install += ["--disable-pip-version-check", "--quiet", "--no-index", "--find-links", str(wheels)]
     run(*install, "--require-hashes", "-r", str(context / "requirements.txt"), PYTHONPATH=str(pip))
     (own,) = wheels.glob("*mooring*.whl")
-    run(*install, "--no-index", str(own), PYTHONPATH=str(pip))
+    run(*install, str(own), PYTHONPATH=str(pip))
     packages = next(prefix.glob("lib/python3*/site-packages"))
     for folder in sorted(packages.rglob("*")):
         if folder.name in UNUSED and folder.is_dir() and folder.parent != packages:

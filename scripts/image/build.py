@@ -16,12 +16,11 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,18 +99,14 @@ def build(folder: Path, base: str, suite: str, image: str) -> None:
         shutil.copy(SOURCES / name, context)
     own = _own_wheel(context / "wheels")
     image = image or f"localhost/mooring:{own.version}"
-    packages: tuple[Package, ...] = ()
-    if base:
-        _download(context / "wheels", "--no-deps", PIP)
-    else:
-        packages = _debian_base(built, suite, context / "wheels")
+    packages = () if base else _debian_base(built, suite)
+    _download(context / "wheels", _python_of(built, base or DEBIAN_ROOT))
     arguments = {
         "BASE": base or DEBIAN_ROOT,
         "BASE_NAME": base or "scratch",
         "VERSION": own.version,
         "REVISION": revision,
         "CREATED": datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "PIP_NO_INDEX": "" if base else "1",
     }
     built.image(context, SOURCES / "Containerfile", image, arguments)
     digest = _archive(built, image)
@@ -126,15 +121,23 @@ def build(folder: Path, base: str, suite: str, image: str) -> None:
     print(f"{image} {digest}\n{folder / 'mooring.tar'}: {size / 1e6:.1f} MB")
 
 
-def _debian_base(built: Build, suite: str, wheels: Path) -> tuple[Package, ...]:
-    """Make the base image :data:`DEBIAN_ROOT`, and fetch the wheels for its Python; return its packages."""
+def _debian_base(built: Build, suite: str) -> tuple[Package, ...]:
+    """Make the base image :data:`DEBIAN_ROOT`; return its packages."""
     root = built.folder / "root"
     root.mkdir(exist_ok=True)
     packages = write_root(root / "root.tar", suite, built.folder / "apt", built.epoch)
-    _download_all(wheels, _python_version(packages))
     (root / "Containerfile").write_text("FROM scratch\nADD root.tar /\n", encoding="utf-8")
     built.image(root, root / "Containerfile", DEBIAN_ROOT, {})
     return packages
+
+
+def _python_of(built: Build, base: str) -> str:
+    """Return the version of a base image's Python, such as ``3.11``."""
+    container = built.buildah("from", "--quiet", base)
+    question = "import sys; print('%d.%d' % sys.version_info[:2])"
+    answer = built.buildah("run", "--isolation=chroot", container, "--", "python3", "-c", question)
+    built.buildah("rm", container)
+    return answer.splitlines()[-1]
 
 
 def _own_wheel(folder: Path) -> Wheel:
@@ -144,22 +147,14 @@ def _own_wheel(folder: Path) -> Wheel:
     return read_wheel(made)
 
 
-def _python_version(packages: Sequence[Package]) -> str:
-    found = (re.fullmatch(r"python(3\.\d+)-minimal", one.name) for one in packages)
-    return next(match[1] for match in found if match)
-
-
-def _download_all(folder: Path, version: str) -> None:
-    """Fetch all wheels for a Python of the Debian root, each checked by its hash."""
+def _download(folder: Path, version: str) -> None:
+    """Fetch pip, and all wheels for a version of Python, each checked by its hash."""
     machine = os.uname().machine
-    words = ["--only-binary=:all:", f"--python-version={version}", "--implementation=cp"]
+    words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
+    said(*words, PIP)
+    words += ["--only-binary=:all:", f"--python-version={version}", "--implementation=cp"]
     words += [f"--platform=manylinux_2_{minor}_{machine}" for minor in GLIBC] + [f"--platform=manylinux2014_{machine}"]
-    _download(folder, *words, "--no-deps", "--require-hashes", "-r", str(SOURCES / "requirements.txt"))
-    _download(folder, "--no-deps", PIP)
-
-
-def _download(folder: Path, *words: str) -> None:
-    said(sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder), *words)
+    said(*words, "--require-hashes", "-r", str(SOURCES / "requirements.txt"))
 
 
 def _installed(folder: Path) -> list[Wheel]:

@@ -67,6 +67,7 @@ DOCUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "fleet-drain": ("FleetDrain", ("fleet", "drain", "worker-2", "worker-4", *LIVE)),
     "fleet-upgrade": ("FleetUpgrade", ("fleet", "upgrade", "--release", "1.37", *LIVE)),
     "fleet-size": ("FleetComparison", ("fleet", "size", *FLEET, "--group", "one-socket", "--most", "2")),
+    "migrate": ("Migration", ("migrate", "--node", str(EXAMPLES / "node"))),
     "upgrade": ("Upgrade", ("upgrade", "--from", "1.34", *PODS, *NODE)),
     "upgrade-ai": ("Upgrade", ("upgrade", "--from", "1.33", "--to", "1.36", *AI)),
     "upgrade-refused": ("Upgrade", ("upgrade", "--from", "1.31", *REFUSED)),

@@ -54,6 +54,7 @@ VERBS: Mapping[str, str] = {
     "explain": "Explain why a pod was placed there, or rejected.",
     "extender": "Run the scheduler extender: filter nodes that reject a pod.",
     "fleet": "Simulate a whole cluster: compare, size, what it does with its work.",
+    "migrate": "Show how the agent takes over from this kubelet, step by step.",
     "plan": "Show what this node does with these pods.",
     "publish": "Publish what this node has allocated and what is left.",
     "replay": "Run recorded scenarios, and compare the answers.",
@@ -67,6 +68,12 @@ VERBS: Mapping[str, str] = {
     "whatif": "Change one thing and plan again, or find the nearest change.",
 }
 """Verb -> what ``mooring --help`` says; kept here so that help needs no import of the verbs."""
+
+_FOLDERS: Mapping[str, str] = {
+    **dict.fromkeys(("agent", "migrate", "status"), "agent"),
+    **dict.fromkeys(("completion", "version"), "itself"),
+}
+"""Verb -> folder of its module, of those that are not in ``verbs``."""
 
 EPILOG = """\b
 Examples:
@@ -103,8 +110,7 @@ class _Verbs(click.Group):
         """Import one verb."""
         if cmd_name not in VERBS:
             return None
-        folder = "itself" if cmd_name in {"completion", "version"} else "verbs"
-        command = import_module(f"mooring.cli.{folder}.{cmd_name}").command
+        command = import_module(f"mooring.cli.{_FOLDERS.get(cmd_name, 'verbs')}.{cmd_name}").command
         if not isinstance(command, click.Command):
             raise TypeError(f"the verb {cmd_name} has no command")
         return command

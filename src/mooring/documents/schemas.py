@@ -34,6 +34,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "Isolation": "diagnosis:IsolationDocument",
     "LargestRequests": "capacity:LargestRequestsDocument",
     "Machine": "machine:MachineDocument",
+    "Migration": "migration:MigrationDocument",
     "NearestChanges": "changes:NearestChangesDocument",
     "NodeArchive": "machine:NodeArchiveDocument",
     "Plan": "plan:PlanDocument",

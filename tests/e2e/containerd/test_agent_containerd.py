@@ -143,7 +143,7 @@ def test_an_agent_that_containerd_starts_itself_places_containers_and_ends_with_
 _SLOW = """
 import sys, time
 from mooring.cli.main import main
-from mooring.cli.verbs import agent
+from mooring.cli.agent import agent
 
 given = agent._given
 

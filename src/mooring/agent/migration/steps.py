@@ -1,0 +1,218 @@
+"""The steps of a migration in order: what to type, which file to write, and what the engine says that it does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from mooring.agent.migration.migration import Migration, Way
+from mooring.agent.migration.takeover import MigratedContainer, TakeoverOutcome
+from mooring.core.config import KubeletConfig
+from mooring.core.cpuset import CPUSet
+from mooring.core.release import NEWEST
+from mooring.explain.phrases import plural
+from mooring.node.start import CPU_FILE, MEMORY_FILE
+
+AGENT_FILE = "/etc/mooring/agent.yaml"
+KUBELET_ROOT = "/var/lib/kubelet"
+COPY = "/var/lib/mooring-rollback"
+"""Where the kubelet's files are kept for the way back."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStep:
+    """One step."""
+
+    title: str
+    commands: tuple[str, ...]
+    outcome: tuple[str, ...]
+    """What happens, in sentences."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Path -> text to write before the commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Names on the node."""
+
+    node: str = "NODE"
+    root: str = KUBELET_ROOT
+    """The kubelet's root directory."""
+    config: str = f"{KUBELET_ROOT}/config.yaml"
+    """Its file."""
+
+
+def steps_of(migration: Migration, places: Places) -> tuple[MigrationStep, ...]:
+    """Return the steps in the order in which they are done."""
+    return tuple(_steps(migration, places))
+
+
+def rollback_of(migration: Migration, places: Places) -> tuple[MigrationStep, ...]:
+    """Return the steps back to the kubelet's managers."""
+    drained = migration.way is Way.DRAIN
+    answers = migration.rollback.answers
+    names = plural(sum(one.admitted for one in answers), "pod")
+    back = (
+        f"On the copied files the kubelet starts, and {names} of now get back what they have now.",
+        "Pods that were created since are not in these files: drain the node first if there are any.",
+    )
+    anew = ("The kubelet starts without state files and places the pods that come anew.",)
+    files = f"cp -a {COPY}/config.yaml {places.config}"
+    state = " ".join(["cp -a", *(f"{COPY}/{name}" for name in _written(migration.question.config)), f"{places.root}/"])
+    return (
+        MigrationStep(
+            "Keep pods away" if not drained else "Drain the node",
+            (_away(migration.way, places),),
+            (),
+        ),
+        MigrationStep(
+            "Stop the agent and release what it pins",
+            ("systemctl disable --now mooring-agent", f"mooring agent --config {AGENT_FILE} --leave"),
+            ("Running containers get every CPU and memory node, without a restart.",),
+        ),
+        MigrationStep(
+            "Let the kubelet manage CPUs and memory again",
+            ("systemctl stop kubelet", files, *(() if drained else (state,)), "systemctl start kubelet"),
+            anew if drained else back,
+        ),
+        MigrationStep("Let pods come", (f"kubectl uncordon {places.node}",), ()),
+    )
+
+
+def agent_file(config: KubeletConfig, places: Places, kubelet: str = "") -> str:
+    """Return the agent's file with the policies of a kubelet.
+
+    Args:
+        config: of the kubelet as it is.
+        places: the agent takes reservations and gates from the kubelet's file.
+        kubelet: release as which the engine decides, such as ``1.34``; empty for the newest.
+    """
+    fields = {
+        "cpuManagerPolicy": config.cpu_manager_policy,
+        "cpuManagerPolicyOptions": dict(config.cpu_manager_policy_options),
+        "memoryManagerPolicy": config.memory_manager_policy,
+        "topologyManagerPolicy": config.topology_manager_policy,
+        "topologyManagerPolicyOptions": dict(config.topology_manager_policy_options),
+        "topologyManagerScope": config.topology_manager_scope,
+    }
+    lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items() if value]
+    own = [f"kubeletConfig: {places.config}", *([f'kubeletVersion: "{kubelet}"'] if kubelet else [])]
+    return "\n".join(
+        [
+            "apiVersion: kubelet.config.k8s.io/v1beta1",
+            "kind: KubeletConfiguration",
+            *lines,
+            "---",
+            "apiVersion: mooring/v1alpha1",
+            "kind: AgentConfiguration",
+            *own,
+            "",
+        ]
+    )
+
+
+def _steps(migration: Migration, places: Places) -> Iterator[MigrationStep]:
+    question = migration.question
+    release = question.mooring.release
+    text = agent_file(question.config, places, "" if release == NEWEST else release.name)
+    yield MigrationStep(
+        "Install the agent, and do not start it",
+        ("ls -l /var/run/nri/nri.sock", "mooring --version"),
+        ("The agent decides by the kubelet's policies of now.",),
+        {AGENT_FILE: text},
+    )
+    stay = plural(len(question.active), "running pod")
+    yield MigrationStep(
+        "Keep pods away" if migration.way is Way.IN_PLACE else "Drain the node",
+        (_away(migration.way, places),),
+        (f"{stay} stay and run on.",)
+        if migration.way is Way.IN_PLACE
+        else (f"Of {stay} those of DaemonSets and static pods stay; the others are evicted.",),
+    )
+    copied = " ".join(f"{places.root}/{name}" for name in _written(question.config))
+    yield MigrationStep(
+        "Copy the kubelet's files for the way back",
+        (f"mkdir -p {COPY}", f"cp -a {places.config} {copied} {COPY}/"),
+        (),
+    )
+    refused = f"With the state files left in place it would not start: {migration.with_files}"
+    yield MigrationStep(
+        "Disable the kubelet's own managers",
+        (
+            "systemctl stop kubelet",
+            f"# in {places.config}: cpuManagerPolicy: none, memoryManagerPolicy: None, no cpuManagerPolicyOptions",
+            f"rm -f {places.root}/{CPU_FILE} {places.root}/{MEMORY_FILE}",
+            "systemctl start kubelet",
+        ),
+        (
+            _kubelet_text(migration),
+            *([refused] if migration.with_files else []),
+            "Running containers keep their cpusets; containers that start now run on every CPU.",
+        ),
+    )
+    yield MigrationStep("Start the agent", ("systemctl enable --now mooring-agent",), tuple(_takeover_lines(migration)))
+    yield MigrationStep(
+        "Verify, and let pods come",
+        ("mooring status", f"kubectl uncordon {places.node}"),
+        tuple(_expected(migration)),
+    )
+
+
+def _written(config: KubeletConfig) -> tuple[str, ...]:
+    """Return the state files that a kubelet writes."""
+    return (CPU_FILE,) if config.memory_manager_policy == "None" else (CPU_FILE, MEMORY_FILE)
+
+
+def _away(way: Way, places: Places) -> str:
+    if way is Way.DRAIN:
+        return f"kubectl drain {places.node} --ignore-daemonsets"
+    return f"kubectl cordon {places.node}"
+
+
+def _kubelet_text(migration: Migration) -> str:
+    plan = migration.without_managers
+    if plan.refusal is not None:
+        return f"The kubelet does not start: {plan.refusal.message}"
+    admitted = sum(one.admitted for one in plan.answers)
+    return f"The kubelet starts and readmits {admitted} of {plural(len(plan.answers), 'running pod')}."
+
+
+def _takeover_lines(migration: Migration) -> Iterator[str]:
+    if migration.takeover is None:
+        yield "Not asked: a check has failed."
+        return
+    for one in migration.takeover.containers:
+        if one.outcome is not TakeoverOutcome.SHARED:
+            yield container_line(one)
+    shared = len(migration.takeover.with_outcome(TakeoverOutcome.SHARED))
+    yield f"{plural(shared, 'container')} in the shared pool: CPUs {migration.takeover.shared_pool or 'none'}."
+
+
+def container_line(one: MigratedContainer) -> str:
+    """Return what becomes of a container in one line."""
+    name = f"{one.pod.namespace}/{one.pod.name}/{one.container}"
+    match one.outcome:
+        case TakeoverOutcome.KEPT:
+            return f"{name} keeps {_held(one.before.cpus, one.before.mems)}."
+        case TakeoverOutcome.MOVED:
+            before, after = _held(one.before.cpus, one.before.mems), _held(one.after.cpus, one.after.mems)
+            return f"{name} moves while it runs: {before} before, {after} afterwards."
+        case TakeoverOutcome.WAITS:
+            return f"{name} runs in the shared pool until there is room: {one.reason}"
+        case TakeoverOutcome.SHARED:
+            return f"{name} runs in the shared pool."
+
+
+def _held(cpus: CPUSet, mems: tuple[int, ...]) -> str:
+    parts = [f"CPUs {cpus}"] if cpus else ["no CPUs of its own"]
+    return ", ".join([*parts, *([f"memory of NUMA nodes {','.join(map(str, mems))}"] if mems else [])])
+
+
+def _expected(migration: Migration) -> Iterator[str]:
+    if migration.takeover is None:
+        return
+    exclusive = CPUSet()
+    for one in migration.takeover.containers:
+        exclusive |= one.after.cpus
+    yield f"mooring status prints ready, and CPUs {exclusive or 'none'} as exclusive."
