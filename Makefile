@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube e2e-image e2e-chart observability image soak test-pythons check lint types walls docs-links specification releases-page docs deploy site pictures bench mutants mutants-releases lock clean
-.PHONY: wheel sdist dist reproducible onefile krew sbom licences compatibility freeze
+.PHONY: wheel sdist dist reproducible onefile krew sbom licences compatibility freeze notes chart checksums sign push release
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
@@ -46,6 +46,7 @@ help:
 	@echo "make reproducible  build both in three folders, and compare the bytes"
 	@echo "make onefile       build one executable with its own interpreter into dist, and try it"
 	@echo "make krew          build the archive of the kubectl plugin and its manifest for krew"
+	@echo "make release       build everything that a release publishes; make notes prints its notes"
 	@echo "make sbom          list what is installed with Mooring as CycloneDX; make licences as a table with licences"
 	@echo "make lock          pin the newest allowed dependencies"
 
@@ -283,6 +284,35 @@ compatibility: $(STAMP)
 
 freeze: $(STAMP)
 	$(BIN)/python scripts/release/compatibility.py --write
+
+# NOTES: a version, or Unreleased.
+NOTES ?= Unreleased
+notes: $(STAMP)
+	@$(BIN)/python scripts/release/notes.py $(NOTES)
+
+# helm of the path, or the one that the tests of the chart build.
+chart: $(STAMP)
+	@mkdir -p dist
+	helm=$$(command -v helm || $(BIN)/python scripts/e2e_kube_parts.py helm | sed -n 's/^helm: //p'); \
+	  test -n "$$helm" || { echo "make chart: helm is missing, and could not be built"; exit 1; }; \
+	  $$helm package charts/mooring --version $(VERSION) --app-version $(VERSION) --destination dist
+
+checksums:
+	cd dist && rm -f SHA256SUMS* && sha256sum * > ../build/SHA256SUMS && mv ../build/SHA256SUMS .
+
+# Without a key in the release workflow; elsewhere COSIGN_FLAGS="--key cosign.key --tlog-upload=false".
+sign:
+	cosign sign-blob --yes $(COSIGN_FLAGS) --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS
+
+# The image keeps its digest, which is what is signed.
+push:
+	skopeo copy --preserve-digests oci-archive:build/image/mooring.tar docker://$(IMAGE):$(VERSION)
+	cosign sign --yes $(COSIGN_FLAGS) $(IMAGE)@$(DIGEST)
+	cosign attest --yes $(COSIGN_FLAGS) --type cyclonedx --predicate build/image/mooring.cdx.json $(IMAGE)@$(DIGEST)
+
+# Everything that a release publishes, without tests, signatures and publishing.
+release: notes compatibility reproducible dist onefile krew sbom licences image chart
+	$(MAKE) checksums
 
 licences: $(STAMP)
 	$(BIN)/python scripts/release/licences.py
