@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from mooring.render.html.document import part_text, script_text, style_text
 from mooring.serve.access import Guard, Viewer
+from mooring.serve.node_routes import read_body
 from mooring.serve.security import SecuredApplication
 from mooring.service.cluster.apiserver import ClusterError
 
@@ -83,11 +84,9 @@ class Entrance:
 
     async def signed_in(self, request: Request) -> Response:
         """Take a token, and keep it in the browser where the API server knows it."""
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > _LARGEST_TOKEN:
-                return PlainTextResponse("too large\n", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        body = await read_body(request, _LARGEST_TOKEN)
+        if body is None:
+            return PlainTextResponse("too large\n", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         token = body.decode("ascii", "replace").removeprefix("token=").strip()
         try:
             viewer = await self._guard.viewer(token, ())

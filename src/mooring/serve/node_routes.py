@@ -78,11 +78,9 @@ class NodeRoutes:
 
     async def whatif(self, request: Request, viewer: Viewer) -> Response:
         """Ask the node about the pods of a manifest."""
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > LARGEST_MANIFEST:
-                return HTMLResponse(problem_html("the manifest is too large"), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        body = await read_body(request, LARGEST_MANIFEST)
+        if body is None:
+            return HTMLResponse(problem_html("the manifest is too large"), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         question = self.recording.now.snapshot.question
         if question is None:
             return HTMLResponse(problem_html("the node's files are not known here"), HTTPStatus.CONFLICT)
@@ -115,6 +113,16 @@ class NodeRoutes:
                 shown = Recorded(seen.number, seen.at, snapshot)
                 self._made[key] = await run_in_threadpool(body_html, shown, current=current, trouble=trouble)
             return self._made[key]
+
+
+async def read_body(request: Request, most: int) -> bytes | None:
+    """Return the body of a request; None where it has more than so many bytes."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            return None
+    return body
 
 
 def stream(feed: Feed, news: Callable[[], dict[str, float]]) -> Response:

@@ -141,7 +141,7 @@ def run_application(app: Application, options: ServeOptions, started: Callable[[
     with stop_signals() as stop, closing(HTTPServer(listener, app, LIMITS, tls=tls)) as server:
         host, port = server.address[:2]
         shown = f"[{host}]" if ":" in host else host
-        started(f"{'https' if tls else 'http'}://{shown}:{port}/")
+        started(f"serving {'https' if tls else 'http'}://{shown}:{port}/")
         stop.wait()
 
 

@@ -14,7 +14,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli.verbs.serve import sources
-    from mooring.serve import node_html, recording, run
+    from mooring.serve import cluster_run, node_html, recording, run
     from mooring.service import options as service_options
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ EPILOG = """\b
 Examples:
   mooring serve
   mooring serve --agent
+  mooring serve --cluster --kubeconfig ~/.kube/config
   mooring serve --node node.tar.gz
   mooring serve --machine epyc-7763-2s-nps4 --config kubelet.yaml -f pods.yaml
   mooring serve --listen 0.0.0.0:9478 --certificate tls.crt --key tls.key --kubeconfig kubeconfig
@@ -37,6 +38,7 @@ Examples:
 @options.pods("Pods to admit after those that run already; repeatable.")
 @options.node_options("offline", "devices", "stop_at_crash")
 @click.option("--agent", is_flag=True, help="Show the node of the agent on this computer, from its status.")
+@click.option("--cluster", is_flag=True, help="Show all nodes of a cluster, from what they publish.")
 @options.agent_socket
 @click.option(
     "--listen",
@@ -70,6 +72,7 @@ def command(
     export: str,
     *,
     agent: bool,
+    cluster: bool,
 ) -> int:
     """Show a node in the browser, live: what holds what, why, and what would happen to other pods. Nothing is written.
 
@@ -79,17 +82,31 @@ def command(
     with needs_extra("kube", source="mooring serve"):
         if export:
             check_destination(export)
+        asked = _options(listen, kubeconfig, certificate, key)
+        if cluster:
+            return _cluster(asked, export)
         source = sources.agent_source(socket) if agent or socket else sources.described_source(inputs)
         first = source()
         if export:
             emit_document(node_html.exported(first), export)
             return YES
-        asked = _options(listen, kubeconfig, certificate, key)
         recorded = recording.Recording(first)
         app = run.node_application(recorded, run.guard_of(asked), loopback=asked.is_loopback)
         with run.looking(recorded, source, period):
-            run.run_application(app, asked, lambda address: click.echo(f"serving {address}", err=True))
+            run.run_application(app, asked, _say)
     return YES
+
+
+def _cluster(asked: ServeOptions, export: str) -> int:
+    if export:
+        emit_document(cluster_run.export_cluster(asked.kubeconfig), export)
+    else:
+        cluster_run.serve_cluster(asked, _say)
+    return YES
+
+
+def _say(words: str) -> None:
+    click.echo(words, err=True)
 
 
 def _options(listen: str, kubeconfig: str, certificate: str, key: str) -> ServeOptions:

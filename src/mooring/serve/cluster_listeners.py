@@ -1,0 +1,147 @@
+"""What the API server tells about nodes and pods, brought to the page's cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from mooring.core.errors import InputError
+from mooring.manifest.pod_files import FINISHED
+from mooring.manifest.pods import MIRROR, pod_from_object
+from mooring.manifest.scheduling_fields import NO_FIELDS, scheduling_fields, taint_of
+from mooring.publisher.facts_document import facts_of
+from mooring.publisher.objects import FACTS, GROUP, PLURALS, STATE, VERSION
+from mooring.publisher.state_document import state_of
+from mooring.serve.known_cluster import ClusterNode, ClusterPod, KnownCluster
+from mooring.service.cluster.apiserver import Cluster, ClusterError
+from mooring.service.cluster.following import Follower
+from mooring.service.cluster.watching import PODS, mapping_of
+
+NODES: Final = "api/v1/nodes"
+Content = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectListener:
+    """Brings objects of one kind to the cluster."""
+
+    put: Callable[[Content], str]
+    """Takes an object, and returns its name."""
+    drop: Callable[[Content], object]
+    keep: Callable[[list[str]], object]
+    """Forgets all objects but those of these names."""
+    report: Callable[[str], object]
+
+    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
+        """Take all objects."""
+        self.keep([self.put(mapping_of(item)) for page in pages for item in page])
+
+    def changed(self, item: msgspec.Raw) -> None:
+        """Take an object."""
+        self.put(mapping_of(item))
+
+    def deleted(self, item: msgspec.Raw) -> None:
+        """Forget an object."""
+        self.drop(mapping_of(item))
+
+    def failed(self, error: ClusterError, times: int) -> None:
+        """Report an outage once."""
+        if times == 1:
+            self.report(str(error))
+
+
+def followers(cluster: KnownCluster, connect: Callable[[], Cluster], report: Callable[[str], object]) -> list[Follower]:
+    """Return what follows the API server: facts first, because states are about them.
+
+    Args:
+        cluster: is told everything.
+        connect: opens a way to the API server.
+        report: receives what is the matter.
+    """
+    group = f"apis/{GROUP}/{VERSION}"
+
+    def facts(content: Content) -> str:
+        name = _name(content)
+        cluster.put_facts(name, _read(lambda: facts_of(dict(content))))
+        return name
+
+    def state(content: Content) -> str:
+        name = _name(content)
+        cluster.put_state(name, _read(lambda: state_of(dict(content))))
+        return name
+
+    def node(content: Content) -> str:
+        cluster.put_node(node_of(content))
+        return _name(content)
+
+    def pod(content: Content) -> str:
+        try:
+            found = pod_of(content)
+        except InputError as error:
+            report(f"pod {_name(content)}: {error}")
+            return ""
+        cluster.put_pod(found)
+        return found.pod.uid
+
+    def follower(path: str, put: Callable[[Content], str], drop: Callable[[str], None], keep: Any) -> Follower:
+        name: Callable[[Content], str] = _uid if path == PODS else _name
+        listener = ObjectListener(put, lambda content: drop(name(content)), keep, report)
+        return Follower(connect, path, listener, name="serve")
+
+    return [
+        follower(f"{group}/{PLURALS[FACTS]}", facts, _nothing, _nothing),
+        follower(f"{group}/{PLURALS[STATE]}", state, cluster.drop_state, cluster.keep_states),
+        follower(NODES, node, cluster.drop_node, cluster.keep_nodes),
+        follower(PODS, pod, cluster.drop_pod, cluster.keep_pods),
+    ]
+
+
+def node_of(content: Content) -> ClusterNode:
+    """Return a Node; what is not as expected is left out."""
+    spec, labels = content.get("spec") or {}, (content.get("metadata") or {}).get("labels") or {}
+    taints = tuple(taint_of(one) for one in spec.get("taints") or () if isinstance(one, dict))
+    return ClusterNode(
+        _name(content),
+        {str(key): str(value) for key, value in labels.items()},
+        taints,
+        spec.get("unschedulable") is True,
+    )
+
+
+def pod_of(content: Content) -> ClusterPod:
+    """Return a pod.
+
+    Raises:
+        InputError: it is none that an API server would store.
+    """
+    spec, status = content.get("spec") or {}, content.get("status") or {}
+    node, phase = str(spec.get("nodeName") or ""), status.get("phase")
+    refusal = str(status.get("reason") or "") if phase == "Failed" and not status.get("containerStatuses") else ""
+    fields = NO_FIELDS if node else scheduling_fields(spec)
+    return ClusterPod(pod_from_object(content, source="API server"), node, phase in FINISHED, refusal, fields)
+
+
+def _read(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except InputError as error:
+        return str(error)
+
+
+def _name(content: Content) -> str:
+    metadata = content.get("metadata")
+    return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+
+
+def _uid(content: Content) -> str:
+    metadata = content.get("metadata")
+    if not isinstance(metadata, dict):
+        return ""
+    return str((metadata.get("annotations") or {}).get(MIRROR) or metadata.get("uid") or "")
+
+
+def _nothing(_one: object) -> None:
+    """Keep facts: a state may still be about them, and they never change."""

@@ -1,0 +1,132 @@
+"""The nodes of a cluster as tiles: free exclusive CPUs, how they are spread over NUMA nodes, and refusals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mooring.core.errors import InputError
+from mooring.kubelet.kubelet import Kubelet
+from mooring.serve.known_cluster import NodeNow
+
+SHADES = 4
+"""Shades of tiles besides that of a node without free CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTile:
+    """One node."""
+
+    name: str
+    free: int | None
+    """CPUs that a container can still get for itself; None where that is not known."""
+    offered: int
+    """CPUs that containers can have for themselves at all."""
+    together: int
+    """Free CPUs of the NUMA node that has most of them."""
+    largest: int
+    """CPUs of the NUMA node that offers most."""
+    pods: int
+    refused: int
+    trouble: str = ""
+    """Why nothing is known."""
+    closed: bool = False
+
+    @property
+    def split(self) -> int:
+        """CPUs by which the largest pod on one NUMA node is smaller than the sums of the node promise."""
+        return min(self.free or 0, self.largest) - self.together
+
+    @property
+    def shade(self) -> int:
+        """The more CPUs are free, the stronger."""
+        if not self.free or not self.offered:
+            return 0
+        return max(1, round(self.free / self.offered * SHADES))
+
+    @property
+    def words(self) -> str:
+        """What the tile says, in words."""
+        if self.free is None:
+            return f"{self.name}: {self.trouble}"
+        parts = [f"{self.name}: {self.free} of {self.offered} exclusive CPUs free"]
+        parts += [f"at most {self.together} of them on one NUMA node"] if self.split else []
+        parts += [f"{self.refused} pods refused"] if self.refused else []
+        return ", ".join([*parts, "cordoned"] if self.closed else parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSums:
+    """Sums of some nodes."""
+
+    nodes: int
+    unknown: int
+    free: int
+    offered: int
+    split: int
+    """CPUs that pods on one NUMA node cannot use although the sums of their node promise them."""
+    refused: Mapping[str, int]
+    """Reason -> pods that are still listed."""
+
+
+def tile(node: NodeNow) -> NodeTile:
+    """Return the tile of a node."""
+    kubelet = node.kubelet
+    if isinstance(kubelet, str):
+        return NodeTile(node.node.name, None, 0, 0, 0, len(node.pods), len(node.refused), kubelet, node.node.closed)
+    free = _free(kubelet)
+    offers = kubelet.settings.allocatable_cpus.mask if kubelet.settings.cpu is not None else 0
+    topology = kubelet.settings.topology
+    numa = topology.numa.values() if topology is not None else ()
+    together = max(((free & mask).bit_count() for mask in numa), default=0)
+    return NodeTile(
+        node.node.name,
+        free.bit_count(),
+        offers.bit_count(),
+        together,
+        max(((offers & mask).bit_count() for mask in numa), default=0),
+        len(node.pods),
+        len(node.refused),
+        closed=node.node.closed,
+    )
+
+
+def _free(kubelet: Kubelet) -> int:
+    """Return the CPUs of the shared pool that can still become exclusive, as a mask."""
+    if kubelet.settings.cpu is None:
+        return 0
+    return kubelet.node.cpu.default & kubelet.settings.allocatable_cpus.mask
+
+
+def sums(nodes: Iterable[NodeNow], tiles: Iterable[NodeTile]) -> ClusterSums:
+    """Return the sums of nodes and their tiles."""
+    found = list(tiles)
+    refused = Counter(pod.refusal for node in nodes for pod in node.refused)
+    return ClusterSums(
+        len(found),
+        sum(one.free is None for one in found),
+        sum(one.free or 0 for one in found),
+        sum(one.offered for one in found),
+        sum(one.split for one in found),
+        dict(refused.most_common()),
+    )
+
+
+def with_labels(nodes: Iterable[NodeNow], selector: str) -> list[NodeNow]:
+    """Return the nodes whose labels a selector such as ``pool=gpu,zone`` asks for.
+
+    Raises:
+        InputError: it is none.
+    """
+    wanted = []
+    for part in filter(None, (text.strip() for text in selector.split(","))):
+        key, equals, value = part.partition("=")
+        if not key.strip() or "!" in key:
+            raise InputError("is not a selector", source=part, remedy="write KEY=VALUE or KEY, separated by commas")
+        wanted.append((key.strip(), value.strip().removeprefix("=") if equals else None))
+    return [
+        node
+        for node in nodes
+        if all(key in node.node.labels and value in (None, node.node.labels[key]) for key, value in wanted)
+    ]

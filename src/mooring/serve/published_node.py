@@ -1,0 +1,40 @@
+"""A node of the cluster as its page shows it: what it published, asked as a plan is."""
+
+from __future__ import annotations
+
+from mooring.core.machine import Machine
+from mooring.planner.question import Question
+from mooring.render.view import NodeView
+from mooring.serve.known_cluster import NodeNow
+from mooring.serve.node_plan import snapshot_of
+from mooring.serve.snapshot import NodeNotice, NodeSnapshot
+
+
+def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
+    """Return a node of the cluster; an empty picture where nothing is known of it."""
+    name = node.node.name
+    if node.kind is None or node.state is None or isinstance(node.kubelet, str):
+        words = str(node.kubelet)
+        return NodeSnapshot(
+            NodeView(name, "", words, (), (), (), (), (), ()), notices=(NodeNotice(words, warning=True),)
+        )
+    facts, state = node.kind.facts, node.state
+    named = {key.uid for key in state.pods} | set(state.devices.held)
+    there = {one.pod.uid: one.pod for one in node.pods}
+    running = tuple(there[key.uid] for key in state.pods if key.uid in there)
+    question = Question(
+        Machine(name, facts.machine),
+        facts.config,
+        facts.mooring,
+        active=running,
+        files=state.files,
+        devices=state.devices.devices,
+        held=state.devices.held,
+    )
+    found = snapshot_of(question)
+    coming = [pod for uid, pod in there.items() if uid not in named]
+    notices = [
+        NodeNotice(f"{pod.namespace}/{pod.name} is bound and not yet in the node's state", namespace=pod.namespace)
+        for pod in coming
+    ]
+    return NodeSnapshot(found.view, found.pods, found.pending, (*found.notices, *notices), found.plan, found.question)

@@ -1,0 +1,229 @@
+"""The live pages in a browser: they follow the node, explain pods, answer what-if, by pointer and by keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from time import time
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+from tests.browser.conftest import SHOTS
+from tests.serve.clusters import known, pod, state
+from tests.serve.site import Site, hostile, node_site, question, recording, served
+
+from mooring.discovery.loader import load_machine
+from mooring.serve.access import OpenGuard
+from mooring.serve.cluster_routes import cluster_application
+from mooring.serve.known_cluster import KnownCluster
+from mooring.serve.node_plan import snapshot_of
+from mooring.serve.recording import Recording
+from mooring.serve.snapshot import NodeNotice, PendingRelease
+
+LARGE = "sockets=2 numa=8 cores=256 threads=2 l3=32 memory=1Ti"
+MANIFEST = """apiVersion: v1
+kind: Pod
+metadata: {name: new}
+spec: {containers: [{name: app, resources: {limits: {cpu: 40, memory: 1Gi}}}]}
+"""
+Visit = Callable[..., Page]
+
+
+@pytest.fixture
+def visit(chromium: Browser) -> Iterator[Visit]:
+    contexts = []
+    complaints: list[str] = []
+
+    def opened(site: Site, path: str = "/", *, dark: bool = False, width: int = 1280) -> Page:
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"http://127.0.0.1:{site.port}{path}")
+        expect(page.locator("#link")).to_have_text("live")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    # A test that ends its server cuts the stream of changes.
+    assert [one for one in complaints if "net::ERR" not in one] == []
+
+
+def shot(page: Page, name: str) -> None:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / f"serve-{name}.png", full_page=True)
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Recording:
+    return recording()
+
+
+@pytest.fixture(scope="module")
+def site(recorded: Recording) -> Iterator[Site]:
+    with node_site(recorded) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def cluster() -> KnownCluster:
+    return known(40)
+
+
+@pytest.fixture(scope="module")
+def cluster_site(cluster: KnownCluster) -> Iterator[Site]:
+    app, _ = cluster_application(cluster, "Cluster", OpenGuard(), loopback=True)
+    with served(app) as found:
+        yield found
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_on_a_node_that_is_used(visit: Visit, site: Site, dark: bool) -> None:
+    page = visit(site, dark=dark)
+    page.locator("#live button[data-uid]", has_text="solver").click()
+    page.wait_for_selector("#story-body svg")
+    page.locator("#manifest").fill(MANIFEST)
+    page.locator("#whatif button").click()
+    page.wait_for_selector("#answer svg")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    shot(page, f"node-{'dark' if dark else 'light'}")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_on_a_cluster_that_is_used(visit: Visit, cluster_site: Site, dark: bool) -> None:
+    page = visit(cluster_site, dark=dark)
+    page.locator("#live button[data-uid]").first.click()
+    page.wait_for_selector("#story-body article")
+    page.locator("#manifest").fill(MANIFEST)
+    page.locator("#whatif button").click()
+    page.wait_for_selector("#answer article")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    shot(page, f"cluster-{'dark' if dark else 'light'}")
+
+
+def test_the_page_follows_the_node_and_keeps_the_focus(visit: Visit) -> None:
+    recorded = recording()
+    with node_site(recorded) as site:
+        page = visit(site)
+        page.locator("#live button[data-uid]").first.focus()
+        recorded.take(snapshot_of(replace(question(), pods=question().pods[:2])))
+        expect(page.locator("#live button[data-uid]")).to_have_count(2)
+        assert page.evaluate("document.activeElement.dataset.uid") == question().pods[0].uid
+
+
+def test_the_timeline_goes_back_and_to_now_again(visit: Visit) -> None:
+    recorded = recording()
+    recorded.take(snapshot_of(replace(question(), pods=question().pods[:2])))
+    with node_site(recorded) as site:
+        page = visit(site)
+        page.locator("#moment").focus()
+        page.keyboard.press("ArrowLeft")
+        expect(page.locator("#live button[data-uid]")).to_have_count(len(question().pods))
+        recorded.take(snapshot_of(replace(question(), pods=())))
+        expect(page.locator("#moment")).to_have_attribute("max", "3")
+        expect(page.locator("#live button[data-uid]")).to_have_count(len(question().pods))
+        page.locator("#now").click()
+        expect(page.locator("#live button[data-uid]")).to_have_count(0)
+
+
+def test_a_click_on_a_cpu_explains_its_pod(visit: Visit, site: Site) -> None:
+    page = visit(site)
+    page.evaluate(
+        "[...document.querySelectorAll('#live svg g > title')].find((one) => one.textContent.startsWith('CPU 8 '))"
+        ".parentElement.querySelector('rect').dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+    )
+    expect(page.locator("#story-title")).to_have_text("core/upf-0")
+
+
+def test_a_delay_is_counted_down(visit: Visit) -> None:
+    recorded = recording()
+    pending = PendingRelease("core", "core/upf-0/forwarder", "8-9", time() + 600)
+    recorded.take(replace(recorded.now.snapshot, pending=(pending,), notices=(NodeNotice("CPUs 5 are offline", True),)))
+    with node_site(recorded) as site:
+        page = visit(site)
+        expect(page.locator("[data-due]")).to_have_text(re.compile(r"in \d+ s"))
+        expect(page.locator("#live")).to_contain_text("CPUs 5 are offline")
+
+
+def test_a_hostile_name_runs_nothing(visit: Visit) -> None:
+    with node_site(recording(hostile())) as site:
+        page = visit(site)
+        page.locator("#live button[data-uid]").first.click()
+        page.wait_for_selector("#story-body article")
+        assert page.evaluate("window.hacked") is None
+
+
+def test_a_server_that_is_gone_is_said(visit: Visit) -> None:
+    with node_site(recording()) as site:
+        page = visit(site)
+    expect(page.locator("#link")).to_have_text(re.compile("disconnected"))
+    page.close()
+
+
+def test_labels_narrow_the_nodes_and_a_tile_opens_its_node(visit: Visit, cluster_site: Site) -> None:
+    page = visit(cluster_site)
+    expect(page.locator(".node-tile")).to_have_count(40)
+    page.locator("#filter").fill("zone=a")
+    expect(page.locator(".node-tile")).to_have_count(20)
+    page.locator(".node-tile").nth(1).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("node-0002")
+    expect(page.locator("#link")).to_have_text("live")
+
+
+def test_a_change_of_a_node_changes_its_tile(visit: Visit, cluster: KnownCluster, cluster_site: Site) -> None:
+    page = visit(cluster_site)
+    expect(page.locator("[data-node=node-0004]")).to_contain_text("63/63")
+    cluster.put_state("node-0004", state("node-0004", [pod("late", 10)]))
+    cluster.tick()
+    expect(page.locator("[data-node=node-0004]")).to_contain_text("53/63")
+
+
+@pytest.mark.parametrize("width", [320, 768])
+def test_a_narrow_window_needs_no_scrolling_sideways(visit: Visit, site: Site, cluster_site: Site, width: int) -> None:
+    for one in (site, cluster_site):
+        page = visit(one, width=width)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_512_cpus_come_at_once_and_10000_changes_leave_no_memory(visit: Visit) -> None:
+    asked = replace(question(), machine=load_machine(LARGE))
+    first, second = snapshot_of(asked), snapshot_of(replace(asked, pods=asked.pods[:3]))
+    recorded = Recording(first)
+    with node_site(recorded) as site:
+        page = visit(site)
+        painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        updates = []
+        for number in range(20):
+            recorded.take(second if number % 2 == 0 else first)
+            expect(page.locator("#live")).to_have_attribute("data-updates", str(number + 1))
+            updates.append(float(page.locator("#live").get_attribute("data-milliseconds") or 0))
+        print(
+            f"\n512 CPUs: painted after {painted:.0f} ms; an update takes {sorted(updates)[10]:.0f} ms (median of 20)"
+        )
+        shot(page, "node-512")
+        before = memory_of(page)
+        for number in range(10_000):
+            recorded.take(second if number % 2 == 0 else first)
+        last = recorded.now.number
+        expect(page.locator("#moment")).to_have_attribute("max", str(last), timeout=60_000)
+        expect(page.locator("#live [data-at]")).to_have_attribute("data-at", str(recorded.now.at), timeout=60_000)
+        after = memory_of(page)
+        print(f"10,000 changes: {before} before, {after} after (bytes of heap, nodes)")
+        assert after[0] < before[0] + 5_000_000
+        assert after[1] < before[1] * 1.5
+
+
+def memory_of(page: Page) -> tuple[int, int]:
+    """Return the bytes of the page's heap and its nodes, after garbage has been collected."""
+    tools = page.context.new_cdp_session(page)
+    tools.send("HeapProfiler.collectGarbage")
+    return int(tools.send("Runtime.getHeapUsage")["usedSize"]), int(tools.send("Memory.getDOMCounters")["nodes"])

@@ -1,0 +1,190 @@
+"""The pages of a cluster: tiles, what waits and why, what fits where, and its nodes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.serve.clusters import known, pod, state
+from tests.serve.site import HOSTILE, Site, served
+
+from mooring.core.errors import InputError
+from mooring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
+from mooring.serve.cluster_html import exported_cluster
+from mooring.serve.cluster_listeners import node_of, pod_of
+from mooring.serve.cluster_routes import cluster_application
+from mooring.serve.cluster_tiles import tile, with_labels
+from mooring.serve.fitting import KEPT_OFF, UNKNOWN, FittingSearch
+from mooring.serve.known_cluster import UNPUBLISHED, ClusterPod, KnownCluster
+
+MANIFEST = """apiVersion: v1
+kind: Pod
+metadata: {name: new}
+spec: {containers: [{name: app, resources: {limits: {cpu: 30, memory: 1Gi}}}]}
+"""
+
+
+class OneNamespace:
+    """Lets people list the pods of the namespace that is their token."""
+
+    async def viewer(self, token: str, namespaces: Collection[str]) -> Viewer | None:  # noqa: ARG002 - the protocol's
+        return Viewer(frozenset({token})) if token else None
+
+
+@contextmanager
+def cluster_site(cluster: KnownCluster, guard: Guard | None = None) -> Iterator[Site]:
+    app, _ = cluster_application(cluster, "Cluster", guard or OpenGuard(), loopback=guard is None)
+    with served(app) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def cluster() -> KnownCluster:
+    return known()
+
+
+@pytest.fixture(scope="module")
+def site(cluster: KnownCluster) -> Iterator[Site]:
+    with cluster_site(cluster) as found:
+        yield found
+
+
+def test_a_tile_has_the_free_cpus_of_the_nodes_state(cluster: KnownCluster) -> None:
+    found = [tile(node) for node in cluster.all()]
+    assert [(one.free, one.pods) for one in found] == [(63, 0), (55, 1), (47, 2), (39, 3), (63, 0), (None, 0)]
+    assert found[2].refused == 1
+    assert found[5].trouble == UNPUBLISHED
+
+
+def test_free_cpus_on_two_numa_nodes_are_split_where_neither_is_whole(cluster: KnownCluster) -> None:
+    half = known(1)
+    half.put_state("node-0000", state("node-0000", [pod("one", 20), pod("two", 20)]))
+    node = half.node("node-0000")
+    assert node is not None
+    found = tile(node)
+    assert (found.free, found.together, found.split) == (23, 12, 11)
+    assert "at most 12 of them on one NUMA node" in found.words
+    assert not any(tile(one).split for one in cluster.all())
+
+
+@pytest.mark.parametrize(
+    ("selector", "count"),
+    [("", 6), ("zone=a", 3), ("zone = b , pool=gpu", 1), ("zone", 6), ("rack", 0), ("zone==a", 3)],
+)
+def test_labels_choose_nodes(cluster: KnownCluster, selector: str, count: int) -> None:
+    assert len(with_labels(cluster.all(), selector)) == count
+
+
+@pytest.mark.parametrize("selector", ["=a", "a!=b"])
+def test_a_selector_that_is_none_is_one_line(cluster: KnownCluster, site: Site, selector: str) -> None:
+    with pytest.raises(InputError, match="KEY=VALUE"):
+        with_labels(cluster.all(), selector)
+    assert site.ask(f"/body?labels={selector}").status == 400
+
+
+def test_the_page_lists_nodes_and_waiting_pods(site: Site) -> None:
+    page = site.ask("/").text
+    assert len(re.findall(r'class="node-tile', page)) == 6
+    assert "team-a/waits" in page
+    assert "TopologyAffinityError" in page
+    assert len(re.findall(r'class="node-tile', site.ask("/body?labels=zone%3Da").text)) == 3
+
+
+def test_a_waiting_pod_is_explained_by_cause(cluster: KnownCluster, site: Site) -> None:
+    waits, picky = (
+        one for one in sorted(cluster.waiting(), key=lambda one: -one.pod.containers[0].requests["cpu"].nano)
+    )
+    found = FittingSearch().fitting(waits.pod, cluster.all(), waits.fields)
+    assert found.fits == ("node-0000", "node-0002", "node-0003", "node-0004")
+    assert {(one.cause, one.nodes) for one in found.causes} == {(KEPT_OFF, ("node-0001",)), (UNKNOWN, ("node-0005",))}
+    answered = site.ask(f"/pod?uid={picky.pod.uid}").text
+    assert "0 nodes would take it" in answered
+    assert KEPT_OFF in answered
+    assert site.ask("/pod?uid=nobody").status == 404
+
+
+def test_what_fits_is_what_the_nodes_engine_says(site: Site) -> None:
+    answered = site.ask("/whatif", "POST", MANIFEST).text
+    assert "4 nodes would take it" in answered
+    refused = site.ask("/whatif", "POST", MANIFEST.replace("30", "33")).text
+    assert "0 nodes would take it" in refused
+    assert "MOOR-10" in refused
+    assert site.ask("/whatif", "POST", "nothing").status == 400
+
+
+def test_equal_nodes_are_asked_once() -> None:
+    search = FittingSearch()
+    search.fitting(pod("new", 8), known(21).all())
+    assert len(search._known) == 4  # noqa: SLF001 - how often the engine was asked is the law
+
+
+def test_a_node_has_a_page_of_its_own_with_what_if(site: Site) -> None:
+    page = site.ask("/nodes/node-0002/").text
+    assert "All nodes" in page
+    assert "team-a/p0-2" in page
+    assert "Where" in page or "where would its pods go" in page
+    uid = re.search(r'data-uid="([^"]+)"', page)
+    assert uid is not None
+    assert "<svg" in site.ask(f"/nodes/node-0002/pod?uid={uid[1]}").text
+    assert "default/new" in site.ask("/nodes/node-0002/whatif", "POST", MANIFEST).text
+    assert site.ask("/nodes/nowhere/").status == 404
+    assert UNPUBLISHED in site.ask("/nodes/node-0005/").text
+
+
+def test_a_person_sees_waiting_pods_of_their_namespace_only(cluster: KnownCluster) -> None:
+    with cluster_site(cluster, OneNamespace()) as site:
+        assert site.ask("/").status == 401
+        page = site.ask("/", Authorization="Bearer team-b").text
+        assert "team-b/picky" in page
+        assert "team-a" not in page
+        node = site.ask("/nodes/node-0003/", Authorization="Bearer team-b").text
+        assert "team-b/p1-3" in node
+        assert "team-a" not in node
+        other = next(one for one in cluster.waiting() if one.pod.namespace == "team-a")
+        assert site.ask(f"/pod?uid={other.pod.uid}", Authorization="Bearer team-b").status == 404
+
+
+def test_changes_are_announced_together(cluster: KnownCluster) -> None:
+    before = cluster.feed.version
+    for number in range(100):
+        cluster.put_pod(ClusterPod(pod(f"n{number}", 1)))
+    cluster.tick()
+    cluster.tick()
+    assert cluster.feed.version == before + 1
+    for number in range(100):
+        cluster.drop_pod(pod(f"n{number}", 1).uid)
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    cluster = known()
+    cluster.keep_nodes(["node-0000"])
+    cluster.keep_states(["node-0000"])
+    cluster.keep_pods([])
+    assert cluster.names == ["node-0000"]
+    assert cluster.waiting() == []
+    assert cluster.node("node-0001") is None
+
+
+def test_objects_of_the_api_server_are_read() -> None:
+    spec = {"unschedulable": True, "taints": [{"key": "gpu", "effect": "NoSchedule"}]}
+    node = node_of({"metadata": {"name": "n", "labels": {"a": "b"}}, "spec": spec})
+    assert (node.name, node.labels, node.closed, len(node.all_taints)) == ("n", {"a": "b"}, True, 2)
+    content = json.loads(
+        '{"metadata": {"name": "p", "namespace": "ns", "uid": "1"},'
+        '"status": {"phase": "Failed", "reason": "OutOfcpu"},'
+        '"spec": {"nodeName": "n", "containers": [{"name": "c"}]}}'
+    )
+    found = pod_of(content)
+    assert (found.node, found.finished, found.refusal) == ("n", True, "OutOfcpu")
+
+
+def test_the_export_is_one_file_without_script() -> None:
+    cluster = known()
+    cluster.put_pod(ClusterPod(pod(HOSTILE, 1)))
+    text = exported_cluster(cluster, "Cluster")
+    assert "<script" not in text
+    assert "node-0003" in text
+    assert EVERYTHING.may_list("any")
