@@ -51,15 +51,15 @@ class NodeRoutes:
 
     async def page(self, viewer: Viewer) -> Response:
         """Return the page."""
-        now = self.recording.now
-        content = await self._body(now, viewer)
-        first = self.recording.all()[0].number
-        return HTMLResponse(node_page(now, content, first, self.addresses, self.assets))
+        found = self.recording.all()
+        content = await self._body(found[-1], viewer, current=True)
+        return HTMLResponse(node_page(found[-1], content, found[0].number, self.addresses, self.assets))
 
     async def body(self, request: Request, viewer: Viewer) -> Response:
         """Return the part of the page that changes, as it is or was."""
         number = request.query_params.get("number", "")
-        return HTMLResponse(await self._body(self.recording.at(int(number) if number.isdecimal() else 0), viewer))
+        wanted = int(number[:18]) if number.isdecimal() else 0
+        return HTMLResponse(await self._body(self.recording.at(wanted), viewer, current=not wanted))
 
     async def pod(self, request: Request, viewer: Viewer) -> Response:
         """Explain a pod that is on the node now."""
@@ -100,12 +100,12 @@ class NodeRoutes:
         return stream(self.recording.feed, self._news)
 
     def _news(self) -> dict[str, float]:
-        now = self.recording.now
-        first = self.recording.all()[0].number
-        return {"number": now.number, "first": first, "at": now.at}
+        # Read at once: between two readings a thread may record more.
+        found = self.recording.all()
+        return {"number": found[-1].number, "first": found[0].number, "at": found[-1].at}
 
-    async def _body(self, seen: Recorded, viewer: Viewer) -> str:
-        current, trouble = seen.number == self.recording.now.number, self.recording.trouble
+    async def _body(self, seen: Recorded, viewer: Viewer, *, current: bool) -> str:
+        trouble = self.recording.trouble if current else ""
         key = (seen.number, current, trouble, viewer.namespaces)
         async with self._making:
             if key not in self._made:
