@@ -25,6 +25,7 @@ from mooring.agent.status.snapshot import Published, Snapshot
 from mooring.cli.main import cli
 from mooring.discovery.loader import load_machine
 from mooring.documents.schemas import kinds, schema
+from mooring.dra.metrics import DriverMetrics
 from mooring.explain.codes.pages import all_codes
 from mooring.node.metrics.names import METRICS, SCALE_DOWN_METRICS
 from mooring.publisher.publisher import PublisherCounts, PublisherMetrics
@@ -121,7 +122,7 @@ def _metrics() -> Iterator[tuple[str, str]]:
     for metric in (*METRICS, *SCALE_DOWN_METRICS):
         yield metric.name, _metric_type(metric.type.value, metric.labels)
     agent = AgentMetrics(Published(Snapshot(load_machine("small-1s8"))))
-    for program in (agent, ExtenderMetrics(dict)):
+    for program in (agent, ExtenderMetrics(dict), DriverMetrics(lambda: True)):
         yield from _registered(program._registry)  # noqa: SLF001 - programs show their numbers, not their names
     for family in PublisherMetrics(PublisherCounts(written_at=0.0), lambda: 0.0).collect():
         yield family.name, _metric_type(family.type, getattr(family, "_labelnames", ()))

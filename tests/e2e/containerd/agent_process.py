@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -38,6 +40,9 @@ metricsAddress: "{metrics}"
 logLevel: {level}
 """
 
+PROGRAM = tuple(shlex.split(os.environ.get("MOORING_E2E_PROGRAM", ""))) or (sys.executable, "-m", "mooring")
+"""The command of Mooring: this clone's, or that of the environment variable, such as a built executable."""
+
 
 @dataclass(slots=True)
 class AgentProcess:
@@ -52,7 +57,7 @@ class AgentProcess:
     metrics: str = ""
     """Address; empty means none."""
     level: str = "debug"
-    program: Sequence[str] = (sys.executable, "-m", "mooring")
+    program: Sequence[str] = PROGRAM
     nri_socket: Path | None = None
     """Where the agent connects; containerd's own socket by default."""
     configuration: str = ""
