@@ -12,6 +12,7 @@ from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, har
 
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.cpuset import CPUSet
+from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
@@ -25,7 +26,7 @@ from mooring.planner.capacity.capacity_document import capacity_document
 from mooring.planner.capacity.eviction import evictions
 from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
 from mooring.planner.capacity.probes import CPU, place_of, placed, probe_anywhere, probe_on
-from mooring.planner.capacity.replicas import Subject, replica
+from mooring.planner.capacity.replicas import Subject, named_subject, replica
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 
@@ -347,3 +348,13 @@ def test_the_one_pod_that_holds_exactly_what_is_missing_is_enough() -> None:
 def _exclusive(uid: str, cpus: int) -> Pod:
     amounts = {"cpu": Quantity.parse(str(cpus)), "memory": Quantity.parse("1Gi")}
     return Pod(uid, uid, containers=(Container("c", requests=amounts, limits=amounts),), qos=QoS.GUARANTEED)
+
+
+@pytest.mark.parametrize("fields", [{"claims": ("one-gpu",)}, {"unmade_claims": ("gpu",)}])
+def test_a_pod_whose_claims_ask_for_devices_is_refused_rather_than_counted_without_them(
+    fields: dict[str, tuple[str, ...]],
+) -> None:
+    pod = Pod("u", "p", containers=(Container("c"),), **fields)  # type: ignore[arg-type]
+    question = Question(parse_compact("sockets=1 cores=4 memory=8Gi"), KubeletConfig(), pods=(pod,))
+    with pytest.raises(InputError, match=r"spec\.resourceClaims: its claims .* with --shape"):
+        named_subject(question, "")

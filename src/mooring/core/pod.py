@@ -89,6 +89,8 @@ class Pod:
     """``spec.priority``; decides which of several waiting resizes is tried first."""
     claims: tuple[str, ...] = ()
     """Names of its ResourceClaims, in its namespace, as far as they are known. They decide nothing here."""
+    unmade_claims: tuple[str, ...] = ()
+    """Its own names of claims that are still to be made from templates."""
 
     @property
     def is_pod_level(self) -> bool:

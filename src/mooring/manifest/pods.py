@@ -15,7 +15,7 @@ from mooring.decoding.fields import as_mapping, inside, mapping_at, name_at, tex
 from mooring.decoding.quantities import resource_list
 from mooring.extensions.device_alignment import check_annotation as check_alignment
 from mooring.manifest.defaults import PodGates, qos_of, with_pod_defaults
-from mooring.manifest.dynamic.references import claims_of_pod, with_claims
+from mooring.manifest.dynamic.references import claims_of_pod, unmade_claims_of_pod, with_claims
 from mooring.manifest.pod_fields import priority_of, scale_down_grace, with_statuses
 from mooring.manifest.validation import check_names, check_pod_resources, check_resources
 from mooring.node.mixed import check_mixing
@@ -92,6 +92,7 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
         scale_down_grace=scale_down_grace(spec, annotations, gates, stored=status_qos is not None),
         priority=priority_of(spec),
         claims=claims_of_pod(obj, spec),
+        unmade_claims=unmade_claims_of_pod(obj, spec),
     )
 
 

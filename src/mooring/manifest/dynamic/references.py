@@ -41,6 +41,22 @@ def claims_of_pod(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str,
     return tuple(dict.fromkeys(claim for claim in named if claim))
 
 
+def unmade_claims_of_pod(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the pod's own names of claims of which nothing tells the name: those still to be made from templates.
+
+    Args:
+        obj: the pod.
+        spec: of it.
+
+    Raises:
+        InputError: a field has another form.
+
+    >>> unmade_claims_of_pod({}, {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]})
+    ('gpu',)
+    """
+    return tuple(name for name, claim in _names(obj, spec).items() if not claim)
+
+
 def with_claims(obj: Mapping[str, Any], spec: Mapping[str, Any], containers: list[Container]) -> list[Container]:
     """Return a pod's containers with what they use of its claims.
 
