@@ -16,12 +16,13 @@ from typing import Any
 
 import distributed
 import pytest
+from tests.fleet.clusters import ALIGNED as ALIGNED_NODES
 from tests.fleet.clusters import LOOSE, arrival, asked, cluster, group
 
 from mooring.cli.main import run
 from mooring.core.errors import InputError
 from mooring.fleet.answer import answer_of
-from mooring.fleet.cluster_events import NodeAction, NodeEvent
+from mooring.fleet.cluster_events import NodeAction, NodeEvent, NodeRestart
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.records import Fate
 from mooring.fleet.simulation import Simulation
@@ -32,7 +33,7 @@ from mooring.fleet.trials.ranking import ranked
 from mooring.fleet.trials.running import Figures, FleetTrial, all_figures, run_trial, run_trials
 from mooring.fleet.trials.sizing import Goal, size_of
 from mooring.fleet.trials.variants import variants
-from mooring.fleet.work import work_of
+from mooring.fleet.work import ControllerKind, Workload, work_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "traces"
@@ -162,8 +163,10 @@ def test_figures_are_the_same_on_the_workers_of_a_dask_scheduler() -> None:
 
 
 def some_trials() -> list[FleetTrial]:
-    nodes = cluster(group("a", 2), group("b", 1, LOOSE, gpus=0))
-    works = [work_of("w", [arrival(f"p{n}", asked(str(n % 5 + 1)), n, 20.0) for n in range(12)])] * 2
+    happening = NodeEvent(4.0, "a-0", NodeAction.DRAIN), NodeEvent(9.0, "b", NodeRestart(ALIGNED_NODES))
+    nodes = replace(cluster(group("a", 2), group("b", 1, LOOSE, gpus=0)), events=happening)
+    arrivals = [arrival(f"p{n}", asked(str(n % 5 + 1)), n, 20.0, owner="web") for n in range(12)]
+    works = [work_of("w", arrivals, (), [Workload("default/j", ControllerKind.JOB, SIX, 3.0, 2, runs=9.0)])] * 2
     return variants(nodes, works, [Strategy(), Strategy(extender=True)], [], 1)
 
 
@@ -242,3 +245,12 @@ def killed_once(trial: FleetTrial) -> Figures:
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return run_trial(trial)
+
+
+def test_a_simulation_that_is_stopped_answers_for_the_time_until_then() -> None:
+    work = work_of("w", [arrival(f"p{n}", asked("1"), n * 10.0) for n in range(5)])
+    simulated = Simulation(cluster(group("a", 1, gpus=0)), work)
+    simulated.at(20.0, simulated.stop)
+    result = simulated.run()
+    assert result.cut_short
+    assert [record.arrival.at for record in result.records] == [0.0, 10.0, 20.0]

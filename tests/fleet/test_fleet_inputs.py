@@ -155,3 +155,58 @@ def test_a_row_that_is_wrong_is_named(tmp_path: Path, row: str, words: str) -> N
     with pytest.raises(InputError) as raised:
         load_work([str(tmp_path / "x.csv")])
     assert words in str(raised.value)
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": POD, **spec}}
+
+
+@pytest.mark.parametrize("line", [{"pod": POD, "count": 10**9}, {"workload": job(completions=10**9)}])
+def test_more_pods_than_a_simulation_keeps_are_one_line(tmp_path: Path, line: Any) -> None:
+    with pytest.raises(InputError, match="more than 1000000 pods; split the work"):
+        load_work([lines_file(tmp_path, line)])
+
+
+def test_a_workload_in_a_line_is_a_controller_with_times(tmp_path: Path) -> None:
+    described = job(completions=4, parallelism=2, backoffLimit=1)
+    (workload,) = load_work(
+        [lines_file(tmp_path, {"workload": described, "at": 5, "runs": 60, "leaves": 900})]
+    ).workloads
+    assert (workload.name, workload.pods, workload.parallelism, workload.backoff_limit) == ("default/j", 4, 2, 1)
+    assert (workload.at, workload.runs, workload.leaves) == (5.0, 60.0, 900.0)
+
+
+@pytest.mark.parametrize(
+    ("described", "words"),
+    [
+        ({**job(), "kind": "DaemonSet"}, "work.jsonl:1: workload.kind: 'DaemonSet' is not simulated"),
+        (job(template={"spec": {"containers": []}}), "workload.spec.template.spec.containers: must not be empty"),
+        (job(backoffLimit=-1), "workload.spec.backoffLimit: must not be negative"),
+    ],
+)
+def test_a_workload_that_is_none_is_named(tmp_path: Path, described: Any, words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load_work([lines_file(tmp_path, {"workload": described})])
+    assert words in str(raised.value)
+
+
+def test_labels_count_only_where_a_pod_asks_something_of_others(tmp_path: Path) -> None:
+    alike = [{"pod": {**POD, "metadata": {"name": name, "labels": {"app": name}}}} for name in ("a", "b")]
+    first, second = load_work([lines_file(tmp_path, *alike)]).arrivals
+    assert first.asked is second.asked
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    apart = {"pod": {"spec": {**POD["spec"], "affinity": rule}, "metadata": {"name": "c"}}}
+    first, second, third = load_work([lines_file(tmp_path, *alike, apart)]).arrivals
+    assert first.asked.key != second.asked.key
+    assert third.asked.relations.anti_affinity[0].selector.matches("default", {"app": "a"})
+
+
+def test_pods_without_times_in_a_trace_are_counted(tmp_path: Path) -> None:
+    head = (
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
+    )
+    (tmp_path / "x.csv").write_text(f"{head}\np,1000,1,0,0,,LS,Running,,,\n", encoding="utf-8")
+    findings = load_work([str(tmp_path / "x.csv")]).findings
+    assert "1 pods have no creation time: they come at the beginning" in findings
+    assert "1 pods were never scheduled in the trace: they wait until their deletion" in findings

@@ -108,6 +108,7 @@ class FleetDocument(DocumentPart, kw_only=True):
     runaways: Annotated[dict[str, int], Meta(description="Pods that controllers made anew again and again.")]
     failed_jobs: Annotated[list[str], Meta(description="Jobs of which more pods failed than backoffLimit.")]
     preempted: Annotated[Count, Meta(description="Pods evicted for pods of higher priority.")]
+    cut_short: Annotated[bool, Meta(description="Whether it was stopped before its end.")]
     problems: Annotated[list[str], Meta(description="Kubelets that did not start again, and resizes not taken.")]
     filtered: Annotated[dict[str, int], Meta(description="Cause -> how often the extender kept a pod off a node.")]
     samples: list[FleetSamplePart]

@@ -34,6 +34,7 @@ def fleet_document(answer: FleetAnswer) -> FleetDocument:
         runaways=dict(result.runaways),
         failed_jobs=list(result.given_up),
         preempted=result.preempted,
+        cut_short=result.cut_short,
         problems=list(result.problems),
         filtered=dict(result.filtered),
         aligned={str(count): pods for count, pods in answer.aligned.items()},

@@ -53,6 +53,8 @@ class SimulationResult:
     """Kubelets that did not start again, and resizes that were not taken, in words."""
     changes: tuple[MadeChange, ...]
     """Of nodes, in their order."""
+    cut_short: bool = False
+    """Whether it was stopped before its end."""
 
 
 class Simulation:
@@ -94,6 +96,7 @@ class Simulation:
         self._filtered: dict[str, int] = {}
         self._preempted = 0
         self._operations = Operations(self)
+        self._stopped = False
 
     def run(self) -> SimulationResult:
         """Let time pass until nothing happens any more."""
@@ -103,7 +106,7 @@ class Simulation:
         for workload in self._work.workloads:
             self.at(workload.at, lambda workload=workload: self._begins(workload))  # type: ignore[misc]
         sampler = Sampler(self.nodes, self._work, MOST_SAMPLES, self._history)
-        while self._events:
+        while self._events and not self._stopped:
             sampler.until(self._events[0][0], self._so_far())
             self.now = self._events[0][0]
             while self._events and self._events[0][0] == self.now:
@@ -127,7 +130,12 @@ class Simulation:
             self._preempted,
             tuple(self._operations.problems),
             tuple(self._operations.made),
+            self._stopped,
         )
+
+    def stop(self) -> None:
+        """Let time stand still before the next moment; :meth:`run` then returns what there is."""
+        self._stopped = True
 
     def at(self, time: float, event: Callable[[], None]) -> None:
         """Let something happen at a time, after what was planned for it before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +23,7 @@ with lazily():
 if TYPE_CHECKING:
     from mooring.fleet.answer import FleetAnswer
     from mooring.fleet.history import NodeHistory
+    from mooring.fleet.simulation import Simulation, SimulationResult
 
 EPILOG = """\b
 Examples:
@@ -47,14 +49,29 @@ def command(inputs: FleetOptions, scoring: str, form: str, to: str, *, extender:
     cluster, work = inputs.read_cluster(), inputs.read_work()
     strategy = inputs_of.chosen_strategy(scoring, extender=extender)
     kept = history.NodeHistory() if form in ("html", "svg") else None
-    found = answer.answer_of(simulation.Simulation(cluster, work, strategy, inputs.seed, kept).run())
+    found = answer.answer_of(_run(simulation.Simulation(cluster, work, strategy, inputs.seed, kept)))
     if kept is not None:
         emit_document(_drawn(found, kept, form), to)
     elif form == "json":
         emit_document(json_text(answer_document.fleet_document(found)), to)
     else:
         emit(text.fleet_text(found, to=to, wide=form == "wide"), to)
-    return NO if found.fates[records.Fate.REFUSED] or found.fates[records.Fate.WAITS] else YES
+    unhappy = found.fates[records.Fate.REFUSED] or found.fates[records.Fate.WAITS] or found.result.cut_short
+    return NO if unhappy else YES
+
+
+def _run(simulated: Simulation) -> SimulationResult:
+    """Run a simulation; an interrupt ends it, and what has happened until then is the answer."""
+
+    def stop(_signal: int, _frame: object) -> None:
+        simulated.stop()
+        click.echo("cut short: the answer is that of the time until now", err=True)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        return simulated.run()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _drawn(found: FleetAnswer, kept: NodeHistory, form: str) -> str:

@@ -39,6 +39,8 @@ def _parts(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
     )
     for assumed in (*result.cluster.findings, *result.work.findings):
         yield Text(f"assumed: {clean(assumed)}", "dim")
+    if result.cut_short:
+        yield Text(f"cut short after {duration(answer.ends)}: pods that come later are not counted", "bold")
     yield Text("")
     yield Text(_headline(answer), "bold")
     yield Padding(_fates(answer), _INDENT)

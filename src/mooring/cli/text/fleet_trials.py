@@ -57,6 +57,9 @@ def _comparison(cluster: str, work: Work, figures: Sequence[Figures]) -> Iterato
     for number, row in enumerate(rows, 1):
         seeds = f" ({row.seeds} seeds)" if row.seeds > 1 else ""
         yield Text(f"{number}  {row.variant}{seeds}")
+    if any(row.seeds > 1 for row in rows):
+        yield Text("")
+        yield Text("±: half the interval that holds the mean with 95 % confidence (Student's t over the seeds)", "dim")
 
 
 def _figure(found: SeedSpread) -> str:

@@ -101,7 +101,7 @@ def work_in(text: str, source: str) -> Work:
     """
     kinds: dict[tuple[int, int, int, bool], PodDemand] = {}
     arrivals: list[PodArrival] = []
-    shared = unplaced = 0
+    shared = unplaced = timeless = 0
     for row in _rows(text, source):
         gpus, share = row.count("num_gpu"), row.count("gpu_milli")
         shared += bool(gpus) and share < _WHOLE
@@ -110,6 +110,7 @@ def work_in(text: str, source: str) -> Work:
             kinds[kind] = asked_of(_pod(*kind))
         created, deleted, scheduled = (row.time(name) for name in ("creation_time", "deletion_time", "scheduled_time"))
         unplaced += scheduled is None
+        timeless += created is None
         runs = deleted - scheduled if scheduled is not None and deleted is not None else None
         leaves = deleted if scheduled is None else None
         if runs is not None and runs < 0:
@@ -118,6 +119,8 @@ def work_in(text: str, source: str) -> Work:
     findings = [f"pods of the classes {' and '.join(sorted(GUARANTEED))} are taken for Guaranteed ones"]
     if shared:
         findings.append(f"{shared} pods with a share of a GPU get a whole one: the device manager knows no shares")
+    if timeless:
+        findings.append(f"{timeless} pods have no creation time: they come at the beginning")
     if unplaced:
         findings.append(f"{unplaced} pods were never scheduled in the trace: they wait until their deletion")
     return work_of(source, arrivals, findings)

@@ -9,7 +9,7 @@ at the beginning, and their pods do not end.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -31,7 +31,8 @@ from mooring.manifest.pod_files import pods_with_origins
 from mooring.manifest.pods import pod_from_object
 
 GENERATED: Final = "GeneratedWork"
-MOST_PODS: Final = 10_000_000
+MOST_PODS: Final = 1_000_000
+"""Pods of one work; a simulation keeps about a kilobyte of each."""
 _LINE_FIELDS: Final = ("pod", "workload", "at", "runs", "leaves", "owner", "count")
 
 
@@ -50,12 +51,13 @@ def load_work(paths: Sequence[str], seed: int = 0, *, stay: bool = False) -> Wor
     for path in paths:
         if path.endswith(".csv"):
             work = _of_table(path)
-            found += work.arrivals
+            _gather(found, work.arrivals, path)
             findings += work.findings
         elif path.endswith(".jsonl"):
-            found += _of_lines(path, kinds)
+            _gather(found, _of_lines(path, kinds), path)
         else:
-            found += _of_documents(load_documents(path), kinds, findings, random.Random(seed))  # noqa: S311
+            draw = random.Random(seed)  # noqa: S311 - repeatable
+            _gather(found, _of_documents(load_documents(path), kinds, findings, draw), path)
     if not found:
         raise InputError("there is no pod in it", source=", ".join(paths), remedy="give manifests or a trace")
     if stay:
@@ -66,6 +68,20 @@ def load_work(paths: Sequence[str], seed: int = 0, *, stay: bool = False) -> Wor
     arrivals = [one for one in found if isinstance(one, PodArrival)]
     workloads = [one for one in found if isinstance(one, Workload)]
     return work_of(", ".join(paths), arrivals, [*findings, *kinds.findings()], workloads)
+
+
+def _gather(found: list[PodArrival | Workload], more: Iterable[PodArrival | Workload], path: str) -> None:
+    """Add pods and workloads to those of the files before.
+
+    Raises:
+        InputError: they are more than a simulation can keep.
+    """
+    count = len(found)
+    for one in more:
+        count += one.pods if isinstance(one, Workload) else 1
+        if count > MOST_PODS:
+            raise InputError(f"more than {MOST_PODS} pods", source=path, remedy="split the work")
+        found.append(one)
 
 
 def _of_table(path: str) -> Work:
@@ -85,15 +101,18 @@ def _text(path: str) -> str:
 
 def _of_lines(path: str, kinds: Kinds) -> Iterator[PodArrival | Workload]:
     known: dict[bytes, PodDemand] = {}
-    for number, line in enumerate(_text(path).splitlines(), 1):
-        if not line.strip():
-            continue
-        if number > MOST_PODS:
-            raise InputError(f"more than {MOST_PODS} lines", source=path, remedy="split the trace")
-        try:
-            yield from _of_line(line, number, kinds, known)
-        except InputError as error:
-            raise error.at(f"{path}:{number}") from None
+    try:
+        # Line by line: a file may be larger than memory.
+        with Path(path).open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    yield from _of_line(line, number, kinds, known)
+                except InputError as error:
+                    raise error.at(f"{path}:{number}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {error}", source=path) from None
 
 
 def _of_line(line: str, number: int, kinds: Kinds, known: dict[bytes, PodDemand]) -> Iterator[PodArrival | Workload]:
@@ -118,7 +137,7 @@ def _of_line(line: str, number: int, kinds: Kinds, known: dict[bytes, PodDemand]
             known[key] = kinds.of(pod_from_object(named, source=""), described)
         except InputError as error:
             raise inside(error, "pod") from None
-    count = count_at(content, "count", 1)
+    count = _few(content, 1)
     for index in range(count):
         yield PodArrival(
             name if count == 1 else f"{name}-{index}",
@@ -128,6 +147,13 @@ def _of_line(line: str, number: int, kinds: Kinds, known: dict[bytes, PodDemand]
             times["leaves"],
             text_at(content, "owner"),
         )
+
+
+def _few(content: Mapping[str, Any], default: int) -> int:
+    count = count_at(content, "count", default)
+    if count > MOST_PODS:
+        raise InputError(f"more than {MOST_PODS} pods", field="count", remedy="split the work")
+    return count
 
 
 def _of_workload(
@@ -197,7 +223,7 @@ def _generated(content: Mapping[str, Any], kinds: Kinds, draw: random.Random) ->
     per_second = count_at(content, "perHour", 60) / 3600
     mean, burst = seconds_at(content, "meanLifetime"), max(count_at(content, "burst", 1), 1)
     now, name = 0.0, text_at(mapping_at(content, "metadata"), "name") or "generated"
-    for number in range(count_at(content, "count", 100)):
+    for number in range(_few(content, 100)):
         if number % burst == 0:
             now += draw.expovariate(per_second / burst) if per_second else 0.0
         chosen = draw.choices(range(len(asked)), weights)[0]

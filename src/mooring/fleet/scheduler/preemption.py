@@ -11,15 +11,18 @@ Source: kube-scheduler v1.37.1, plugin DefaultPreemption (SelectVictimsOnNode) a
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import numpy as np
 
 from mooring.fleet.nodes import Nodes, PlacedPod
+from mooring.fleet.scheduler.arrays import Amounts
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.filters import friendly
+from mooring.fleet.scheduler.table import NodeTable
 
 FEWEST_CANDIDATES: Final = 100
 CANDIDATES_PERCENT: Final = 10
@@ -53,24 +56,46 @@ def preempt(nodes: Nodes, asked: PodDemand, draw: random.Random, *, exactly: boo
         draw: where the search begins, and the choice among equal nodes.
         exactly: whether the managers of the nodes are asked, as the extender does.
     """
-    if not asked.preempts or not any(one < asked.priority for one in nodes.table.by_priority):
-        return None
-    possible = np.flatnonzero(nodes.table.willing(asked) & nodes.table.fitting(asked, without_lower_priority=True))
+    possible = possible_nodes(nodes.table, asked)
     if not len(possible):
         return None
+    found = candidates(nodes.table, nodes.pods, asked, np.roll(possible, -draw.randrange(len(possible))))
+    if exactly:
+        found = (one for one in found if _admitted_without(nodes, one, asked))
     wanted = max(len(possible) * CANDIDATES_PERCENT // 100, FEWEST_CANDIDATES)
-    found: list[Preemption] = []
-    for node in np.roll(possible, -draw.randrange(len(possible))):
-        victims = _victims(nodes, int(node), asked, exactly=exactly)
+    best = cheapest(list(islice(found, wanted)))
+    return best[draw.randrange(len(best))] if best else None
+
+
+def possible_nodes(table: NodeTable, asked: PodDemand) -> Amounts:
+    """Return the nodes that would have enough for a pod without pods of lower priority."""
+    if not asked.preempts or not any(one < asked.priority for one in table.by_priority):
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(table.willing(asked) & table.fitting(asked, without_lower_priority=True))
+
+
+def candidates(
+    table: NodeTable, pods: Sequence[Mapping[str, PlacedPod]], asked: PodDemand, order: Amounts
+) -> Iterator[Preemption]:
+    """Yield the nodes on which evictions help, each with the fewest and least important victims.
+
+    Args:
+        table: of the cluster; left as it is.
+        pods: of each node, by name.
+        asked: the pod that wants a node.
+        order: the nodes that are tried.
+    """
+    for node in order:
+        lower = sorted((one for one in pods[node].values() if one.asked.priority < asked.priority), key=importance)
+        victims = _victims(table, int(node), asked, lower)
         if victims:
-            found.append(Preemption(int(node), victims))
-        if len(found) == wanted:
-            break
-    if not found:
-        return None
-    least = min(one.cost for one in found)
-    best = [one for one in found if one.cost == least]
-    return best[0] if len(best) == 1 else best[draw.randrange(len(best))]
+            yield Preemption(int(node), victims)
+
+
+def cheapest(found: Sequence[Preemption]) -> list[Preemption]:
+    """Return the best of some candidates; several where they are equal."""
+    least = min((one.cost for one in found), default=None)
+    return [one for one in found if one.cost == least]
 
 
 def importance(pod: PlacedPod) -> tuple[int, float]:
@@ -78,37 +103,31 @@ def importance(pod: PlacedPod) -> tuple[int, float]:
     return -pod.asked.priority, pod.since
 
 
-def _victims(nodes: Nodes, node: int, asked: PodDemand, *, exactly: bool) -> tuple[PlacedPod, ...]:
-    """Return the pods that have to leave a node; empty where that does not help or is not needed."""
-    table = nodes.table
-    lower = sorted((one for one in nodes.pods[node].values() if one.asked.priority < asked.priority), key=importance)
-    if not lower:
-        return ()
+def _victims(table: NodeTable, node: int, asked: PodDemand, lower: Sequence[PlacedPod]) -> tuple[PlacedPod, ...]:
+    """Return which of the pods have to leave a node; empty where that does not help or is not needed."""
     for one in lower:
         table.remove(node, one.asked)
     victims: list[PlacedPod] = []
-    fits = _fits(nodes, node, asked)
+    fits = bool(lower) and _fits(table, node, asked)
     for one in lower:
         table.add(node, one.asked)
-        if fits and not _fits(nodes, node, asked):
+        if fits and not _fits(table, node, asked):
             table.remove(node, one.asked)
             victims.append(one)
     for one in victims:
         table.add(node, one.asked)
-    if not fits or (exactly and not _admitted_without(nodes, node, victims, asked)):
-        return ()
     return tuple(victims)
 
 
-def _fits(nodes: Nodes, node: int, asked: PodDemand) -> bool:
-    return not nodes.table.lacking(asked, node) and bool(friendly(nodes.table, asked)[node])
+def _fits(table: NodeTable, node: int, asked: PodDemand) -> bool:
+    return not table.lacking(asked, node) and bool(friendly(table, asked)[node])
 
 
-def _admitted_without(nodes: Nodes, node: int, victims: Sequence[PlacedPod], asked: PodDemand) -> bool:
+def _admitted_without(nodes: Nodes, found: Preemption, asked: PodDemand) -> bool:
     if asked.plain:
         return True
-    state = nodes.at[node]
-    for one in victims:
+    state = nodes.at[found.node]
+    for one in found.victims:
         if one.place:
             state = nodes.states.remove(state, one.place)
     return nodes.states.admit(state, asked.shape).prediction.admitted
