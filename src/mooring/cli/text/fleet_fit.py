@@ -19,6 +19,7 @@ from mooring.render.wording import clean
 _INDENT = (0, 0, 0, 2)
 _MOST_NODES = 20
 _MOST_NAMED = 5
+_MOST_CORDONED = 3
 _LEFT_ALONE = {
     Fixed.STATIC: "static",
     Fixed.DAEMON: "of DaemonSets",
@@ -104,6 +105,8 @@ def _plan(answer: FitAnswer) -> Iterator[RenderableType]:
         moves = plural(len(plan.moves), "move")
         yield Text(f"{moves} {verb} room for {gain} more: then {answer.fits_after}{all_or_some} fit.", "bold")
         yield Padding(_moves(answer), _INDENT)
+        if len({place for one in plan.moves for place in (one.source, one.target)}) > _MOST_CORDONED + 1:
+            yield Text("While a pod moves, cordon all nodes of this table but the one that it goes to.")
         yield Text(_quality(answer))
     if answer.fixed:
         left = ", ".join(f"{count} {_LEFT_ALONE[reason]}" for reason, count in answer.fixed.items())
@@ -111,10 +114,12 @@ def _plan(answer: FitAnswer) -> Iterator[RenderableType]:
 
 
 def _moves(answer: FitAnswer) -> RenderableType:
-    table = new_table("", "pod", "from", "to", "cordoned meanwhile")
+    cordons = [answer.cordons(number) for number in range(len(answer.plan.moves))]
+    few = max(map(len, cordons)) <= _MOST_CORDONED
+    table = new_table("", "pod", "from", "to", *(["cordoned meanwhile"] if few else []))
     for number, one in enumerate(answer.plan.moves):
         nodes = clean(answer.names[one.source]), clean(answer.names[one.target])
-        table.add_row(str(number + 1), clean(one.pod.name), *nodes, named(answer.cordons(number)))
+        table.add_row(str(number + 1), clean(one.pod.name), *nodes, *([named(cordons[number])] if few else []))
     return table
 
 
@@ -122,7 +127,6 @@ def _quality(answer: FitAnswer) -> str:
     plan = answer.plan
     if plan.is_exact:
         return "All shorter sequences of moves were tried: none makes room for as many."
-    return (
-        f"The search was bounded: all sequences of fewer than {plural(plan.at_least, 'move')} were tried, "
-        "a plan with fewer moves than this may exist."
-    )
+    tried = f"all sequences of fewer than {plan.at_least} moves were tried, and " if plan.at_least > 1 else ""
+    better = "fewer moves" if answer.fits_after >= answer.question.replicas else "room for more"
+    return f"The search was bounded: {tried}a plan with {better} may exist."

@@ -1,15 +1,15 @@
 """The fewest moves of running pods that make room for more replicas.
 
 Every sequence of one move is tried, then every sequence of two, and so on: the first that makes room for all has the
-fewest moves. Beyond :data:`MOST_TRIALS` the search is bounded: one node after another is freed of the few pods that
-gain most for their number, and the answer says so, with the number of moves below which none was left untried.
+fewest moves. Beyond :data:`MOST_TRIALS` the search is bounded: one node after another is freed of few pods, and the
+answer says so, with the number of moves below which none was left untried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 from typing import Final
 
 from mooring.fleet.live.pod_object import LivePod
@@ -23,6 +23,8 @@ _TOGETHER: Final = 3
 """Pods of one node that the bounded search moves for one gain."""
 _COMBINATIONS: Final = 200
 """Sets of pods of one node that the bounded search tries."""
+_TARGETS: Final = 100
+"""Nodes to which the bounded search tries to move a pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ def fewest_moves(pods: MovingPods, wanted: int, trials: int = MOST_TRIALS) -> Mo
     """
     search = _Search(pods, wanted, pods.trials + trials)
     best = search.best
+    if len(pods.pods) * len(pods.rooms) > trials:
+        return _bounded(pods, wanted, best, min(1, wanted - best.room))
     for length in range(_LONGEST + 1):
         search.begin()
         try:
@@ -112,34 +116,23 @@ class _Search:
                     return
 
 
-@dataclass(frozen=True, slots=True)
-class _Gain:
-    """Pods of one node that can be moved away, and what that comes to."""
-
-    steps: tuple[tuple[LivePod, int], ...]
-    """Pod and the place to which it goes, in order."""
-    replicas: int
-    """So many more fit then."""
-
-    @property
-    def worth(self) -> tuple[float, int]:
-        """The better of two is the larger: replicas for a move, then fewer moves."""
-        return self.replicas / len(self.steps), -len(self.steps)
-
-
 def _bounded(pods: MovingPods, wanted: int, found: MovePlan, at_least: int) -> MovePlan:
-    """Free one node after another; return what was found before if that is better."""
+    """Free one node after another, of one pod first, then of two, then of three.
+
+    Returns what was found before if that is better.
+    """
     moves: list[Move] = []
     undone: list[Callable[[], None]] = []
-    while pods.total < wanted:
-        best = max(_gains(pods), key=lambda one: one.worth, default=None)
-        if best is None:
-            break
-        for pod, target in best.steps:
-            source = pods.place_of(pod.uid)
-            if (undo := pods.try_move(pod, target)) is not None:
-                undone.append(undo)
-                moves.append(Move(pod, source, target))
+    progress = True
+    while progress and pods.total < wanted:
+        progress = False
+        for count, place in product(range(1, _TOGETHER + 1), range(len(pods.rooms))):
+            if pods.total >= wanted:
+                break
+            freed = _freed(pods, place, count)
+            progress |= bool(freed)
+            moves += (move for move, _ in freed)
+            undone += (undo for _, undo in freed)
     room = min(pods.total, wanted)
     for undo in reversed(undone):
         undo()
@@ -148,37 +141,43 @@ def _bounded(pods: MovingPods, wanted: int, found: MovePlan, at_least: int) -> M
     return MovePlan(tuple(moves), room, is_exact=room >= wanted and len(moves) <= at_least, at_least=at_least)
 
 
-def _gains(pods: MovingPods) -> Iterator[_Gain]:
-    """Yield sets of pods of one node that can be moved away and make room."""
+def _freed(pods: MovingPods, place: int, count: int) -> list[tuple[Move, Callable[[], None]]]:
+    """Move a number of pods away from a node so that more replicas fit; return the moves, none where that fails."""
     before = pods.total
-    for place in range(len(pods.rooms)):
-        here = pods.pods_on(place)
-        for count in range(1, _TOGETHER + 1):
-            for chosen in islice(combinations(here, count), _COMBINATIONS):
-                steps: list[tuple[LivePod, int]] = []
-                undone: list[Callable[[], None]] = []
-                for pod in chosen:
-                    target = _cheapest(pods, pod)
-                    undo = None if target is None else pods.try_move(pod, target)
-                    if target is None or undo is None:
-                        break
-                    steps.append((pod, target))
-                    undone.append(undo)
-                gain = pods.total - before if len(steps) == count else 0
-                for undo in reversed(undone):
-                    undo()
-                if gain > 0:
-                    yield _Gain(tuple(steps), gain)
+    for chosen in islice(combinations(pods.pods_on(place), count), _COMBINATIONS):
+        if pods.room_without(place, chosen) <= pods.rooms[place]:
+            continue
+        made: list[tuple[Move, Callable[[], None]]] = []
+        for pod in chosen:
+            step = _moved(pods, pod)
+            if step is None:
+                break
+            made.append((Move(pod, place, step[0]), step[1]))
+        if len(made) == count and pods.total > before:
+            return made
+        for _, undo in reversed(made):
+            undo()
+    return []
 
 
-def _cheapest(pods: MovingPods, pod: LivePod) -> int | None:
-    """Return the place of the node that takes a pod and loses least room; None when no node takes it."""
+def _moved(pods: MovingPods, pod: LivePod) -> tuple[int, Callable[[], None]] | None:
+    """Move a pod to a node that takes it and loses little room by it; None when none of those tried takes it.
+
+    Nodes without any room lose none, and are tried first, the fullest before others.
+    """
     best: tuple[int, int] | None = None
-    for target in pods.targets(pod):
+    for target in islice(sorted(pods.targets(pod), key=pods.waste), _TARGETS):
+        before = pods.rooms[target]
         undo = pods.try_move(pod, target)
         if undo is None:
             continue
-        if best is None or pods.total > best[0]:
-            best = pods.total, target
+        lost = before - pods.rooms[target]
+        if not lost:
+            return target, undo
         undo()
-    return None if best is None else best[1]
+        if best is None or lost < best[0]:
+            best = lost, target
+    if best is None:
+        return None
+    undo = pods.try_move(pod, best[1])
+    return None if undo is None else (best[1], undo)

@@ -84,6 +84,23 @@ class MovingPods:
         here = self._at[pod.uid].place
         return (place for place in range(len(feasible)) if feasible[place] and place != here)
 
+    def waste(self, target: int) -> tuple[int, int]:
+        """Order targets: those on which no replica fits first, the fullest of equal ones before others."""
+        table = self.nodes.table
+        free = table.row(table.offered, "cpu")[target] - table.row(table.used, "cpu")[target]
+        return self._rooms[target], int(free)
+
+    def room_without(self, place: int, pods: Sequence[LivePod]) -> int:
+        """Return how many replicas would fit on a node without some of its pods."""
+        nodes, state = self.nodes, self.nodes.at[place]
+        for pod in pods:
+            nodes.remove(place, pod.asked, self._at[pod.uid].name)
+        found = self._room(place)
+        nodes.at[place] = state
+        for pod in pods:
+            nodes.table.add(place, pod.asked)
+        return found
+
     def try_move(self, pod: LivePod, target: int) -> Callable[[], None] | None:
         """Move a pod, if the node takes it.
 
