@@ -3,21 +3,23 @@
     python scripts/release/licences.py            a table
     python scripts/release/licences.py --texts    with the texts, for archives that contain the packages
 
-The packages are those of this environment that ``kube-mooring`` needs, directly or not. Exit code 1: one of them has a
-licence that is not among :data:`ALLOWED`.
+The packages are those of this environment that ``pyproject.toml`` names, and what they need. Exit code 1: one of them
+has a licence that is not among :data:`ALLOWED`.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distribution
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-DISTRIBUTION = "kube-mooring"
+ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = frozenset({
     "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0", "PSF-2.0", "Zlib",
 })  # fmt: skip
@@ -32,25 +34,31 @@ _NAMES = {
 """What older packages say -> SPDX identifier; each was compared with the licence's text in the package."""
 
 
-def needed(name: str = DISTRIBUTION) -> dict[str, Distribution]:
-    """Return name -> package of all that a package needs with all its extras, without itself.
+def declared() -> list[str]:
+    """Return what ``pyproject.toml`` names as dependencies, those of all extras included."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [*project["dependencies"], *(line for lines in project["optional-dependencies"].values() for line in lines)]
+
+
+def needed(requirements: Iterable[str]) -> dict[str, Distribution]:
+    """Return name -> package of all that requirements install, directly or not.
 
     Raises:
         PackageNotFoundError: one of them is not installed.
     """
     found: dict[str, Distribution] = {}
-    waiting = [(name, extra) for extra in ("", *(distribution(name).metadata.get_all("Provides-Extra") or ()))]
-    seen = set(waiting)
+    seen: set[tuple[str, str]] = set()
+    waiting = [("", line) for line in requirements]
     while waiting:
-        key, extra = waiting.pop()
-        found[key] = distribution(key)
-        for requirement in map(Requirement, found[key].requires or ()):
-            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
-                other = canonicalize_name(requirement.name)
-                new = {(other, one) for one in ("", *requirement.extras)} - seen
-                waiting += new
-                seen |= new
-    del found[name]
+        extra, line = waiting.pop()
+        requirement = Requirement(line)
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        name = canonicalize_name(requirement.name)
+        found[name] = distribution(name)
+        new = {(name, one) for one in ("", *requirement.extras)} - seen
+        seen |= new
+        waiting += [(one, other) for _, one in new for other in found[name].requires or ()]
     return dict(sorted(found.items()))
 
 
@@ -84,10 +92,10 @@ def texts(package: Distribution) -> Iterator[str]:
 
 def main() -> int:
     """Print the table, and the texts where they are asked for."""
-    packages = needed()
+    packages = needed(declared())
     wrong = [name for name, package in packages.items() if not is_allowed(licence(package))]
     for name, package in packages.items():
-        print(f"{name:20} {package.version:12} {licence(package)}")
+        print(f"{name:40} {package.version:12} {licence(package)}")
     if "--texts" in sys.argv:
         for name, package in packages.items():
             print(f"\n{'=' * 100}\n{name} {package.version}: {licence(package)}\n")

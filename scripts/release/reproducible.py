@@ -20,7 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def build(folder: Path, target: str, umask: int, zone: str) -> dict[str, str]:
     """Run a target of the Makefile in a folder, and return file name -> SHA-256 of what is in its ``dist``."""
     environment = {name: value for name, value in os.environ.items() if name not in {"SOURCE_DATE_EPOCH", "MAKEFLAGS"}}
-    command = ["make", "--no-print-directory", target, f"BIN={Path(sys.executable).parent}", "STAMP=Makefile"]
+    # A stamp that is newer than everything: this environment is used there, and nothing is installed into it.
+    (folder / ".installed").touch()
+    command = ["make", "--no-print-directory", target, f"BIN={Path(sys.executable).parent}", "STAMP=.installed"]
     subprocess.run(  # noqa: S603 - a fixed command
         command,
         cwd=folder,

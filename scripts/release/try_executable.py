@@ -46,6 +46,9 @@ def expect(text: str, found: str) -> None:
 def try_program(program: Path, home: Path) -> None:
     """Ask what a node asks: a picture, a real plan, an archive, the verbs of each extra."""
     expect(f"mooring {__version__} ", answer(program, "--version", home=home))
+    extras = json.loads(answer(program, "version", "-o", "json", home=home))["extras"]
+    if {name for name, there in extras.items() if not there} != {"fleet"}:
+        raise WrongAnswerError(f"all extras but fleet should be there: {extras}")
     node = str(home / "node.tar.gz")
     expect("Ask about it", answer(program, "collect", "--to", node, home=home))
     answer(program, "show", "--node", node, "-o", "svg", home=home)
