@@ -123,7 +123,7 @@ def test_a_pod_of_a_hostile_name_that_waits_is_found_and_explained(fleet: OpenFl
     seen = fleet()
     seen.page.locator("#pod-search").fill("onerror")
     seen.page.locator("#pod-matches button").first.click()
-    expect(seen.page.locator("#pod-body")).to_contain_text("lack cpu")
+    expect(seen.page.locator("#pod-body")).to_contain_text("too little free cpu")
     assert seen.page.evaluate("window.hacked") is None
     assert seen.complaints == []
 

@@ -88,7 +88,7 @@ def test_letters_of_a_picture_are_those_of_the_pods_on_the_node() -> None:
 def test_a_waiting_pod_is_explained_by_every_node() -> None:
     (story,) = seen().waits
     assert story.pods == ("default/late",)
-    assert story.causes == (("lack cpu", 3),)
+    assert story.causes == (("too little free cpu", 3),)
 
 
 def test_pictures_beyond_the_most_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,9 +129,15 @@ def test_the_heat_map_of_many_nodes_has_bounded_rows() -> None:
     ET.fromstring(heatmap_svg(heat))  # noqa: S314 - our own text
 
 
-@pytest.mark.parametrize("form", ["html", "svg"])
 @pytest.mark.parametrize(
-    "words", [["simulate", "--extender"], ["compare"], ["size", "--group", "one-socket", "--within", "9999"]], ids=str
+    ("words", "form"),
+    [
+        (["simulate", "--extender"], "html"),
+        (["simulate", "--extender"], "svg"),
+        (["compare", "--strategy", "LeastAllocated+extender"], "html"),
+        (["size", "--group", "one-socket", "--within", "9999"], "svg"),
+    ],
+    ids=str,
 )
 def test_each_question_is_drawn(words: list[str], form: str, tmp_path: Path) -> None:
     to = tmp_path / "drawn"

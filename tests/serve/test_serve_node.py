@@ -11,8 +11,12 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
+from tests.agent.outside.test_agent_status import SNAPSHOTS
 from tests.serve.site import EXAMPLES, HOSTILE, Site, hostile, node_site, question, recording
 
+from mooring.agent.status.snapshot import AgentCounts
+from mooring.agent.status.status_document import status_document
 from mooring.cli.main import run
 from mooring.render.svg.picture import svg_text
 from mooring.serve.access import EVERYTHING, Viewer
@@ -20,7 +24,8 @@ from mooring.serve.agent_status import snapshot_of_status
 from mooring.serve.node_html import picture
 from mooring.serve.node_plan import snapshot_of
 from mooring.serve.recording import Recording
-from mooring.serve.snapshot import HIDDEN, NodeNotice
+from mooring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot
+from mooring.serve.watched import AGAIN, WatchedNode
 
 MANIFEST = """apiVersion: v1
 kind: Pod
@@ -238,3 +243,35 @@ def test_an_agents_drift_repairs_and_delays_are_shown(recorded: Recording) -> No
     assert "CPUs 9 are offline" in texts
     assert [one.cpus for one in shown.pending] == ["5"]
     assert [(one.name, one.admitted) for one in shown.pods] == [("web", True), ("late", False)]
+
+
+def test_a_node_is_read_again_when_a_file_has_changed_or_half_a_minute_has_passed(tmp_path: Path) -> None:
+    read: list[float] = []
+    now = [0.0]
+    file = tmp_path / "cpu_manager_state"
+    shown = snapshot_of(question())
+
+    def reads() -> tuple[NodeSnapshot, list[Path]]:
+        read.append(now[0])
+        return shown, [file]
+
+    node = WatchedNode(reads, lambda: now[0])
+    for _ in range(4):
+        node()
+    known = len(read)
+    assert known <= 2
+    file.write_text("{}", encoding="utf-8")
+    node()
+    assert len(read) == known + 1
+    node()
+    assert len(read) == known + 1
+    now[0] = AGAIN
+    node()
+    assert len(read) == known + 2
+
+
+def test_every_status_of_an_agent_has_a_snapshot(recorded: Recording) -> None:
+    view = recorded.now.snapshot.view
+    for name, make in SNAPSHOTS.items():
+        document = to_builtins(status_document(make(), AgentCounts()))
+        assert len(snapshot_of_status(view, document).pods) == len(document["pods"]) + len(document["held"]), name

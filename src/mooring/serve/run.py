@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import resource
 import ssl
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -137,12 +138,22 @@ def run_application(app: Application, options: ServeOptions, started: Callable[[
         InputError: address or certificate cannot be used.
     """
     tls = _tls(options)
+    _raise_file_limit()
     listener = listener_at(options.listen, "choose another address with --listen")
     with stop_signals() as stop, closing(HTTPServer(listener, app, LIMITS, tls=tls)) as server:
         host, port = server.address[:2]
         shown = f"[{host}]" if ":" in host else host
         started(f"serving {'https' if tls else 'http'}://{shown}:{port}/")
         stop.wait()
+
+
+def _raise_file_limit() -> None:
+    """Let the process have a file for each connection, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = LIMITS.connections * 2
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _tls(options: ServeOptions) -> ssl.SSLContext | None:

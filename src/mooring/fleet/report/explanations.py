@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from mooring.fleet.history import NodeHistory
-from mooring.fleet.nodes import Nodes
 from mooring.fleet.records import Fate, Record
-from mooring.fleet.scheduler.asked import PodDemand
+from mooring.fleet.relocation.room import causes
 from mooring.fleet.simulation import SimulationResult
 from mooring.fleet.states import SharedState
 from mooring.kubelet.admit import AdmitMode
@@ -70,25 +68,14 @@ def waits(result: SimulationResult) -> list[WaitStory]:
     most = sorted(kinds.values(), key=lambda records: -len(records))[:MOST_WAITS]
     return [
         WaitStory(
-            tuple(why_waits(result.nodes, records[0].arrival.asked).most_common()),
+            tuple(
+                (
+                    f"{one.obstacle.text} ({one.obstacle.code})" if one.obstacle.code else one.obstacle.text,
+                    len(one.nodes),
+                )
+                for one in causes(result.nodes, records[0].arrival.asked)
+            ),
             tuple(record.arrival.name for record in records),
         )
         for records in most
     ]
-
-
-def why_waits(nodes: Nodes, asked: PodDemand) -> Counter[str]:
-    """Return why no node takes a pod: cause -> nodes."""
-    table, found = nodes.table, Counter[str]()
-    allowed = table.allowed(asked.fields)
-    for place in range(len(table.members)):
-        if not table.open[place]:
-            found["are closed"] += 1
-        elif not allowed[place]:
-            found["are excluded by labels or taints"] += 1
-        elif lacking := table.lacking(asked, place):
-            found[f"lack {lacking}"] += 1
-        else:
-            code = nodes.would(place, asked).code
-            found[f"would refuse it ({code})" if code else "would take it"] += 1
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mooring.cli.inputs import question_of
@@ -12,7 +13,7 @@ with lazily():
     from mooring.agent.status import api
     from mooring.agent.status import picture as status_picture
     from mooring.cli import running_inputs
-    from mooring.serve import agent_status, node_plan
+    from mooring.serve import agent_status, node_plan, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,12 @@ def agent_source(socket: str) -> Callable[[], NodeSnapshot]:
 def described_source(inputs: NodeOptions) -> Callable[[], NodeSnapshot]:
     """Return what reads the node that options describe; without any, that of the kubelet of this computer."""
 
-    def source() -> NodeSnapshot:
-        return node_plan.snapshot_of(question_of(running_inputs.with_running_kubelet(inputs)))
+    def read() -> tuple[NodeSnapshot, list[Path]]:
+        asked = running_inputs.with_running_kubelet(inputs)
+        kubelet = asked.running.kubelet if asked.running is not None else None
+        folders = [inputs.state, *([running_inputs.state_folder(kubelet)] if kubelet is not None else [])]
+        files = [Path(folder) / name for folder in folders if folder for name in watched.STATE_FILES]
+        files += [Path(name) for name in (*inputs.manifests, *inputs.active, *inputs.config, inputs.node) if name]
+        return node_plan.snapshot_of(question_of(asked)), files
 
-    return source
+    return watched.WatchedNode(read)

@@ -1,0 +1,66 @@
+"""A thousand clients at once: all hear of a change, and the page is served meanwhile."""
+
+from __future__ import annotations
+
+import resource
+import selectors
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import pytest
+from tests.serve.site import node_site, recording
+
+from mooring.serve.snapshot import NodeNotice
+
+CLIENTS = 1000
+SMALL = "sockets=1 cores=8 memory=8Gi"
+
+
+@contextmanager
+def many_files(count: int) -> Iterator[None]:
+    """Let this process have so many files; skip where the system does not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        pytest.skip(f"a process may have {hard} files here, and {count} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def heard(clients: list[socket.socket], number: int) -> None:
+    """Read from all clients until each has had the event of a snapshot."""
+    wanted = f'"number":{number}'.encode()
+    texts = dict.fromkeys(clients, b"")
+    with selectors.DefaultSelector() as selector:
+        for one in clients:
+            selector.register(one, selectors.EVENT_READ)
+        while texts:
+            ready = selector.select(timeout=30)
+            assert ready, f"{len(texts)} clients heard nothing"
+            for key, _ in ready:
+                client = key.fileobj
+                assert isinstance(client, socket.socket)
+                part = client.recv(65536)
+                assert part, "a stream ended"
+                texts[client] += part
+                if wanted in texts[client]:
+                    selector.unregister(client)
+                    del texts[client]
+
+
+def test_a_thousand_clients_hear_of_a_change() -> None:
+    recorded = recording()
+    with many_files(2 * CLIENTS + 200), node_site(recorded) as site, ExitStack() as open_:
+        clients = []
+        for _ in range(CLIENTS):
+            client = open_.enter_context(socket.create_connection(("127.0.0.1", site.port), timeout=30))
+            client.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            clients.append(client)
+        heard(clients, 1)
+        recorded.take(replace(recorded.now.snapshot, notices=(NodeNotice("changed"),)))
+        heard(clients, 2)
+        assert "changed" in site.ask("/body").text
