@@ -21,6 +21,7 @@ from tests.e2e.kubelet.claiming import CLAIMS, forget_claims, scheduler_on
 from tests.e2e.kubelet.decided import Played, Playing
 from tests.e2e.kubelet.devices.driver import (
     NUMA_NODE,
+    Attributes,
     DeviceDriver,
     claim_for,
     drivers_on,
@@ -38,6 +39,7 @@ from tests.e2e.kubelet.placements import containers, given
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.core.topology import discover_topology
+from mooring.devicemanager.state import Device
 from mooring.discovery.loader import load_machine
 
 if str(SCRIPT.parent) not in sys.path:
@@ -226,7 +228,14 @@ class DeviceNode:
 
 @contextlib.contextmanager
 def device_node(
-    api: APIServer, kube: Any, playing: Playing, played: Played, machine: str, setting: Any, **options: Any
+    api: APIServer,
+    kube: Any,
+    playing: Playing,
+    played: Played,
+    machine: str,
+    setting: Any,
+    attributes: Callable[[Device], Attributes] = numa_number,
+    **options: Any,
 ) -> Iterator[DeviceNode]:
     """Run a node until the end of the block.
 
@@ -237,6 +246,7 @@ def device_node(
         played: makes the machine's files.
         machine: a shipped one.
         setting: a ``Setting`` of the script.
+        attributes: of a driver's devices.
         options: further fields of the agent's configuration.
     """
     case = Case(setting.name.lower().replace("_", "-"), machine, policies(TOPOLOGY), 0, 0)
@@ -271,7 +281,7 @@ def device_node(
             program = importlib.import_module("e2e_kube_parts").kube_program("kube-scheduler")
             opened.enter_context(scheduler_on(program, api, node.folder))
             for resource, driver in DRIVERS.items():
-                rows = {one.id: numa_number(one) for one in offered[resource]}
+                rows = {one.id: attributes(one) for one in offered[resource]}
                 drivers[resource] = DeviceDriver(driver, case.name, node, kubelet, api, rows)
             opened.enter_context(drivers_on(*drivers.values()))
         else:
