@@ -1,4 +1,4 @@
-"""A container image in a tar file (OCI layout): busybox, and nothing else."""
+"""Container images in tar files (OCI layout): busybox, or one program, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,19 @@ def write_image(path: Path, name: str, busybox: Path) -> None:
         name: of the image, with its tag.
         busybox: a statically linked busybox.
     """
+    run = {"Entrypoint": ["/bin/busybox"], "Cmd": ["sleep", "2000000000"], "Env": ["PATH=/bin"]}
+    _write(path, name, _layer(busybox), run)
+
+
+def write_program_image(path: Path, name: str, program: Path) -> None:
+    """Write an image that has a statically linked program on its path, and runs what it is told to."""
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w") as tar:
+        _add(tar, f"bin/{program.name}", program.read_bytes(), mode=0o755)
+    _write(path, name, held.getvalue(), {"Env": ["PATH=/bin"]})
+
+
+def _write(path: Path, name: str, layer: bytes, run: Mapping[str, Any]) -> None:
     blobs: dict[str, bytes] = {}
 
     def blob(content: bytes, kind: str) -> dict[str, Any]:
@@ -30,11 +44,10 @@ def write_image(path: Path, name: str, busybox: Path) -> None:
         blobs[digest] = content
         return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
 
-    layer = _layer(busybox)
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Entrypoint": ["/bin/busybox"], "Cmd": ["sleep", "2000000000"], "Env": ["PATH=/bin"]},
+        "config": run,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
     manifest = {

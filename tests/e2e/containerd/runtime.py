@@ -59,6 +59,7 @@ disabled_plugins = ["io.containerd.internal.v1.tracing", "io.containerd.tracing.
   restrict_oom_score_adj = true
   enable_cdi = true
   cdi_spec_dirs = ["{folder}/cdi"]
+  netns_mounts_under_state_dir = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ["{folder}/cni/bin"]
     conf_dir = "{folder}/cni/net.d"

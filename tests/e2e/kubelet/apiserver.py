@@ -26,6 +26,8 @@ class Ports:
     etcd: int = 12379
     peer: int = 12380
     secure: int = 16443
+    address: str = "127.0.0.1"
+    """Where the API server listens."""
 
 
 PRIVATE = Ports()
@@ -94,7 +96,12 @@ class APIServer:
 
 @contextlib.contextmanager
 def api_server(
-    parts: Any, folder: Path, ports: Ports = PRIVATE, nodes: Sequence[str] = (), gates: Sequence[str] = ()
+    parts: Any,
+    folder: Path,
+    ports: Ports = PRIVATE,
+    nodes: Sequence[str] = (),
+    gates: Sequence[str] = (),
+    flags: Sequence[str] = (),
 ) -> Iterator[APIServer]:
     """Run etcd and an API server until the end of the block.
 
@@ -104,6 +111,7 @@ def api_server(
         ports: free ones.
         nodes: whose kubelets have credentials (:func:`as_kubelet`).
         gates: feature gates to switch on.
+        flags: more of the API server's; the last one of a name counts.
     """
     token = secrets.token_hex(16)
     key = folder / "service-accounts.key"
@@ -117,7 +125,7 @@ def api_server(
 
         def start() -> None:
             log = folder / "apiserver.log"
-            words = [*_server(parts, folder, key, ports), *(f"--feature-gates={one}=true" for one in gates)]
+            words = [*_server(parts, folder, key, ports), *(f"--feature-gates={one}=true" for one in gates), *flags]
             server = life.enter_context(process(words, log))
             certificate = folder / "certificates" / "apiserver.crt"
             until(lambda: server.poll() is not None or certificate.exists(), "the API server has a certificate")
@@ -166,8 +174,8 @@ def _server(parts: Any, folder: Path, key: Path, ports: Ports) -> list[str]:
     return [
         str(parts.apiserver),
         f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
-        "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",
+        f"--bind-address={ports.address}",
+        f"--advertise-address={ports.address}",
         f"--secure-port={ports.secure}",
         f"--cert-dir={folder / 'certificates'}",
         f"--service-account-key-file={key}",
@@ -207,7 +215,7 @@ def _fresh_key() -> str:
 
 def _kubeconfig(certificate: Path, token: str, ports: Ports) -> dict[str, Any]:
     name = "e2e"
-    server = {"server": f"https://127.0.0.1:{ports.secure}", "certificate-authority": str(certificate)}
+    server = {"server": f"https://{ports.address}:{ports.secure}", "certificate-authority": str(certificate)}
     return {
         "apiVersion": "v1",
         "kind": "Config",

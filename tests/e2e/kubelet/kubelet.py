@@ -96,6 +96,7 @@ def kubelet_on(
     machine: Path | None = None,
     kubeconfig: Path | None = None,
     cpu_state: str = "",
+    within: Sequence[str] = (),
 ) -> Iterator[Kubelet]:
     """Run a kubelet until the end of the block; one of the same node finds the files of the one before.
 
@@ -107,6 +108,8 @@ def kubelet_on(
         machine: folder with the files of the machine; None for this computer as it is.
         kubeconfig: of the API server; None for a kubelet that only knows its manifest folder.
         cpu_state: state file of the CPU manager that it finds; empty for none.
+        within: words that start a program where its mounts go; a mount namespace of its own by default. Volumes that
+            the kubelet mounts itself need that of the runtime.
     """
     made = Kubelet(name, node.folder / name)
     made.root.mkdir(parents=True, exist_ok=True)
@@ -132,7 +135,7 @@ def kubelet_on(
     script = "set -e\n" + "".join(f"{shlex.join(one)}\n" for one in _mounts(made, machine))
     with (made.folder / "kubelet.log").open("wb") as log:
         process = subprocess.Popen(
-            [*_unshare(), "sh", "-c", f"{script}exec {shlex.join(words)}"],
+            [*(within or _unshare()), "sh", "-c", f"{script}exec {shlex.join(words)}"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
