@@ -79,7 +79,7 @@ def pod_named(name: str, **spec: Any) -> Mapping[str, Any]:
 
 
 def is_running(cluster: Cluster, name: str) -> bool:
-    return (cluster.api.pod(name) or {}).get("status", {}).get("phase") == "Running"
+    return bool((cluster.api.pod(name) or {}).get("status", {}).get("phase") == "Running")
 
 
 def cpus_of(cluster: Cluster, name: str) -> str:
@@ -239,7 +239,9 @@ def test_an_upgrade_and_a_rollback_keep_state_and_cpus(installed: Cluster) -> No
     accounts = {one["metadata"]["name"] for one in installed.api.get(DAEMON_SETS)["items"]}
     assert accounts.isdisjoint({"mooring-agent-evict", "mooring-agent-taint"})
     assert contents(installed) == before, "certificates stay"
-    assert TAINT not in taints(installed)
+    # An agent with failClosed sets it when it stops; one without leaves it alone, as the page says.
+    assert taints(installed) == [TAINT]
+    installed.api.patch(f"api/v1/nodes/{NODE}", {"spec": {"taints": None}})
 
 
 def test_a_misspelt_value_is_refused_with_its_name(installed: Cluster) -> None:
