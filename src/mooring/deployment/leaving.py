@@ -34,7 +34,7 @@ def leave(cluster: Cluster, namespace: str, patience: float, *, wait: Callable[[
     with cluster_errors():
         found = cluster.http.get(path)
         check_response(found)
-        written = cluster.http.patch(path, json=_leaving(found.json()), headers=headers)
+        written = cluster.http.patch(path, json=leaving_patch(found.json()), headers=headers)
         check_response(written)
         state = written.json()
         waited = 0.0
@@ -65,8 +65,12 @@ def has_left(daemon_set: dict[str, Any]) -> bool:
     )
 
 
-def _leaving(daemon_set: dict[str, Any]) -> dict[str, Any]:
-    """Return the patch: before a container that does nothing, one leaves, with all that the agent has."""
+def leaving_patch(daemon_set: dict[str, Any]) -> dict[str, Any]:
+    """Return the merge patch after which every pod leaves its node, with all that the agent has, and then only waits.
+
+    Args:
+        daemon_set: of the agents; one that was patched already stays as it is.
+    """
     pod = daemon_set["spec"]["template"]["spec"]
     [agent] = [one for one in pod["containers"] if one["name"] == _CONTAINER]
     leaver = copy.deepcopy(agent)
