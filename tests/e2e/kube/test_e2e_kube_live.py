@@ -60,7 +60,8 @@ def owned(name: str, cpus: int, node: str = "") -> dict[str, Any]:
     app = name.partition("-")[0]
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": f"uid-{app}", "controller": True}
     made["metadata"] |= {"labels": {"app": app}, "ownerReferences": [owner]}
-    del made["spec"]["tolerations"]  # it must respect cordons
+    # It respects cordons, and not that nothing here takes the taint of a new node away.
+    made["spec"]["tolerations"] = [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]
     return made
 
 
