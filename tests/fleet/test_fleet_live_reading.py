@@ -121,6 +121,26 @@ def test_extended_resources_of_a_node_are_devices_on_its_numa_nodes_in_turn() ->
     assert [one.numa for one in devices] == [(0,), (1,)]
 
 
+def test_two_nodes_of_one_name_are_refused() -> None:
+    with pytest.raises(InputError, match="node n0: is there twice"):
+        live(node("n0"), node("n0"))
+
+
+def test_a_pod_that_is_not_valid_is_named() -> None:
+    wrong = pod("p0", "n0", "1")
+    wrong["spec"]["containers"][0]["name"] = ""
+    with pytest.raises(InputError, match=r"cluster.json: pod p0: .*name: must not be empty"):
+        live(node("n0"), wrong)
+
+
+def test_a_node_without_allocatable_offers_what_its_kubelet_would() -> None:
+    bare = node("n0")
+    bare["status"] = {}
+    [group] = live(bare).cluster.groups
+    assert group.now is not None
+    assert (group.now.offers["cpu"], group.now.offers["pods"]) == (7000, 110)
+
+
 def test_documents_without_a_node_are_refused() -> None:
     with pytest.raises(InputError, match="has no Node object"):
         objects(pod("p0", "n0", "1"))

@@ -72,7 +72,7 @@ def test_pods_without_a_controller_and_pods_of_a_budget_that_allows_nothing_are_
 
 
 def test_a_node_that_is_not_there_is_named_with_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"no node 'node-0'.*"):
+    with pytest.raises(InputError, match=r"a node 'node-0'.*"):
         drain(live(node("node-1")), ["node-0"], EXACT)
 
 

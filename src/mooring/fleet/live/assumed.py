@@ -34,9 +34,8 @@ class Assumed:
         for kind, count in sorted(self.machines.items()):
             yield f"the machine of {plural(count, 'node')} is that of {kind}"
         if self.configurations:
-            yield (
-                f"the configuration of {plural(self.configurations, 'kubelet')} is not known: the defaults, or --config"
-            )
+            kubelets = plural(self.configurations, "kubelet")
+            yield f"the configuration of {kubelets} is not known: its defaults are taken, --config names another"
         if self.placed:
             yield (
                 f"{plural(self.placed, 'running pod')} with CPUs, memory or devices of their own are named by no "

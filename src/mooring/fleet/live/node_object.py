@@ -5,7 +5,8 @@ Source: Kubernetes API v1, Node; kube-scheduler v1.37.1, plugin NodeUnschedulabl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -75,6 +76,18 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
         )
     except InputError as error:
         raise error.at(f"{source}: node {name}") from None
+
+
+def check_names(nodes: Iterable[NodeObject], source: str) -> None:
+    """Refuse two nodes of one name.
+
+    Raises:
+        InputError: there are two.
+    """
+    counts = Counter(node.name for node in nodes)
+    twice = next((name for name, count in counts.items() if count > 1), "")
+    if twice:
+        raise InputError("is there twice", source=f"{source}: node {twice}", remedy="give the nodes of one cluster")
 
 
 def _amounts(status: Mapping[str, Any], field: str) -> dict[str, int]:

@@ -16,11 +16,11 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.decoding.fields import Document
 from mooring.devicemanager.state import DeviceState
-from mooring.fleet.cluster import NodeCluster, NodeGroup, RunningNode, RunningPod
+from mooring.fleet.cluster import NodeCluster, NodeGroup, RunningNode, RunningPod, offered
 from mooring.fleet.live.assumed import Assumed
 from mooring.fleet.live.budgets import DisruptionBudget, disruption_budgets
 from mooring.fleet.live.machines import NamedMachine, devices_of_node, instance_type, machine_of_node
-from mooring.fleet.live.node_object import NodeObject, node_object
+from mooring.fleet.live.node_object import NodeObject, check_names, node_object
 from mooring.fleet.live.objects import BUDGET, NODE, POD, ClusterObjects, name_of
 from mooring.fleet.live.pod_object import LivePod, live_pod
 from mooring.kubelet.kubelet import Kubelet, StateTexts
@@ -94,6 +94,7 @@ class _Reading:
         groups: list[NodeGroup] = []
         pods: dict[str, tuple[LivePod, ...]] = {"": self._pods_of("", PodGates())}
         nodes = [node_object(content, self._objects.source) for content in self._objects.of(NODE)]
+        check_names(nodes, self._objects.source)
         for node in sorted(nodes, key=lambda one: one.name):
             described = self._described(node)
             if isinstance(described, str):
@@ -123,7 +124,8 @@ class _Reading:
         return LiveCluster(cluster, pods, disruption_budgets(self._objects.of(BUDGET), self._objects.source))
 
     def _pods_of(self, node: str, gates: PodGates) -> tuple[LivePod, ...]:
-        found = (live_pod(content, self._objects.source, gates) for content in self._bound.get(node, ()))
+        source = self._objects.source
+        found = (live_pod(content, f"{source}: pod {name_of(content)}", gates) for content in self._bound.get(node, ()))
         return tuple(sorted((one for one in found if one is not None), key=lambda one: one.order))
 
     def _described(self, node: NodeObject) -> _Described | str | None:
@@ -194,7 +196,7 @@ class _Reading:
                 node.taints,
                 described.state.devices.devices,
                 (node.labels[ZONE],) if node.labels.get(ZONE) else (),
-                RunningNode(kubelet, running, node.allocatable, node.closed),
+                RunningNode(kubelet, running, {**offered(kubelet), **node.allocatable}, node.closed),
             )
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from mooring.decoding.documents import load_documents
+from mooring.decoding.documents import STANDARD_INPUT, load_documents
 from mooring.decoding.fields import Document
 from mooring.discovery.files import open_tree
 from mooring.fleet.live.archive import ABOUT, objects_of_archive
@@ -27,7 +27,7 @@ def load_objects(path: str) -> ClusterObjects:
     """
     if path.endswith(ARCHIVES) or (Path(path) / ABOUT).is_file():
         return objects_of_archive(open_tree(path))
-    return cluster_objects(load_documents(path), path)
+    return cluster_objects(load_documents(path), STANDARD_INPUT if path == "-" else path)
 
 
 def has_nodes(documents: Sequence[Document]) -> bool:

@@ -78,9 +78,6 @@ def places_of(nodes: Nodes, names: Sequence[str]) -> dict[str, int]:
     for name in names:
         if name not in known:
             close = nearest(name, known)
-            raise InputError(
-                f"there is no node {name!r:.80} about which something is known",
-                source="NODE",
-                remedy=f"did you mean {close}?" if close else f"nodes are {', '.join(list(known)[:5])} and so on",
-            )
+            remedy = f"did you mean {close}?" if close else "see kubectl get nodes"
+            raise InputError(f"nothing is known about a node {name!r:.80}", source="NODE", remedy=remedy)
     return {name: known[name] for name in dict.fromkeys(names)}
