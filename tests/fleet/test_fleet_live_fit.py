@@ -16,13 +16,18 @@ from mooring.core.pod import Pod
 from mooring.fleet.live.budgets import requirements_of_text
 from mooring.fleet.live.pod_object import Fixed
 from mooring.fleet.live.reading import LiveCluster
+from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.fit import FitAnswer, FitQuestion, fit
+from mooring.fleet.relocation.room import room
+from mooring.fleet.scheduler.scheduler import Scheduler
+from mooring.fleet.strategy import Strategy
 from mooring.kubelet.admit import admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
 from mooring.manifest.scheduling_fields import Operator, Requirement
 
-LAW = settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+LAW = settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow])
+TRIALS = 300
 MOST = 2
 """Moves that the plain search tries."""
 Story = Sequence[tuple[int, int]]
@@ -92,12 +97,12 @@ def best_of_all_sequences(found: LiveCluster, shape: Pod, wanted: int) -> list[i
 def test_no_sequence_of_moves_is_shorter_than_an_exact_plan(story: Story, cpus: int, wanted: int) -> None:
     found = cluster(2, story)
     what = asked(str(cpus))
-    answer = fit(found, FitQuestion("default/new", what, wanted))
+    answer = fit(found, FitQuestion("default/new", what, wanted), trials=TRIALS)
     best = best_of_all_sequences(found, what.shape.pod, wanted)
     assert answer.fits_now == best[0]
-    for moves, room in enumerate(best):
+    for moves, most in enumerate(best):
         if moves < len(answer.plan.moves):
-            assert room < answer.fits_after
+            assert most < answer.fits_after
     if answer.plan.is_exact and len(answer.plan.moves) <= MOST:
         assert answer.fits_after >= best[-1]
 
@@ -109,7 +114,7 @@ def test_every_move_is_admitted_by_a_plain_replay_and_so_are_the_replicas_then(
     story: Story, cpus: int, wanted: int
 ) -> None:
     found = cluster(2, story)
-    answer = fit(found, FitQuestion("default/new", asked(str(cpus)), wanted))
+    answer = fit(found, FitQuestion("default/new", asked(str(cpus)), wanted), trials=TRIALS)
     replay(found, answer)
 
 
@@ -124,6 +129,28 @@ def replay(found: LiveCluster, answer: FitAnswer) -> None:
     for name, count in answer.after.items():
         kubelet = kubelets[answer.names.index(name)]
         assert replicas_that_fit([kubelet], answer.question.asked.shape.pod, count) == count
+
+
+@LAW
+@given(stories(), some.integers(1, 4), some.integers(1, 4), some.integers(0, 9))
+@example(FRAGMENTED, 4, 1, 0)
+def test_with_the_named_nodes_cordoned_as_many_fit_wherever_a_scheduler_puts_the_replacements(
+    story: Story, cpus: int, wanted: int, seed: int
+) -> None:
+    pods = [pod(f"p{number}", f"n{place}", str(size), second=number) for number, (place, size) in enumerate(story)]
+    found = live(node("n0"), node("n1"), node("n2"), *pods)
+    answer = fit(found, FitQuestion("default/new", asked(str(cpus)), wanted), trials=TRIALS)
+    nodes = Nodes(found.cluster)
+    scheduler = Scheduler(nodes, Strategy(extender=True), seed)
+    for move, cordoned in zip(answer.plan.moves, answer.cordons, strict=True):
+        nodes.end(move.source, move.pod.name)
+        for name, place in nodes.places.items():
+            nodes.table.open[place] = name not in cordoned
+        landed = scheduler.choose(move.pod.asked).node
+        assert landed is not None
+        assert nodes.begin(landed, move.pod.name, move.pod.asked, 0.0).admitted
+    nodes.table.open[:] = True
+    assert sum(room(nodes, place, answer.question.asked, wanted) for place in range(3)) >= answer.fits_after
 
 
 def test_a_bounded_search_says_so_and_its_moves_are_admitted() -> None:

@@ -105,8 +105,8 @@ def _plan(answer: FitAnswer) -> Iterator[RenderableType]:
         moves = plural(len(plan.moves), "move")
         yield Text(f"{moves} {verb} room for {gain} more: then {answer.fits_after}{all_or_some} fit.", "bold")
         yield Padding(_moves(answer), _INDENT)
-        if len({place for one in plan.moves for place in (one.source, one.target)}) > _MOST_CORDONED + 1:
-            yield Text("While a pod moves, cordon all nodes of this table but the one that it goes to.")
+        if max(map(len, answer.cordons)) > _MOST_CORDONED:
+            yield Text("Which nodes to cordon while a pod moves: -o json or -o evictions.")
         yield Text(_quality(answer))
     if answer.fixed:
         left = ", ".join(f"{count} {_LEFT_ALONE[reason]}" for reason, count in answer.fixed.items())
@@ -114,12 +114,11 @@ def _plan(answer: FitAnswer) -> Iterator[RenderableType]:
 
 
 def _moves(answer: FitAnswer) -> RenderableType:
-    cordons = [answer.cordons(number) for number in range(len(answer.plan.moves))]
-    few = max(map(len, cordons)) <= _MOST_CORDONED
+    few = max(map(len, answer.cordons)) <= _MOST_CORDONED
     table = new_table("", "pod", "from", "to", *(["cordoned meanwhile"] if few else []))
     for number, one in enumerate(answer.plan.moves):
         nodes = clean(answer.names[one.source]), clean(answer.names[one.target])
-        table.add_row(str(number + 1), clean(one.pod.name), *nodes, *([named(cordons[number])] if few else []))
+        table.add_row(str(number + 1), clean(one.pod.name), *nodes, *([named(answer.cordons[number])] if few else []))
     return table
 
 

@@ -51,6 +51,9 @@ class FitAnswer:
     """Why pods are left alone -> how many."""
     names: tuple[str, ...]
     """Of the nodes, by place."""
+    cordons: tuple[tuple[str, ...], ...] = ()
+    """For each move the nodes that must take no pods while it is carried out. The replacement of an evicted pod lands
+    on its target, or on any other node that is left: none that the plan needs, and none that would lose room."""
 
     @property
     def fits_now(self) -> int:
@@ -61,17 +64,6 @@ class FitAnswer:
     def fits_after(self) -> int:
         """Replicas that fit after the moves."""
         return sum(self.after.values())
-
-    def cordons(self, number: int) -> tuple[str, ...]:
-        """Return the nodes that must take no pods while a move is carried out.
-
-        The replacement of an evicted pod may land on its own target or on a node that the plan does not need: on no
-        node that is being emptied, and on no target of another move.
-        """
-        moves = self.plan.moves
-        target = moves[number].target
-        needed = {place for one in moves for place in (one.source, one.target)} - {target}
-        return tuple(self.names[place] for place in sorted(needed))
 
 
 def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = MOST_TRIALS) -> FitAnswer:
@@ -94,15 +86,27 @@ def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = M
     movable = [pod for node, pods in live.pods.items() if node for pod in pods if fixed(pod, live, rules) is None]
     plan = MovePlan((), sum(now.values()), is_exact=not rest)
     after: Mapping[str, int] = now
+    cordons: list[list[int]] = []
     # Replicas that repel or attract one another do not fill each node by itself.
     if rest and question.moves and not question.asked.relations.has_required_terms:
         moving = MovingPods(nodes, movable, question.asked, question.replicas)
         plan = fewest_moves(moving, question.replicas, trials)
-        for one in plan.moves:
-            moving.try_move(one.pod, one.target)
+        cordons = _carried_out(moving, plan)
         after = _distributed(nodes, question, plan.room, seed)
     names = tuple(member.name for member in nodes.table.members)
-    return FitAnswer(live, question, now, why, plan, after, fixed_counts(live, rules), names)
+    closed = tuple(tuple(names[place] for place in one) for one in cordons)
+    return FitAnswer(live, question, now, why, plan, after, fixed_counts(live, rules), names, closed)
+
+
+def _carried_out(moving: MovingPods, plan: MovePlan) -> list[list[int]]:
+    """Move the pods, and return for each move the places of the nodes that must take no pods meanwhile."""
+    needed = {place for one in plan.moves for place in (one.source, one.target)}
+    cordons = []
+    for one in plan.moves:
+        losing = {place for place in moving.targets(one.pod) if moving.would_lose(one.pod, place)}
+        cordons.append(sorted((needed | losing) - {one.target}))
+        moving.try_move(one.pod, one.target)
+    return cordons
 
 
 def _distributed(nodes: Nodes, question: FitQuestion, replicas: int, seed: int) -> Mapping[str, int]:

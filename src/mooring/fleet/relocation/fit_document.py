@@ -35,7 +35,7 @@ def fit_document(answer: FitAnswer) -> FleetFitDocument:
                     one.pod.uid,
                     answer.names[one.source],
                     answer.names[one.target],
-                    list(answer.cordons(number)),
+                    list(answer.cordons[number]),
                 )
                 for number, one in enumerate(answer.plan.moves)
             ],
@@ -67,7 +67,7 @@ def _eviction(answer: FitAnswer, number: int) -> dict[str, Any]:
     annotations = {
         FROM: answer.names[move.source],
         TO: answer.names[move.target],
-        CORDON: ",".join(answer.cordons(number)),
+        CORDON: ",".join(answer.cordons[number]),
     }
     return {
         "apiVersion": "policy/v1",

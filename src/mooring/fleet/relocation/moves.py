@@ -101,6 +101,16 @@ class MovingPods:
             nodes.table.add(place, pod.asked)
         return found
 
+    def would_lose(self, pod: LivePod, target: int) -> bool:
+        """Tell whether a node would have room for fewer replicas with a pod that it takes."""
+        before = self._rooms[target]
+        undo = self.try_move(pod, target) if before else None
+        if undo is None:
+            return False
+        lost = self._rooms[target] < before
+        undo()
+        return lost
+
     def try_move(self, pod: LivePod, target: int) -> Callable[[], None] | None:
         """Move a pod, if the node takes it.
 
