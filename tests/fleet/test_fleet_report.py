@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from base64 import b64decode
 from pathlib import Path
@@ -21,7 +22,8 @@ from mooring.fleet.report.report import fleet_view, heat_of
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.work import work_of
 from mooring.render.fleet import FleetView
-from mooring.render.html.fleet import fleet_page_text
+from mooring.render.html.document import script_text
+from mooring.render.html.fleet import SCRIPTS, fleet_page_text
 from mooring.render.svg.heatmap import heatmap_svg
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,6 +102,18 @@ def test_pictures_beyond_the_most_are_left_out_and_counted(monkeypatch: pytest.M
     assert "draws 1 of" in fleet_page_text(view)
 
 
+def test_every_fate_has_words_on_the_page() -> None:
+    view = seen()
+    document = view.document
+    for fate in Fate:
+        document.pods = type(document.pods)(
+            **{name: int(name == fate.value) for name in document.pods.__struct_fields__}
+        )
+        assert Page(fleet_page_text(view)).named("dl")
+    script = script_text(SCRIPTS)
+    assert all(re.search(rf"^  {fate.value}: ", script, re.MULTILINE) for fate in Fate)
+
+
 def test_the_page_is_well_formed_and_holds_its_pictures() -> None:
     view = seen()
     page = Page(fleet_page_text(view))
@@ -154,3 +168,12 @@ def test_the_document_has_periods(capsys: pytest.CaptureFixture[str]) -> None:
         sum(one["pods"] for period in document["periods"] for one in period["refused"]) == document["pods"]["refused"]
     )
     assert set(document["aligned"]) == {"1"}
+
+
+def test_nodes_that_are_drained_and_get_another_configuration_are_drawn(tmp_path: Path) -> None:
+    events, to = str(ROOT / "examples/fleet/upgrade-day.yaml"), tmp_path / "drawn.html"
+    assert run(["fleet", "simulate", *EXAMPLE, "--events", events, "--extender", "-o", "html", "--to", str(to)]) in (
+        0,
+        1,
+    )
+    assert "evicted: drained" in to.read_text(encoding="utf-8")

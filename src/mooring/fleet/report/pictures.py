@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from mooring.explain.phrases import size
+from mooring.fleet.cluster import NodeGroup
 from mooring.fleet.history import NodeHistory
 from mooring.fleet.simulation import SimulationResult
 from mooring.fleet.states import SharedState
@@ -53,15 +54,26 @@ def requests_text(requests: Mapping[str, int]) -> str:
     return " ".join(words) or "no requests"
 
 
-def pictures(result: SimulationResult, states: Iterable[SharedState]) -> list[StatePicture]:
+def groups_of(result: SimulationResult, history: NodeHistory) -> dict[bytes, NodeGroup]:
+    """Return the group of the nodes that had each state."""
+    members = result.nodes.table.members
+    found = {state.key: members[place].group for seen in history.moments for place, state in enumerate(seen.states)}
+    for record in result.records:
+        state = history.refused.get(record.arrival.name)
+        if state is not None and record.node is not None:
+            found[state.key] = members[record.node].group
+    return found
+
+
+def pictures(result: SimulationResult, history: NodeHistory, states: Iterable[SharedState]) -> list[StatePicture]:
     """Return the pictures of states, in their order; pods are called by what they request, and numbered."""
-    names = kind_names(result)
-    machines = {group.name: group.machine for group in result.cluster.groups}
+    names, groups = kind_names(result), groups_of(result, history)
     found = []
     for state in states:
-        plan = Plan(machines[state.kind], None, (), state.kubelet, ())
+        group = groups[state.key]
+        plan = Plan(group.machine, None, (), state.kubelet, ())
         owners = [_named(owner, names) for owner in owners_of(plan, state.kubelet)]
-        view = replace(plan_view(plan, owners), name=state.kind)
+        view = replace(plan_view(plan, owners), name=group.name)
         found.append(StatePicture(view, {owner.uid: owner.mark for owner in reversed(view.owners)}))
     return found
 

@@ -56,7 +56,7 @@ def fleet_view(answer: FleetAnswer, history: NodeHistory) -> FleetView:
             states=drawn.T.astype("<u2").tobytes(),
             distinct=len({state.key for seen in history.moments for state in seen.states}),
         ),
-        pictures=tuple(pictures(result, states.values())),
+        pictures=tuple(pictures(result, history, states.values())),
         pods=tuple(_pods(answer)),
         refusals=tuple(refusals(result, history, places)),
         waits=tuple(waits(result)),
@@ -67,7 +67,7 @@ def _pods(answer: FleetAnswer) -> Iterator[FleetPagePod]:
     """Yield the pods of the page, in the order of creation."""
     records = answer.result.records
     if len(records) > MOST_PODS:
-        calm = (Fate.RAN, Fate.RUNS, Fate.LEFT)
+        calm = (Fate.RAN, Fate.RUNS, Fate.LEFT, Fate.EVICTED)
         kept = sorted(range(len(records)), key=lambda place: (records[place].fate in calm, place))[:MOST_PODS]
         records = tuple(records[place] for place in sorted(kept))
     for record in records:

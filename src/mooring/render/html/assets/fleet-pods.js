@@ -14,6 +14,7 @@ const FATES = {
   waits: "waits for a node at the end",
   left: "was deleted before a node took it",
   refused: "was refused by the kubelet of its node",
+  evicted: "was evicted: its node was drained or removed, or it was preempted",
 };
 
 function factsOf(pod) {
