@@ -14,15 +14,17 @@ import sys
 import sysconfig
 from pathlib import Path
 
-UNUSED = ("tests", "test", "testing")
+UNUSED_FOLDERS = ("test", "tests", "testing")
 """Folders of packages that no program imports."""
+UNUSED_FILES = ("*.pxd", "*.pxi", "*.pyi", "*.pyx", "pygments/lexers/[a-z]*.py")
+"""For compilers and type checkers; and grammars, because Mooring prints no source code in colour."""
 COMMANDS = ("kubectl", "mooring", "python")
 """What programs of the environment begin with; the others belong to dependencies."""
-RARELY_IMPORTED = r"/pygments/(lexers|styles|formatters)/"
+RARELY_IMPORTED = r"/pygments/|/lightkube/models/(?!_|coordination_|core_|meta_|resource|runtime)"
 """Of the packages: compiled when they are imported."""
 RARELY_IMPORTED_OF_PYTHON = (
     r"/(config-[^/]+|distutils|ensurepip|idlelib|lib2to3|pydoc_data|test|tkinter|turtledemo|unittest|venv"
-    r"|site-packages|dist-packages)/"
+    r"|site-packages|dist-packages)/|/encodings/(?!(__init__|aliases|ascii|idna|latin_1|utf_8)\.py)"
 )
 """Of the standard library's folder."""
 
@@ -55,8 +57,11 @@ def main(context: Path, prefix: Path) -> None:
     run(*install, str(own), PYTHONPATH=str(pip))
     packages = next(prefix.glob("lib/python3*/site-packages"))
     for folder in sorted(packages.rglob("*")):
-        if folder.name in UNUSED and folder.is_dir() and folder.parent != packages:
+        if folder.name in UNUSED_FOLDERS and folder.is_dir() and folder.parent != packages:
             shutil.rmtree(folder)
+    for pattern in UNUSED_FILES:
+        for path in packages.rglob(pattern):
+            path.unlink()
     for path in (prefix / "bin").iterdir():
         if not path.name.startswith(COMMANDS):
             path.unlink()

@@ -24,6 +24,8 @@ NOT_USED = (
     "libnsl2", "libtirpc*", "libgssapi*", "libkrb5*", "libk5crypto3", "libkeyutils1", "libcom-err2",
 )  # fmt: skip
 """Packages that are needed to install others, or by modules of :data:`MODULES` only: databases, terminals, NIS."""
+FOLDERS = ("distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "test")
+"""Folders of Python's library that stay out: for installers, editors and tests."""
 MODULES = ("_curses", "_curses_panel", "_dbm", "_sqlite3", "nis", "readline")
 """Modules of Python that stay out with their libraries."""
 LEFT_OUT = (
@@ -178,6 +180,8 @@ def _is_left_out(name: str) -> bool:
     if name.startswith("usr/share/doc/"):
         # Licences stay with what they are of.
         return not name.endswith("/copyright") and name.count("/") > 3
+    if name.startswith("usr/lib/python3.") and name.split("/")[3:4] and name.split("/")[3] in FOLDERS:
+        return True
     if "/lib-dynload/" in name:
         return name.rpartition("/")[2].split(".")[0] in MODULES
     return f"{name}/".startswith(LEFT_OUT) or "/gconv/" in f"{name}/"
