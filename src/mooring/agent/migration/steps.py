@@ -20,6 +20,10 @@ COPY = "/var/lib/mooring-rollback"
 """Where the kubelet's files are kept for the way back."""
 
 
+MEMORY_STAYS = "A kubelet sets memory nodes only when it creates a container: those that run may use every node."
+"""Source: spec: memory-manager.md section 8."""
+
+
 @dataclass(frozen=True, slots=True)
 class MigrationStep:
     """One step."""
@@ -54,7 +58,8 @@ def rollback_of(migration: Migration, places: Places) -> tuple[MigrationStep, ..
     answers = migration.rollback.answers
     names = plural(sum(one.admitted for one in answers), "pod")
     back = (
-        f"On the copied files the kubelet starts, and {names} of now get back what they have now.",
+        f"On the copied files the kubelet starts, and {names} of now get back the CPUs that they have now.",
+        *((MEMORY_STAYS,) if migration.question.config.memory_manager_policy != "None" else ()),
         "Pods that were created since are not in these files: drain the node first if there are any.",
     )
     anew = ("The kubelet starts without state files and places the pods that come anew.",)
