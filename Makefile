@@ -307,7 +307,7 @@ sign:
 
 # The image keeps its digest, which is what is signed.
 push:
-	skopeo copy --preserve-digests oci-archive:build/image/mooring.tar docker://$(IMAGE):$(VERSION)
+	skopeo copy --preserve-digests $(SKOPEO_FLAGS) oci-archive:build/image/mooring.tar docker://$(IMAGE):$(VERSION)
 	cosign sign --yes $(COSIGN_FLAGS) $(IMAGE)@$(DIGEST)
 	cosign attest --yes $(COSIGN_FLAGS) --type cyclonedx --predicate build/image/mooring.cdx.json $(IMAGE)@$(DIGEST)
 
