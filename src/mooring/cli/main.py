@@ -60,6 +60,7 @@ VERBS: Mapping[str, str] = {
     "replay": "Run recorded scenarios, and compare the answers.",
     "resize": "Show what happens if this pod is resized.",
     "serve": "Show a node in the browser, live.",
+    "shadow": "Check beside a kubelet, only reading, that its decisions are the engine's.",
     "show": "Draw a machine and the owners of its CPUs.",
     "status": "Show the agent's status.",
     "topology": "Show a machine as it is and as the kubelet sees it.",

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from mooring.configuration.sources import ConfigurationSource
     from mooring.core.machine import Finding
     from mooring.planner.plan import Plan
+    from mooring.publisher.kubelet_source import KubeletSource
+    from mooring.publisher.naming import Names
     from mooring.publisher.objects import NodeFacts
-    from mooring.publisher.observation import Source
     from mooring.service.cluster.apiserver import Cluster
 
 KUBELET_ROOT = "/var/lib/kubelet"
@@ -75,8 +76,14 @@ def described_name(asked: Asked) -> str:
     return asked.inputs.node_name or (archive.about.node if archive is not None else "") or asked.name
 
 
-def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
+def kubelet_source(
+    asked: Asked, names: Callable[[object], Names] | None = None
+) -> tuple[KubeletSource, Callable[[], object]]:
     """Return the kubelet of this computer as a source, and how to close it.
+
+    Args:
+        asked: the options.
+        names: asks which pod has which uid; the API server is asked by default.
 
     Raises:
         InputError: there is no root directory, or the configuration or the machine cannot be used.
@@ -96,21 +103,23 @@ def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
         return facts
 
     attributes = load().mooring.device_attributes  # a mistake is reported now, not after the first pause
-    names = None if asked.dry_run else naming.APINames(connector(asked.kubeconfig), asked.name)
+    api = None if asked.dry_run or names is not None else naming.APINames(connector(asked.kubeconfig), asked.name)
     path = asked.pod_resources or f"{root}/{_SOCKET}"
     client = podresources.PodResourcesClient(path)
 
     def end() -> None:
         client.close()
-        if names is not None:
-            names.close()
+        if api is not None:
+            api.close()
 
     lister: kubelet_sources.Lister = client
     if not asked.dry_run:
         machine = loader.load_machine(asked.inputs.machine)
         listed = slices.ListedSlices(connector(asked.kubeconfig), asked.name, machine.pci, attributes)
         lister = slices.KubeletAndSlices(client, listed)
-    return kubelet_sources.KubeletSource(asked.name, Path(root), load, lister, socket=Path(path), names=names), end
+    return kubelet_sources.KubeletSource(
+        asked.name, Path(root), load, lister, socket=Path(path), names=names or api
+    ), end
 
 
 def connector(kubeconfig: str) -> Callable[[], Cluster]:

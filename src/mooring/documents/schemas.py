@@ -41,6 +41,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "PodResources": "podresources:PodResourcesDocument",
     "ReleaseComparison": "comparison:ReleaseComparisonDocument",
     "Resize": "resize:ResizeDocument",
+    "Shadow": "shadow:ShadowDocument",
     "Upgrade": "upgrade:UpgradeDocument",
     "UpgradeList": "upgrade:UpgradeListDocument",
     "Version": "version:VersionDocument",

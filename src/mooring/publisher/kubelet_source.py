@@ -100,6 +100,7 @@ class KubeletSource:
         self._node, self._root, self._load, self._kubelet = node, root, load, kubelet
         self._socket, self._names, self._clock, self._pause = socket, names, clock, pause
         self._born = self._birth()
+        self._starts = 1
         self._again = 0.0
         self._facts: NodeFacts | None = None
         self._kind: NodeKind | str = ""
@@ -110,6 +111,23 @@ class KubeletSource:
         self._listed = 0.0
         self._asked = 0
         self._seen: Observation | None = None
+
+    @property
+    def starts(self) -> int:
+        """How often the kubelet has started since it was observed first, that time included; from its socket."""
+        return self._starts
+
+    @property
+    def facts(self) -> NodeFacts:
+        """Machine and configuration, as they are now known.
+
+        Raises:
+            InputError: they cannot be read.
+        """
+        self._check_restart()
+        if self._facts is None:
+            raise AssertionError("facts are loaded by the check")
+        return self._facts
 
     def observe(self) -> Observation | None:
         """Return what there is now; the same object while nothing has changed.
@@ -146,6 +164,7 @@ class KubeletSource:
             # The running kubelet knows nothing of a configuration that was written since its start.
             facts = _with_release(self._facts, facts.mooring.release)
             self._again = math.inf
+        self._starts += self._facts is not None and born != self._born
         self._born = born
         if facts != self._facts:
             self._facts, self._digest = facts, digest_of(facts)

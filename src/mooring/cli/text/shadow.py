@@ -1,0 +1,58 @@
+"""``mooring shadow -o text``: how often the engine decided as the kubelet, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from mooring.cli.terminal import text_for
+from mooring.documents.shadow import ShadowDocument, WouldBePart
+from mooring.explain.phrases import plural
+from mooring.render.console import STYLES, Breaking, new_table
+from mooring.render.wording import clean
+
+_INDENT = (0, 0, 0, 2)
+_MOST = 10
+
+
+def shadow_text(found: ShadowDocument, to: str = "") -> str:
+    """Return the text for a terminal of the present width, or for the file ``to``."""
+    return text_for(Group(*_parts(found)), to)
+
+
+def _parts(found: ShadowDocument) -> Iterator[RenderableType]:
+    total = found.agreed + found.differs + found.unknown
+    yield Text.assemble(
+        (clean(found.node), STYLES["title"]),
+        f": kubelet {found.release}, {plural(total, 'decision')} since {found.since}",
+    )
+    yield Text(f"agreed {found.agreed}, differs {found.differs}, cannot tell {found.unknown}", "bold")
+    if found.counts:
+        yield Text("")
+        table = new_table("VERDICT", "KUBELET", "CAUSE")
+        table.add_column("COUNT", justify="right")
+        for one in found.counts:
+            table.add_row(one.verdict, one.event, one.cause or "-", str(one.count))
+        yield Padding(table, _INDENT)
+    for decision in found.differences[-_MOST:]:
+        name = clean(decision.pod) or "kubelet"
+        yield Breaking(
+            f"{name} {decision.event}: {decision.cause}: the kubelet has {clean(decision.kubelet)}, "
+            f"the engine {clean(decision.engine)}"
+        )
+    if found.would_be is not None:
+        yield Text("")
+        yield from _would_be(found, found.would_be)
+
+
+def _would_be(found: ShadowDocument, other: WouldBePart) -> Iterator[RenderableType]:
+    yield Breaking(
+        f"The kubelet refused {plural(found.refused, 'pod')}; with the other configuration "
+        f"{plural(other.refusals, 'pod')} would have been refused."
+    )
+    for words, names in (("only then refused", other.refused), ("only then admitted", other.admitted)):
+        if names:
+            yield Breaking(f"{words}: {', '.join(clean(one) for one in names[-_MOST:])}")

@@ -1,0 +1,177 @@
+"""``mooring shadow``: does the engine decide as the kubelet of this node?"""
+
+from __future__ import annotations
+
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.cli import options
+from mooring.cli.extras import needs_extra
+from mooring.cli.options import NodeOptions, complete_file
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.publish_inputs import Asked, connector, kubelet_source
+from mooring.core.errors import InputError
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.cli.text import shadow as text
+    from mooring.configuration import node_configuration
+    from mooring.decoding import quantities
+    from mooring.manifest import defaults
+    from mooring.service import daemon, http, pages
+    from mooring.service import options as service_options
+    from mooring.shadow import folder as folders
+    from mooring.shadow import pods as bound
+    from mooring.shadow import shadow as shadows
+    from mooring.shadow import tally as tallies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mooring.core.machine import Finding
+    from mooring.shadow.shadow import Shadow
+
+EPILOG = """\b
+Examples:
+  mooring shadow --kubeconfig /etc/kubernetes/kubelet.conf --config /var/lib/kubelet/config.yaml
+  mooring shadow --kubeconfig kubelet.conf --config config.yaml --folder /var/lib/mooring-shadow --for 168h
+  mooring shadow --kubeconfig kubelet.conf --config config.yaml --would-be proposed.yaml
+  mooring replay /var/lib/mooring-shadow/recording-000001.jsonl --check
+"""
+_SOURCE = "mooring shadow"
+_LISTING = 30.0
+"""Seconds in which the API server has told the pods of the node."""
+
+
+@click.command("shadow", epilog=EPILOG)
+@options.kubeconfig("the service account of the pod that this runs in")
+@options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
+@click.option(
+    "--pod-resources",
+    "pod_resources",
+    default="",
+    metavar="PATH",
+    shell_complete=complete_file,
+    help="Socket of the kubelet's PodResources API. Default: pod-resources/kubelet.sock in its root directory.",
+)
+@options.node_options(without=["node_name", "node", "active", "debug_image"])
+@click.option(
+    "--would-be",
+    "proposed",
+    default="",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Count, too, what the kubelet would refuse with this configuration.",
+)
+@click.option(
+    "--folder",
+    "folder",
+    default="",
+    metavar="DIR",
+    help="Keep recordings, and a folder for each difference, there.",
+)
+@click.option("--anonymous", "anonymous", is_flag=True, help="Keep them with made-up names of pods and namespaces.")
+@click.option("--for", "span", default="", metavar="DURATION", help="End after this time. Default: at SIGTERM.")
+@click.option(
+    "--metrics-address", "metrics", default="", metavar="HOST:PORT", help="Serve /metrics there, for Prometheus."
+)
+@options.output(("text", "json"), "text")
+@options.to_file
+def command(
+    kubeconfig: str,
+    pod_resources: str,
+    proposed: str,
+    folder: str,
+    span: str,
+    metrics: str,
+    form: str,
+    to: str,
+    inputs: NodeOptions,
+    *,
+    anonymous: bool,
+) -> int:
+    """Compare every decision of the kubelet of this node with the engine, until SIGTERM, and change nothing.
+
+    The kubelet's state files, its record of devices, its PodResources API and the pods of the API server are read. Each
+    decision is a line on standard error: agreed, differs, or cannot tell, and why. The counts are printed at the end.
+
+    Exit code 1 when a decision differs.
+    """
+    check_destination(to)
+    asked = Asked(inputs, kubeconfig, pod_resources, dry_run=False)
+    address = service_options.parse_address(metrics, source="--metrics-address")
+    seconds = _seconds(span)
+    with needs_extra("kube", source=_SOURCE):
+        shadow, follow, end = _shadow(asked, proposed, folder, anonymous=anonymous)
+        try:
+            serving = nullcontext() if address is None else closing(_serving(shadow, address))
+            with daemon.stop_signals() as stopping, serving:
+                shadow.run(stopping, seconds)
+        finally:
+            follow()
+            end()
+    document = shadow.tally.document(shadow.would_be)
+    if form == "json":
+        emit_document(json_text(document), to)
+    else:
+        emit(text.shadow_text(document, to), to)
+    return NO if document.differs else YES
+
+
+def _seconds(span: str) -> float | None:
+    if not span:
+        return None
+    try:
+        return quantities.nanoseconds(span) / 1e9
+    except InputError as error:
+        raise InputError(error.problem, field="--for", remedy=error.remedy) from None
+
+
+def _shadow(
+    asked: Asked, proposed: str, folder: str, *, anonymous: bool
+) -> tuple[Shadow, Callable[[], object], Callable[[], object]]:
+    """Return a shadow that watches, and what ends its ways to the API server and to the kubelet.
+
+    Raises:
+        InputError: an option cannot be used, or the API server does not tell the pods of the node.
+    """
+    kept = folders.ShadowFolder(Path(folder)) if folder else None
+    known = bound.BoundPods(lambda: gates, _report)
+    source, end = kubelet_source(asked, known.names)
+    facts = source.facts
+    gates = defaults.PodGates.of_node(facts.config, facts.mooring)
+    other = node_configuration.load_config(proposed).kubelet if proposed else None
+    follower = bound.follower_of(known, connector(asked.kubeconfig), asked.name)
+    follower.start()
+    if not follower.has_listed.wait(_LISTING):
+        follower.stop()
+        end()
+        problem = "the API server does not tell the pods of the node"
+        raise InputError(problem, source=_SOURCE, remedy="may this account list and watch pods?")
+    tally = tallies.Tally(asked.name, facts.mooring.release.tag, shadows.now_text())
+    shadow = shadows.Shadow(
+        source,
+        known,
+        tally,
+        kept,
+        other,
+        anonymous=anonymous,
+        report=_report,
+        said=lambda line: click.echo(line, err=True),
+    )
+    return shadow, follower.stop, end
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _report(finding: Finding) -> None:
+    warn([finding])
+
+
+def _serving(shadow: Shadow, address: service_options.Address) -> http.HTTPServer:
+    return http.serve_tcp(address, {"/metrics": lambda: pages.Page(shadow.tally.metrics(), pages.PROMETHEUS)})

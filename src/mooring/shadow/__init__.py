@@ -1,0 +1,1 @@
+"""Beside a kubelet, only reading: does the engine decide as the kubelet did?"""

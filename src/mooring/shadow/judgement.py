@@ -1,0 +1,79 @@
+"""What the shadow says of a decision: agreed, differs, or that it cannot tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Verdict(Enum):
+    """Whether the engine decides as the kubelet did."""
+
+    AGREED = "agreed"
+    DIFFERS = "differs"
+    UNKNOWN = "cannot tell"
+
+
+class Event(Enum):
+    """What the kubelet did."""
+
+    ADMITTED = "admitted"
+    REFUSED = "refused"
+    REMOVED = "removed"
+    RESTARTED = "restarted"
+
+
+class Cause(Enum):
+    """What differs, or why it cannot be told."""
+
+    NONE = ""
+    OUTCOME = "outcome"
+    """One of the two admits the pod, the other refuses it."""
+    REASON = "reason"
+    MESSAGE = "message"
+    CPUS = "cpus"
+    DEVICES = "devices"
+    CPU_FILE = "cpu state file"
+    MEMORY_FILE = "memory state file"
+    START = "start"
+    """The kubelet runs on a state on which the engine would not start."""
+    ORDER = "order"
+    """More happened between two observations than can be followed."""
+    PODS = "pods"
+    """A pod is not known."""
+    AFTER_DIFFERENCE = "after a difference"
+    """The engine's state was another one already."""
+    UNSUPPORTED = "unsupported"
+    """The kubelet would crash, or never return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is said of one decision."""
+
+    verdict: Verdict
+    event: Event
+    uid: str = ""
+    """Of the pod; empty for a restart."""
+    name: str = ""
+    """Namespace and name of the pod."""
+    cause: Cause = Cause.NONE
+    kubelet: str = ""
+    """What the kubelet did, where it differs."""
+    engine: str = ""
+    """What the engine does."""
+
+    def line(self) -> str:
+        """Return it in one line.
+
+        >>> Judgement(Verdict.AGREED, Event.ADMITTED, "1", "default/web").line()
+        'agreed: default/web admitted'
+        >>> Judgement(Verdict.DIFFERS, Event.ADMITTED, "1", "default/web", Cause.CPUS, "2-3", "4-5").line()
+        'differs: default/web admitted: cpus: the kubelet has 2-3, the engine 4-5'
+        """
+        said = f"{self.verdict.value}: {self.name or 'kubelet'} {self.event.value}"
+        if self.cause is Cause.NONE:
+            return said
+        if self.verdict is Verdict.UNKNOWN:
+            return f"{said}: {self.cause.value}" + (f": {self.engine}" if self.engine else "")
+        return f"{said}: {self.cause.value}: the kubelet has {self.kubelet}, the engine {self.engine}"

@@ -1,0 +1,283 @@
+"""In which order things happened between two observations: every order that can be is tried until one fits.
+
+Between two looks at a kubelet several pods can have come and gone, and the kubelet can have started again. Which came
+first is not known, and where a pod lies depends on it. An order fits when every decision on its way is the kubelet's
+and the state files at its end say what the kubelet's say.
+
+A pod that was refused changes nothing, so that it stands in no order: it has to be refused in the kubelet's words at
+some point of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import combinations
+from typing import Final, TypeAlias
+
+import msgspec
+
+from mooring.core.bits import list_text
+from mooring.core.pod import Pod
+from mooring.devicemanager.state import DeviceState
+from mooring.kubelet.admit import AdmitMode, AdmitResult, added, admit
+from mooring.kubelet.events import after_event
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.manifest.steps import Admit, Remove, Restart
+from mooring.node.resources import pod_requests
+from mooring.planner.outcome import state_fields
+from mooring.planner.replay.agreement import differences
+from mooring.shadow.judgement import Cause
+from mooring.shadow.observed import ObservedPod
+
+MOST_RUNS: Final = 600
+"""Events that are tried for one pair of observations; with more the order is unknown."""
+_MOST_GONE: Final = 2
+"""Pods that a refused one may have been asked before, or after, at a point of an order."""
+_RANKS: Final = (Cause.MESSAGE, Cause.REASON, Cause.OUTCOME, Cause.UNSUPPORTED)
+"""What departs in a refusal, the least first."""
+Step: TypeAlias = Admit | Remove | Restart
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What happened between two observations, in an order that is not known."""
+
+    admitted: tuple[Pod, ...] = ()
+    """In the order in which the API server told of them."""
+    possible: tuple[Pod, ...] = ()
+    """Pods that may have been there between the two."""
+    leaving: tuple[str, ...] = ()
+    """Uids of pods that the kubelet listed, or may have, and does not any more."""
+    restart: Restart | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The first thing in which an order departs from what was observed."""
+
+    cause: Cause
+    kubelet: str
+    engine: str
+    uid: str = ""
+    """Of the pod; empty where it is of none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order, and the node on its way."""
+
+    kubelet: Kubelet
+    """At its end."""
+    steps: tuple[Step, ...] = ()
+    points: tuple[Kubelet, ...] = ()
+    """Before the first step and after every one."""
+    mismatch: Mismatch | None = None
+    """Set when it does not fit."""
+
+
+@dataclass(slots=True)
+class Search:
+    """Looks for an order that fits."""
+
+    goal: Kubelet
+    """The engine on the state that was observed afterwards."""
+    refused: Mapping[str, ObservedPod] = field(default_factory=dict)
+    """Pods that the kubelet refused, by uid; all others it admitted."""
+    runs: int = 0
+    nearest: Order | None = None
+    """Of those that do not fit, the one that went furthest; of equals the first."""
+    _seen: set[tuple[object, ...]] = field(default_factory=set)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there were too many orders to try them all."""
+        return self.runs >= MOST_RUNS
+
+    def run(self, base: Kubelet, changes: Changes) -> Order | None:
+        """Return an order that fits; None when there is none, or too many were tried."""
+        return next(self._orders(Order(base, points=(base,)), changes), None)
+
+    def _orders(self, order: Order, left: Changes) -> Iterator[Order]:
+        if self.is_cut:
+            return
+        if not left.admitted and left.restart is None:
+            found = self._unlike_at_the_end(order.kubelet)
+            if found is None:
+                yield order
+                return
+            self._remember(replace(order, mismatch=found))
+        for step, rest in _choices(left):
+            self.runs += 1
+            tried = self._after(order, step)
+            if tried.mismatch is not None:
+                self._remember(tried)
+            elif self._is_new(tried, rest):
+                yield from self._orders(tried, rest)
+
+    def _unlike_at_the_end(self, kubelet: Kubelet) -> Mismatch | None:
+        """Compare the state files without the pods that have left.
+
+        What such a pod had is released before the next pod is asked about: its CPUs within the reconcile period, its
+        memory blocks not before. Until then the files have it still.
+
+        Source: kubelet v1.37.1, cm/cpumanager and cm/memorymanager (removeStaleState); spec: state-files.md.
+        """
+        there = self.goal.node.active
+        kept = kubelet.without([uid for uid in kubelet.node.active if uid not in there])
+        return unlike_files(self.goal.files, kept.files)
+
+    def _is_new(self, order: Order, rest: Changes) -> bool:
+        files, left = order.kubelet.files, (*rest.admitted, *rest.possible)
+        key = (files.cpu, files.memory, tuple(sorted(order.kubelet.node.active)), tuple(one.uid for one in left))
+        is_new = (*key, rest.leaving, rest.restart is None) not in self._seen
+        self._seen.add((*key, rest.leaving, rest.restart is None))
+        return is_new
+
+    def _remember(self, order: Order) -> None:
+        if self.nearest is None or len(order.steps) > len(self.nearest.steps):
+            self.nearest = order
+
+    def _after(self, order: Order, step: Step) -> Order:
+        kubelet, result = after_event(order.kubelet, step)
+        steps, points = (*order.steps, step), (*order.points, kubelet)
+        if result.crash or result.refusal is not None:
+            words = result.crash or (result.refusal.message if result.refusal is not None else "")
+            return Order(kubelet, steps, points, Mismatch(Cause.START, "started", words))
+        for answer in result.admissions:
+            mismatch = self._unlike(answer, kubelet)
+            if mismatch is not None:
+                return Order(kubelet, steps, points, mismatch)
+        if isinstance(step, Admit):
+            kubelet = self._with_devices(kubelet, step.pod.uid)
+        return Order(kubelet, steps, (*order.points, kubelet))
+
+    def _unlike(self, answer: AdmitResult, kubelet: Kubelet) -> Mismatch | None:
+        """Return in what an answer departs from what the kubelet did with the pod."""
+        uid = answer.pod.uid
+        refused = self.refused.get(uid)
+        if refused is not None or not answer.admitted:
+            return unlike_answers(answer, refused)
+        there = self.goal.node.cpu.assignments.get(uid, {})
+        here = kubelet.node.cpu.assignments.get(uid, {})
+        for name, cpus in there.items():
+            if here.get(name) != cpus:
+                had, has = f"{name}: {list_text(cpus)}", f"{name}: {list_text(here.get(name, 0))}"
+                return Mismatch(Cause.CPUS, had, has, uid)
+        given, chosen = (_places(one.node.providers.devices, uid) for one in (self.goal, kubelet))
+        return None if not given or given == chosen else Mismatch(Cause.DEVICES, str(given), str(chosen), uid)
+
+    def _with_devices(self, kubelet: Kubelet, uid: str) -> Kubelet:
+        """Return the kubelet with the devices that the pod really has: which of equal ones is chosen at random."""
+        held = self.goal.node.providers.devices.held.get(uid)
+        devices = kubelet.node.providers.devices
+        if held is None or devices.held.get(uid) == held:
+            return kubelet
+        return kubelet.with_devices(replace(devices, held={**devices.held, uid: held}))
+
+
+def unlike_answers(answer: AdmitResult, refused: ObservedPod | None) -> Mismatch | None:
+    """Compare an answer with what the kubelet did: it refused the pod, or, for None, admitted it."""
+    uid, decision = answer.pod.uid, answer.decision
+    if answer.never_returns:
+        return Mismatch(Cause.UNSUPPORTED, "", answer.crash or "an admission that never ends", uid)
+    said = "admitted" if answer.admitted else f"{decision.reason}: {decision.message}"
+    if answer.admitted != (refused is None):
+        did = "admitted" if refused is None else f"{refused.reason}: {refused.message}"
+        return Mismatch(Cause.OUTCOME, did, said, uid)
+    if refused is None or (refused.reason, refused.message) == (decision.reason, decision.message):
+        return None
+    if refused.reason != decision.reason:
+        return Mismatch(Cause.REASON, refused.reason, decision.reason, uid)
+    return Mismatch(Cause.MESSAGE, repr(refused.message), repr(decision.message), uid)
+
+
+def unlike_outcome(
+    pod: Pod, refused: ObservedPod | None, points: Sequence[Kubelet], leaving: Sequence[str], ending: Sequence[Pod] = ()
+) -> tuple[Mismatch | None, int | None]:
+    """Find a point of an order at which the engine answers as the kubelet did about a pod that is not there any more.
+
+    Pods that left may have been there still, or gone already, when it was asked about.
+
+    Args:
+        pod: the pod.
+        refused: the words of its refusal; None where it was admitted.
+        points: nodes on the way.
+        leaving: uids of the pods that left.
+        ending: pods that were refused and are deleted: while a kubelet ends them, their requests count again.
+
+    Returns:
+        In what the nearest answer departs, None where one does not, and the point that needs no other pods gone.
+    """
+    nearest: Mismatch | None = None
+    counted = ending if refused is not None and refused.is_of_amounts else ()
+    for position, point in enumerate(points):
+        for kubelet in _possible(point, leaving, counted):
+            _, answer = admit(kubelet, pod, AdmitMode.TRIAL)
+            found = unlike_answers(answer, refused)
+            if found is None:
+                return None, position if kubelet is point else None
+            if nearest is None or _RANKS.index(found.cause) < _RANKS.index(nearest.cause):
+                nearest = found
+    return nearest or Mismatch(Cause.ORDER, "", "", pod.uid), None
+
+
+def _possible(kubelet: Kubelet, leaving: Iterable[str], ending: Iterable[Pod]) -> Iterator[Kubelet]:
+    """Yield a node, and what it may have been besides: without pods that left, with the requests of others.
+
+    Source: kubelet v1.37.1, pkg/kubelet/kubelet_pods.go (filterOutInactivePods): a failed pod that is being ended is
+    active.
+    """
+    yield kubelet
+    there = [uid for uid in leaving if uid in kubelet.node.active]
+    for count in range(_MOST_GONE + 1):
+        for uids in combinations(there, count):
+            less = kubelet.without(uids)
+            if uids:
+                yield less
+            for more in range(1, _MOST_GONE + 1):
+                for pods in combinations(ending, more):
+                    yield less.counting(reduce(added, map(pod_requests, pods), less.used))
+
+
+def _choices(left: Changes) -> Iterator[tuple[Step, Changes]]:
+    """Yield what can have come next, the likely first: the restart, pods as they were told of, pods that left."""
+    if left.restart is not None:
+        yield left.restart, replace(left, restart=None)
+    for pod in left.admitted:
+        yield Admit(pod), replace(left, admitted=tuple(one for one in left.admitted if one is not pod))
+    for uid in left.leaving:
+        yield Remove(uid), replace(left, leaving=tuple(one for one in left.leaving if one != uid))
+    for pod in left.possible:
+        rest = replace(left, possible=tuple(one for one in left.possible if one is not pod))
+        yield Admit(pod), replace(rest, leaving=(*left.leaving, pod.uid))
+
+
+def unlike_files(files: StateTexts, engine: StateTexts) -> Mismatch | None:
+    """Return the first member of a state file in which two differ; orders that the kubelet does not fix are excused."""
+    for found in differences(state_fields(files), state_fields(engine)):
+        cause = Cause.CPU_FILE if found.field == "cpuManagerState" else Cause.MEMORY_FILE
+        return Mismatch(cause, *_first_member(str(found.recorded), str(found.answered)))
+    return None
+
+
+def _first_member(recorded: str, answered: str) -> tuple[str, str]:
+    try:
+        texts = ({"file": msgspec.json.decode(text)} for text in (recorded, answered))
+        found = list(differences(*texts))
+        # A checksum differs wherever anything does.
+        first = next((one for one in found if "hecksum" not in one.field), found[0])
+    except (msgspec.DecodeError, IndexError):
+        return recorded[:200], answered[:200]
+    place = first.field.removeprefix("file.")
+    return f"{place} {first.recorded}", f"{place} {first.answered}"
+
+
+def _places(devices: DeviceState, uid: str) -> dict[str, dict[str, list[int]]]:
+    """Return the NUMA nodes, as masks, of what a pod holds, by container and resource."""
+    masks = {(resource, one.id): one.mask for resource, known in devices.devices.items() for one in known}
+    return {
+        name: {resource: sorted(masks.get((resource, one), 0) for one in ids) for resource, ids in held.items()}
+        for name, held in devices.held.get(uid, {}).items()
+    }

@@ -1,0 +1,167 @@
+"""What a shadow says of a kubelet that decides as the engine, and of one that does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.shadow.observing import STATIC, Node, node
+
+from mooring.core.config import KubeletConfig
+from mooring.kubelet.kubelet import StateTexts
+from mooring.shadow import judging, orders
+from mooring.shadow.judgement import Cause, Event, Judgement, Verdict
+from mooring.shadow.observed import ObservedNode
+
+ALIGNED = replace(STATIC, topology_manager_policy="single-numa-node")
+PACKED = replace(STATIC, cpu_manager_policy_options={"distribute-cpus-across-numa": "true"})
+
+events = st.lists(
+    st.one_of(
+        st.tuples(st.just("admit"), st.sampled_from(["1", "2", "3", "6", "10", "1500m"])),
+        st.tuples(st.just("end"), st.integers(0, 5)),
+        st.tuples(st.just("finish"), st.integers(0, 5)),
+        st.tuples(st.just("restart"), st.none()),
+        st.tuples(st.just("observe"), st.none()),
+    ),
+    max_size=14,
+)
+
+
+def happened(watched: Node, event: str, value: object, number: int) -> None:
+    running = [uid for uid in watched.kubelet.node.active if watched.objects[uid]["status"]["phase"] == "Running"]
+    if event == "admit":
+        watched.admit(f"pod-{number}", str(value))
+    elif event in {"end", "finish"} and running:
+        assert isinstance(value, int)
+        watched.end(running[value % len(running)], released=event == "end")
+    elif event == "restart":
+        watched.restart()
+
+
+def said(before: ObservedNode, *looks: ObservedNode) -> tuple[Judgement, ...]:
+    return tuple(one for stretch in judging.judge(before, *looks) for one in stretch.judgements)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from([STATIC, ALIGNED, PACKED]), events)
+def test_a_kubelet_that_decides_as_the_engine_agrees_in_everything(
+    config: KubeletConfig, story: list[tuple[str, object]]
+) -> None:
+    watched = node(config)
+    before, looks = watched.observed(), list[ObservedNode]()
+    unseen = 0
+    for number, (event, value) in enumerate([*story, ("observe", None)]):
+        unseen += event != "observe"
+        if event == "observe" or unseen == 4:
+            looks.append(watched.observed())
+            unseen = 0
+        if looks and (number % 5 == 4 or number == len(story)):
+            assert [one.line() for one in said(before, *looks) if one.verdict is not Verdict.AGREED] == []
+            before, looks = looks[-1], []
+        happened(watched, event, value, number)
+
+
+def observed_story(watched: Node) -> tuple[ObservedNode, ObservedNode]:
+    before = watched.observed()
+    watched.admit("first", "2")
+    watched.admit("second", "3")
+    watched.admit("large", "40")
+    return before, watched.observed()
+
+
+def test_pods_that_came_between_two_observations_are_judged_in_an_order_that_fits() -> None:
+    watched = node()
+    watched.admit("old", "4")
+    before = watched.observed()
+    watched.admit("a", "2")
+    watched.end("old")
+    watched.admit("b", "6")
+    after = watched.observed()
+    for pods in (dict(sorted(after.pods.items())), dict(sorted(after.pods.items(), reverse=True))):
+        judged = said(before, replace(after, pods=pods))
+        assert [(one.verdict, one.event, one.uid) for one in sorted(judged, key=lambda one: one.uid)] == [
+            (Verdict.AGREED, Event.ADMITTED, "a"),
+            (Verdict.AGREED, Event.ADMITTED, "b"),
+            (Verdict.AGREED, Event.REMOVED, "old"),
+        ]
+
+
+def test_a_kubelet_with_another_option_than_its_configuration_says_differs_where_it_first_does() -> None:
+    before, after = observed_story(node(PACKED))
+    facts = replace(before.facts, config=STATIC)
+    judged = said(replace(before, facts=facts), replace(after, facts=facts))
+    differing = [one for one in judged if one.verdict is Verdict.DIFFERS]
+    assert [(one.uid, one.cause) for one in differing] == [("first", Cause.CPUS)]
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        ({"phase": "Running"}, Cause.OUTCOME),
+        ({"reason": "OutOfmemory"}, Cause.REASON),
+        ({"message": "Pod was rejected: no"}, Cause.MESSAGE),
+    ],
+)
+def test_another_refusal_differs(status: dict[str, str], cause: Cause) -> None:
+    watched = node()
+    before = watched.observed()
+    watched.admit("large", "40")
+    watched.objects["large"]["status"].update(status)
+    [one] = said(before, watched.observed())
+    assert (one.verdict, one.cause) == (Verdict.DIFFERS, cause)
+
+
+def test_another_byte_in_a_state_file_differs() -> None:
+    watched = node()
+    before = watched.observed()
+    watched.admit("web", "2")
+    after = watched.observed()
+    files = after.state.files
+    assert files.cpu is not None
+    changed = StateTexts(files.cpu.replace("{", "{ ", 1), files.memory)
+    [one] = said(before, replace(after, state=replace(after.state, files=changed)))
+    assert (one.verdict, one.cause) == (Verdict.DIFFERS, Cause.CPU_FILE)
+
+
+def test_what_the_kubelet_has_not_decided_is_left_for_later() -> None:
+    watched = node()
+    before = watched.observed()
+    watched.admit("large", "40")
+    told = watched.objects["large"]["status"]
+    watched.objects["large"]["status"] = {"phase": "Pending"}
+    between = watched.observed()
+    assert said(before, between) == ()
+    watched.objects["large"]["status"] = told
+    [one] = said(between, watched.observed())
+    assert (one.verdict, one.event) == (Verdict.AGREED, Event.REFUSED)
+
+
+def test_a_holder_that_is_not_known_cannot_be_judged() -> None:
+    watched = node()
+    before = watched.observed()
+    watched.admit("web", "2")
+    watched.admit("app", "2")
+    del watched.objects["app"]
+    assert [one.cause for one in said(before, watched.observed())] == [Cause.PODS]
+
+
+def test_too_many_changes_at_once_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orders, "MOST_RUNS", 4)
+    watched = node()
+    before = watched.observed()
+    for number in range(5):
+        watched.admit(f"pod-{number}", "2")
+    after = watched.observed()
+    backwards = replace(after, pods=dict(reversed(list(after.pods.items()))))
+    assert {one.cause for one in said(before, backwards)} == {Cause.ORDER}
+
+
+def test_a_restart_with_another_policy_begins_without_the_file() -> None:
+    watched = node()
+    watched.admit("web", "2")
+    before = watched.observed()
+    watched.restart(replace(STATIC, cpu_manager_policy="none"))
+    assert [one.line() for one in said(before, watched.observed())] == ["agreed: kubelet restarted"]
