@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube e2e-image e2e-chart observability image soak test-pythons check lint types walls docs-links specification releases-page docs deploy site pictures bench mutants mutants-releases lock clean
+.PHONY: e2e-shadow help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-kube e2e-image e2e-chart observability image soak test-pythons check lint types walls docs-links specification releases-page docs deploy site pictures bench mutants mutants-releases lock clean
 .PHONY: wheel sdist dist reproducible onefile krew sbom licences compatibility freeze notes chart checksums sign push release
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make e2e-resize    resize pods in guests with 16 CPUs: the cases of KEP-6122, and a program that follows its CPUs"
 	@echo "make e2e-systemd   the agent in guests with systemd and cgroup v2: containerd and CRI-O, each with runc and crun"
 	@echo "make e2e-kubelet   run kubelet, API server and agent against each other on machines that are played (root on Debian, Go)"
+	@echo "make e2e-shadow    hold each decision of real kubelets against the engine, beside them: MOORING_E2E_SHADOW_PODS"
 	@echo "make e2e-kube      let the real scheduler and the extender place pods on nodes whose kubelets are the engine (Go)"
 	@echo "make image         build the container image: build/image/mooring.tar, an OCI archive (buildah; BASE, SUITE, IMAGE)"
 	@echo "make e2e-image     run that image on a real containerd, and build it twice (root on Debian)"
@@ -127,6 +128,10 @@ e2e-resize: $(STAMP)
 e2e-systemd: $(STAMP)
 	$(BIN)/python scripts/e2e_guest_systemd.py
 	MOORING_E2E_NUMA=$${MOORING_E2E_NUMA:-1} $(BIN)/python -m pytest -q -p no:xdist -rA tests/e2e/guest/test_e2e_guest_systemd.py
+
+# Beside real kubelets. MOORING_E2E_SHADOW_PODS=500 (12) pods before and after each restart, MOORING_E2E_KUBELET=full more machines.
+e2e-shadow: $(STAMP)
+	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/kubelet/test_e2e_kubelet_shadow.py
 
 # Builds Kubernetes' parts once (up to 15 minutes). MOORING_E2E_KUBELET=full takes more cases,
 # MOORING_E2E_CONTAINERD=built the newest containerd.

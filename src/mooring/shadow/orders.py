@@ -105,7 +105,7 @@ class Search:
         if not left.admitted and left.restart is None:
             found = self._unlike_at_the_end(order.kubelet)
             if found is None:
-                yield order
+                yield self._ended(order, left.leaving)
                 return
             self._remember(replace(order, mismatch=found))
         for step, rest in _choices(left):
@@ -127,6 +127,11 @@ class Search:
         there = self.goal.node.active
         kept = kubelet.without([uid for uid in kubelet.node.active if uid not in there])
         return unlike_files(self.goal.files, kept.files)
+
+    def _ended(self, order: Order, leaving: Iterable[str]) -> Order:
+        for uid in leaving:
+            order = self._after(order, Remove(uid))
+        return order
 
     def _is_new(self, order: Order, rest: Changes) -> bool:
         files, left = order.kubelet.files, (*rest.admitted, *rest.possible)
