@@ -12,7 +12,7 @@ from tests.shadow.observing import STATIC, Node, node
 from mooring.core.config import KubeletConfig
 from mooring.kubelet.kubelet import StateTexts
 from mooring.shadow import judging, orders
-from mooring.shadow.judgement import Cause, Event, Judgement, Verdict
+from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.shadow.observed import ObservedNode
 
 ALIGNED = replace(STATIC, topology_manager_policy="single-numa-node")
@@ -59,7 +59,7 @@ def test_a_kubelet_that_decides_as_the_engine_agrees_in_everything(
             looks.append(watched.observed())
             unseen = 0
         if looks and (number % 5 == 4 or number == len(story)):
-            assert [one.line() for one in said(before, *looks) if one.verdict is not Verdict.AGREED] == []
+            assert [one.line() for one in said(before, *looks) if one.verdict is not Agreement.AGREED] == []
             before, looks = looks[-1], []
         happened(watched, event, value, number)
 
@@ -83,9 +83,9 @@ def test_pods_that_came_between_two_observations_are_judged_in_an_order_that_fit
     for pods in (dict(sorted(after.pods.items())), dict(sorted(after.pods.items(), reverse=True))):
         judged = said(before, replace(after, pods=pods))
         assert [(one.verdict, one.event, one.uid) for one in sorted(judged, key=lambda one: one.uid)] == [
-            (Verdict.AGREED, Event.ADMITTED, "a"),
-            (Verdict.AGREED, Event.ADMITTED, "b"),
-            (Verdict.AGREED, Event.REMOVED, "old"),
+            (Agreement.AGREED, KubeletEvent.ADMITTED, "a"),
+            (Agreement.AGREED, KubeletEvent.ADMITTED, "b"),
+            (Agreement.AGREED, KubeletEvent.REMOVED, "old"),
         ]
 
 
@@ -93,25 +93,25 @@ def test_a_kubelet_with_another_option_than_its_configuration_says_differs_where
     before, after = observed_story(node(PACKED))
     facts = replace(before.facts, config=STATIC)
     judged = said(replace(before, facts=facts), replace(after, facts=facts))
-    differing = [one for one in judged if one.verdict is Verdict.DIFFERS]
-    assert [(one.uid, one.cause) for one in differing] == [("first", Cause.CPUS)]
+    differing = [one for one in judged if one.verdict is Agreement.DIFFERS]
+    assert [(one.uid, one.cause) for one in differing] == [("first", DifferenceCause.CPUS)]
 
 
 @pytest.mark.parametrize(
     ("status", "cause"),
     [
-        ({"phase": "Running"}, Cause.OUTCOME),
-        ({"reason": "OutOfmemory"}, Cause.REASON),
-        ({"message": "Pod was rejected: no"}, Cause.MESSAGE),
+        ({"phase": "Running"}, DifferenceCause.OUTCOME),
+        ({"reason": "OutOfmemory"}, DifferenceCause.REASON),
+        ({"message": "Pod was rejected: no"}, DifferenceCause.MESSAGE),
     ],
 )
-def test_another_refusal_differs(status: dict[str, str], cause: Cause) -> None:
+def test_another_refusal_differs(status: dict[str, str], cause: DifferenceCause) -> None:
     watched = node()
     before = watched.observed()
     watched.admit("large", "40")
     watched.objects["large"]["status"].update(status)
     [one] = said(before, watched.observed())
-    assert (one.verdict, one.cause) == (Verdict.DIFFERS, cause)
+    assert (one.verdict, one.cause) == (Agreement.DIFFERS, cause)
 
 
 def test_another_byte_in_a_state_file_differs() -> None:
@@ -123,7 +123,7 @@ def test_another_byte_in_a_state_file_differs() -> None:
     assert files.cpu is not None
     changed = StateTexts(files.cpu.replace("{", "{ ", 1), files.memory)
     [one] = said(before, replace(after, state=replace(after.state, files=changed)))
-    assert (one.verdict, one.cause) == (Verdict.DIFFERS, Cause.CPU_FILE)
+    assert (one.verdict, one.cause) == (Agreement.DIFFERS, DifferenceCause.CPU_FILE)
 
 
 def test_what_the_kubelet_has_not_decided_is_left_for_later() -> None:
@@ -136,7 +136,7 @@ def test_what_the_kubelet_has_not_decided_is_left_for_later() -> None:
     assert said(before, between) == ()
     watched.objects["large"]["status"] = told
     [one] = said(between, watched.observed())
-    assert (one.verdict, one.event) == (Verdict.AGREED, Event.REFUSED)
+    assert (one.verdict, one.event) == (Agreement.AGREED, KubeletEvent.REFUSED)
 
 
 def test_a_holder_that_is_not_known_cannot_be_judged() -> None:
@@ -145,7 +145,7 @@ def test_a_holder_that_is_not_known_cannot_be_judged() -> None:
     watched.admit("web", "2")
     watched.admit("app", "2")
     del watched.objects["app"]
-    assert [one.cause for one in said(before, watched.observed())] == [Cause.PODS]
+    assert [one.cause for one in said(before, watched.observed())] == [DifferenceCause.PODS]
 
 
 def test_too_many_changes_at_once_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_too_many_changes_at_once_cannot_be_told(monkeypatch: pytest.MonkeyPatch
         watched.admit(f"pod-{number}", "2")
     after = watched.observed()
     backwards = replace(after, pods=dict(reversed(list(after.pods.items()))))
-    assert {one.cause for one in said(before, backwards)} == {Cause.ORDER}
+    assert {one.cause for one in said(before, backwards)} == {DifferenceCause.ORDER}
 
 
 def test_a_restart_with_another_policy_begins_without_the_file() -> None:

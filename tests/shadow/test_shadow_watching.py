@@ -16,7 +16,7 @@ from mooring.planner.replay.file import replay_file
 from mooring.publisher.observation import EngineObserver, Observation
 from mooring.service.podresources import PodResourcesError
 from mooring.shadow.folder import ShadowFolder
-from mooring.shadow.judgement import Cause, Event, Verdict
+from mooring.shadow.judgement import Agreement, DifferenceCause, KubeletEvent
 from mooring.shadow.observed import ObservedPod
 from mooring.shadow.pods import BoundPods
 from mooring.shadow.shadow import PATIENCE, QUIET, Shadow
@@ -104,7 +104,7 @@ def test_a_pod_of_which_nothing_is_told_is_waited_for() -> None:
     watching.watched.admit("large", "40")
     status = watching.watched.objects["large"].pop("status")
     watching.wait()
-    assert watching.shadow.tally.total(Verdict.AGREED) == 0
+    assert watching.shadow.tally.total(Agreement.AGREED) == 0
     watching.watched.objects["large"]["status"] = status
     watching.wait()
     assert watching.lines[-1] == "agreed: default/large refused"
@@ -141,7 +141,7 @@ def test_looks_at_which_nothing_is_seen_are_counted_and_end() -> None:
     watching.watched.admit("web", "2")
     watching.wait()
     assert watching.shadow.tally.blind == 2
-    assert watching.shadow.tally.total(Verdict.AGREED) == 1
+    assert watching.shadow.tally.total(Agreement.AGREED) == 1
     assert b"mooring_shadow_blind_looks_total 2.0" in watching.shadow.tally.metrics()
     assert (
         b'verdict="agreed",' in watching.shadow.tally.metrics()
@@ -197,7 +197,7 @@ def test_a_difference_is_kept_with_the_smallest_scenario_that_shows_it(tmp_path:
     least, most = (len(one.case.steps) + len(one.case.active) for one in (smallest, whole))  # type: ignore[union-attr]
     assert (least, most) == (1, 5)
     document = watching.shadow.tally.document()
-    assert [(one.pod, one.cause) for one in document.differences] == [("default/large", Cause.MESSAGE.value)]
+    assert [(one.pod, one.cause) for one in document.differences] == [("default/large", DifferenceCause.MESSAGE.value)]
 
 
 def test_another_configuration_is_asked_about_the_same_pods() -> None:
@@ -212,5 +212,5 @@ def test_another_configuration_is_asked_about_the_same_pods() -> None:
     assert document.would_be is not None
     assert (document.refused, document.would_be.refusals) == (1, 2)
     assert (document.would_be.refused, document.would_be.admitted) == (["default/wide"], [])
-    assert watching.shadow.tally.counts[Verdict.AGREED, Event.REFUSED, Cause.NONE] == 1
+    assert watching.shadow.tally.counts[Agreement.AGREED, KubeletEvent.REFUSED, DifferenceCause.NONE] == 1
     assert msgspec.to_builtins(document)["kind"] in str(schema("Shadow"))

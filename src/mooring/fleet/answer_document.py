@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mooring.documents.fleet import (
+from mooring.documents.cluster.fleet import (
     FatesPart,
     FleetDocument,
     FleetGroupPart,

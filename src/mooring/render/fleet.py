@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mooring.documents.fleet import FleetDocument
+from mooring.documents.cluster.fleet import FleetDocument
 from mooring.render.decision import DecisionView
 from mooring.render.svg.heatmap import HeatMap
 from mooring.render.view import NodeView

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Verdict(Enum):
+class Agreement(Enum):
     """Whether the engine decides as the kubelet did."""
 
     AGREED = "agreed"
@@ -14,7 +14,7 @@ class Verdict(Enum):
     UNKNOWN = "cannot tell"
 
 
-class Event(Enum):
+class KubeletEvent(Enum):
     """What the kubelet did."""
 
     ADMITTED = "admitted"
@@ -23,7 +23,7 @@ class Event(Enum):
     RESTARTED = "restarted"
 
 
-class Cause(Enum):
+class DifferenceCause(Enum):
     """What differs, or why it cannot be told."""
 
     NONE = ""
@@ -51,13 +51,13 @@ class Cause(Enum):
 class Judgement:
     """What is said of one decision."""
 
-    verdict: Verdict
-    event: Event
+    verdict: Agreement
+    event: KubeletEvent
     uid: str = ""
     """Of the pod; empty for a restart."""
     name: str = ""
     """Namespace and name of the pod."""
-    cause: Cause = Cause.NONE
+    cause: DifferenceCause = DifferenceCause.NONE
     kubelet: str = ""
     """What the kubelet did, where it differs."""
     engine: str = ""
@@ -66,14 +66,15 @@ class Judgement:
     def line(self) -> str:
         """Return it in one line.
 
-        >>> Judgement(Verdict.AGREED, Event.ADMITTED, "1", "default/web").line()
+        >>> Judgement(Agreement.AGREED, KubeletEvent.ADMITTED, "1", "default/web").line()
         'agreed: default/web admitted'
-        >>> Judgement(Verdict.DIFFERS, Event.ADMITTED, "1", "default/web", Cause.CPUS, "2-3", "4-5").line()
+        >>> cause = DifferenceCause.CPUS
+        >>> Judgement(Agreement.DIFFERS, KubeletEvent.ADMITTED, "1", "default/web", cause, "2-3", "4-5").line()
         'differs: default/web admitted: cpus: the kubelet has 2-3, the engine 4-5'
         """
         said = f"{self.verdict.value}: {self.name or 'kubelet'} {self.event.value}"
-        if self.cause is Cause.NONE:
+        if self.cause is DifferenceCause.NONE:
             return said
-        if self.verdict is Verdict.UNKNOWN:
+        if self.verdict is Agreement.UNKNOWN:
             return f"{said}: {self.cause.value}" + (f": {self.engine}" if self.engine else "")
         return f"{said}: {self.cause.value}: the kubelet has {self.kubelet}, the engine {self.engine}"

@@ -14,11 +14,11 @@ from mooring.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
 from mooring.kubelet.start import start_understood
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.publisher.restored import holds, kind_of, restored
-from mooring.shadow.judgement import Cause, Event, Judgement, Verdict
+from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.shadow.observed import ObservedNode, ObservedPod
-from mooring.shadow.orders import Changes, Mismatch, Order, Search, Step, unlike_files, unlike_outcome
+from mooring.shadow.orders import Changes, Mismatch, Order, OrderSearch, Step, unlike_files, unlike_outcome
 
-_UNTOLD = frozenset({Cause.ORDER, Cause.UNSUPPORTED})
+_UNTOLD = frozenset({DifferenceCause.ORDER, DifferenceCause.UNSUPPORTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def judge(before: ObservedNode, *looks: ObservedNode) -> tuple[Stretch, ...]:
             ending = [other.pod for other in course.refused.values() if other.leaving and other is not one]
             _answer(one, stretches, ending)
         elif uid in course.used:
-            judgement = Judgement(Verdict.AGREED, Event.ADMITTED, uid, _name(one))
+            judgement = Judgement(Agreement.AGREED, KubeletEvent.ADMITTED, uid, _name(one))
             stretches[-1] = replace(stretches[-1], judgements=(*stretches[-1].judgements, judgement))
     return tuple(stretches)
 
@@ -96,7 +96,7 @@ def _stretches(looks: Sequence[ObservedNode], course: _Course) -> Iterator[Stret
         tried: list[Stretch] = []
         for end in ends:
             tried.append(_stretch(looks[begin], looks[end], course))
-            if all(one.verdict is Verdict.AGREED for one in tried[-1].judgements):
+            if all(one.verdict is Agreement.AGREED for one in tried[-1].judgements):
                 break
         else:
             # None fits: the shortest with a difference tells most.
@@ -132,30 +132,32 @@ def _stretch(before: ObservedNode, after: ObservedNode, course: _Course) -> Stre
     stretch = Stretch(before, after, leaving=leaving)
     unknown = _unknown_pods(before, after, course)
     if unknown:
-        return replace(stretch, judgements=tuple(_all(events, Cause.PODS, f"{', '.join(unknown)} not known")))
+        return replace(stretch, judgements=tuple(_all(events, DifferenceCause.PODS, f"{', '.join(unknown)} not known")))
     if isinstance(base, str):
-        return replace(stretch, judgements=tuple(_all(events, Cause.START, base)))
+        return replace(stretch, judgements=tuple(_all(events, DifferenceCause.START, base)))
     if isinstance(goal, str):
-        return replace(stretch, judgements=tuple(_verdicts(events, (), Mismatch(Cause.START, "started", goal))))
+        return replace(
+            stretch, judgements=tuple(_verdicts(events, (), Mismatch(DifferenceCause.START, "started", goal)))
+        )
     misformed = unlike_files(after.state.files, _written_again(after))
     if misformed is not None:
         return replace(stretch, judgements=tuple(_verdicts(events, (), misformed)))
     refused = {uid: one for uid, one in course.pods.items() if one.reason}
-    order, said = _ordered(_with_restarted(base, before, after), Search(goal, refused), changes, events)
+    order, said = _ordered(_with_restarted(base, before, after), OrderSearch(goal, refused), changes, events)
     return replace(stretch, judgements=said, steps=order.steps, points=order.points)
 
 
 def _ordered(
-    base: Kubelet, search: Search, changes: Changes, events: tuple[Judgement, ...]
+    base: Kubelet, search: OrderSearch, changes: Changes, events: tuple[Judgement, ...]
 ) -> tuple[Order, tuple[Judgement, ...]]:
     found = search.run(base, changes)
     if found is not None:
         return found, events
     nearest = search.nearest or Order(base)
-    mismatch = nearest.mismatch or Mismatch(Cause.ORDER, "", "")
+    mismatch = nearest.mismatch or Mismatch(DifferenceCause.ORDER, "", "")
     if search.is_cut:
-        said = _all(events, Cause.ORDER, f"{search.runs} steps were tried")
-    elif mismatch.cause is Cause.UNSUPPORTED:
+        said = _all(events, DifferenceCause.ORDER, f"{search.runs} steps were tried")
+    elif mismatch.cause is DifferenceCause.UNSUPPORTED:
         said = _all(events, mismatch.cause, mismatch.engine)
     else:
         said = _verdicts(events, nearest.steps, mismatch)
@@ -164,8 +166,8 @@ def _ordered(
 
 def _answer(one: ObservedPod, stretches: list[Stretch], ending: Sequence[Pod]) -> None:
     """Say of a pod that no observation lists what there is to say: one point of one stretch has to explain it."""
-    refused, event = (one, Event.REFUSED) if one.reason else (None, Event.ADMITTED)
-    judgement = Judgement(Verdict.AGREED, event, one.pod.uid, _name(one))
+    refused, event = (one, KubeletEvent.REFUSED) if one.reason else (None, KubeletEvent.ADMITTED)
+    judgement = Judgement(Agreement.AGREED, event, one.pod.uid, _name(one))
     mismatch, position, number = None, None, 0
     for number, stretch in enumerate(stretches):  # noqa: B007 - the last one is where a difference is told
         mismatch, position = unlike_outcome(one.pod, refused, stretch.points, stretch.leaving, ending)
@@ -177,7 +179,7 @@ def _answer(one: ObservedPod, stretches: list[Stretch], ending: Sequence[Pod]) -
         points = (*stretch.points[: position + 1], *stretch.points[position:])
         stretch = replace(stretch, points=points)
     elif mismatch is not None and (mismatch.cause in _UNTOLD or not all(each.points for each in stretches)):
-        judgement = replace(judgement, verdict=Verdict.UNKNOWN, cause=Cause.AFTER_DIFFERENCE)
+        judgement = replace(judgement, verdict=Agreement.UNKNOWN, cause=DifferenceCause.AFTER_DIFFERENCE)
     elif mismatch is not None:
         judgement = _differing(judgement, mismatch)
         steps = (*steps, Admit(one.pod))
@@ -228,12 +230,12 @@ def _unknown_pods(before: ObservedNode, after: ObservedNode, course: _Course) ->
 def _events(changes: Changes, pods: Mapping[str, ObservedPod], released: frozenset[str]) -> Iterator[Judgement]:
     """Yield what there is to judge: of pods that left only those that held something."""
     if changes.restart is not None:
-        yield Judgement(Verdict.AGREED, Event.RESTARTED)
+        yield Judgement(Agreement.AGREED, KubeletEvent.RESTARTED)
     for pod in changes.admitted:
-        yield Judgement(Verdict.AGREED, Event.ADMITTED, pod.uid, f"{pod.namespace}/{pod.name}")
+        yield Judgement(Agreement.AGREED, KubeletEvent.ADMITTED, pod.uid, f"{pod.namespace}/{pod.name}")
     for uid in changes.leaving:
         if uid in released:
-            yield Judgement(Verdict.AGREED, Event.REMOVED, uid, _name(pods[uid]) if uid in pods else uid)
+            yield Judgement(Agreement.AGREED, KubeletEvent.REMOVED, uid, _name(pods[uid]) if uid in pods else uid)
 
 
 def _holders(seen: ObservedNode, engine: Kubelet | str) -> frozenset[str]:
@@ -246,13 +248,15 @@ def _name(one: ObservedPod) -> str:
     return f"{one.pod.namespace}/{one.pod.name}"
 
 
-def _all(events: Iterable[Judgement], cause: Cause, words: str) -> Iterator[Judgement]:
+def _all(events: Iterable[Judgement], cause: DifferenceCause, words: str) -> Iterator[Judgement]:
     for one in events:
-        yield replace(one, verdict=Verdict.UNKNOWN, cause=cause, engine=words)
+        yield replace(one, verdict=Agreement.UNKNOWN, cause=cause, engine=words)
 
 
 def _differing(one: Judgement, mismatch: Mismatch) -> Judgement:
-    return replace(one, verdict=Verdict.DIFFERS, cause=mismatch.cause, kubelet=mismatch.kubelet, engine=mismatch.engine)
+    return replace(
+        one, verdict=Agreement.DIFFERS, cause=mismatch.cause, kubelet=mismatch.kubelet, engine=mismatch.engine
+    )
 
 
 def _verdicts(events: Iterable[Judgement], steps: tuple[Step, ...], mismatch: Mismatch) -> Iterator[Judgement]:
@@ -268,7 +272,7 @@ def _verdicts(events: Iterable[Judgement], steps: tuple[Step, ...], mismatch: Mi
         elif one.uid in fitting:
             yield one
         else:
-            yield replace(one, verdict=Verdict.UNKNOWN, cause=Cause.AFTER_DIFFERENCE)
+            yield replace(one, verdict=Agreement.UNKNOWN, cause=DifferenceCause.AFTER_DIFFERENCE)
 
 
 def _subject(step: Step) -> str:

@@ -28,14 +28,14 @@ from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.node.resources import pod_requests
 from mooring.planner.outcome import state_fields
 from mooring.planner.replay.agreement import differences
-from mooring.shadow.judgement import Cause
+from mooring.shadow.judgement import DifferenceCause
 from mooring.shadow.observed import ObservedPod
 
 MOST_RUNS: Final = 600
 """Events that are tried for one pair of observations; with more the order is unknown."""
 _MOST_GONE: Final = 2
 """Pods that a refused one may have been asked before, or after, at a point of an order."""
-_RANKS: Final = (Cause.MESSAGE, Cause.REASON, Cause.OUTCOME, Cause.UNSUPPORTED)
+_RANKS: Final = (DifferenceCause.MESSAGE, DifferenceCause.REASON, DifferenceCause.OUTCOME, DifferenceCause.UNSUPPORTED)
 """What departs in a refusal, the least first."""
 Step: TypeAlias = Admit | Remove | Restart
 
@@ -57,7 +57,7 @@ class Changes:
 class Mismatch:
     """The first thing in which an order departs from what was observed."""
 
-    cause: Cause
+    cause: DifferenceCause
     kubelet: str
     engine: str
     uid: str = ""
@@ -78,7 +78,7 @@ class Order:
 
 
 @dataclass(slots=True)
-class Search:
+class OrderSearch:
     """Looks for an order that fits."""
 
     goal: Kubelet
@@ -149,7 +149,7 @@ class Search:
         steps, points = (*order.steps, step), (*order.points, kubelet)
         if result.crash or result.refusal is not None:
             words = result.crash or (result.refusal.message if result.refusal is not None else "")
-            return Order(kubelet, steps, points, Mismatch(Cause.START, "started", words))
+            return Order(kubelet, steps, points, Mismatch(DifferenceCause.START, "started", words))
         for answer in result.admissions:
             mismatch = self._unlike(answer, kubelet)
             if mismatch is not None:
@@ -169,9 +169,9 @@ class Search:
         for name, cpus in there.items():
             if here.get(name) != cpus:
                 had, has = f"{name}: {list_text(cpus)}", f"{name}: {list_text(here.get(name, 0))}"
-                return Mismatch(Cause.CPUS, had, has, uid)
+                return Mismatch(DifferenceCause.CPUS, had, has, uid)
         given, chosen = (_places(one.node.providers.devices, uid) for one in (self.goal, kubelet))
-        return None if not given or given == chosen else Mismatch(Cause.DEVICES, str(given), str(chosen), uid)
+        return None if not given or given == chosen else Mismatch(DifferenceCause.DEVICES, str(given), str(chosen), uid)
 
     def _with_devices(self, kubelet: Kubelet, uid: str) -> Kubelet:
         """Return the kubelet with the devices that the pod really has: which of equal ones is chosen at random."""
@@ -186,16 +186,16 @@ def unlike_answers(answer: AdmitResult, refused: ObservedPod | None) -> Mismatch
     """Compare an answer with what the kubelet did: it refused the pod, or, for None, admitted it."""
     uid, decision = answer.pod.uid, answer.decision
     if answer.never_returns:
-        return Mismatch(Cause.UNSUPPORTED, "", answer.crash or "an admission that never ends", uid)
+        return Mismatch(DifferenceCause.UNSUPPORTED, "", answer.crash or "an admission that never ends", uid)
     said = "admitted" if answer.admitted else f"{decision.reason}: {decision.message}"
     if answer.admitted != (refused is None):
         did = "admitted" if refused is None else f"{refused.reason}: {refused.message}"
-        return Mismatch(Cause.OUTCOME, did, said, uid)
+        return Mismatch(DifferenceCause.OUTCOME, did, said, uid)
     if refused is None or (refused.reason, refused.message) == (decision.reason, decision.message):
         return None
     if refused.reason != decision.reason:
-        return Mismatch(Cause.REASON, refused.reason, decision.reason, uid)
-    return Mismatch(Cause.MESSAGE, repr(refused.message), repr(decision.message), uid)
+        return Mismatch(DifferenceCause.REASON, refused.reason, decision.reason, uid)
+    return Mismatch(DifferenceCause.MESSAGE, repr(refused.message), repr(decision.message), uid)
 
 
 def unlike_outcome(
@@ -225,7 +225,7 @@ def unlike_outcome(
                 return None, position if kubelet is point else None
             if nearest is None or _RANKS.index(found.cause) < _RANKS.index(nearest.cause):
                 nearest = found
-    return nearest or Mismatch(Cause.ORDER, "", "", pod.uid), None
+    return nearest or Mismatch(DifferenceCause.ORDER, "", "", pod.uid), None
 
 
 def _possible(kubelet: Kubelet, leaving: Iterable[str], ending: Iterable[Pod]) -> Iterator[Kubelet]:
@@ -262,7 +262,7 @@ def _choices(left: Changes) -> Iterator[tuple[Step, Changes]]:
 def unlike_files(files: StateTexts, engine: StateTexts) -> Mismatch | None:
     """Return the first member of a state file in which two differ; orders that the kubelet does not fix are excused."""
     for found in differences(state_fields(files), state_fields(engine)):
-        cause = Cause.CPU_FILE if found.field == "cpuManagerState" else Cause.MEMORY_FILE
+        cause = DifferenceCause.CPU_FILE if found.field == "cpuManagerState" else DifferenceCause.MEMORY_FILE
         return Mismatch(cause, *_first_member(str(found.recorded), str(found.answered)))
     return None
 

@@ -20,7 +20,7 @@ from mooring.decoding.fields import Report, ignore
 from mooring.publisher.observation import Observation
 from mooring.publisher.restored import holds
 from mooring.shadow.folder import ShadowFolder
-from mooring.shadow.judgement import Verdict
+from mooring.shadow.judgement import Agreement
 from mooring.shadow.judging import Stretch, judge
 from mooring.shadow.observed import ObservedNode, ObservedPod
 from mooring.shadow.pods import BoundPods
@@ -36,7 +36,7 @@ PATIENCE: Final = 15.0
 """Seconds that the outcome of a pod is waited for."""
 
 
-class KubeletView(Protocol):
+class ObservedKubelet(Protocol):
     """See :class:`mooring.publisher.kubelet_source.KubeletSource`."""
 
     @property
@@ -51,7 +51,7 @@ class KubeletView(Protocol):
 class Shadow:
     """Watches one kubelet; used by one thread."""
 
-    source: KubeletView
+    source: ObservedKubelet
     pods: BoundPods
     tally: Tally
     folder: ShadowFolder | None = None
@@ -168,9 +168,9 @@ class Shadow:
         content = recorded_scenario(name, stretch, pods, anonymous=self.anonymous)
         verdicts = {one.verdict for one in stretch.judgements}
         try:
-            if content is not None and verdicts == {Verdict.AGREED}:
+            if content is not None and verdicts == {Agreement.AGREED}:
                 folder.record(content, facts, state.facts)
-            if Verdict.DIFFERS in verdicts:
+            if Agreement.DIFFERS in verdicts:
                 shown = [] if content is None else [smallest(content, facts), content]
                 where = folder.difference(stretch.judgements, shown, facts, state.facts)
                 self.report(Finding("warning", "difference", f"kept in {where.name}"))

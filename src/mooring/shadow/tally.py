@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from mooring.documents.shadow import ShadowCountPart, ShadowDecisionPart, ShadowDocument, WouldBePart
-from mooring.shadow.judgement import Cause, Event, Judgement, Verdict
+from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.shadow.would_be import WouldBe
 
 MOST_KEPT = 100
@@ -26,7 +26,7 @@ class Tally:
     release: str
     since: str
     """Time of the first observation, as RFC 3339."""
-    counts: Counter[tuple[Verdict, Event, Cause]] = field(default_factory=Counter)
+    counts: Counter[tuple[Agreement, KubeletEvent, DifferenceCause]] = field(default_factory=Counter)
     differences: list[Judgement] = field(default_factory=list)
     """The newest last."""
     blind: int = 0
@@ -37,11 +37,11 @@ class Tally:
         """Count judgements."""
         for one in judgements:
             self.counts[one.verdict, one.event, one.cause] += 1
-            self.refused += one.event is Event.REFUSED
-            if one.verdict is Verdict.DIFFERS:
+            self.refused += one.event is KubeletEvent.REFUSED
+            if one.verdict is Agreement.DIFFERS:
                 self.differences = [*self.differences, one][-MOST_KEPT:]
 
-    def total(self, verdict: Verdict) -> int:
+    def total(self, verdict: Agreement) -> int:
         """Return how many decisions have a verdict."""
         return sum(count for (said, _, _), count in list(self.counts.items()) if said is verdict)
 
@@ -51,9 +51,9 @@ class Tally:
             node=self.node,
             release=self.release,
             since=self.since,
-            agreed=self.total(Verdict.AGREED),
-            differs=self.total(Verdict.DIFFERS),
-            unknown=self.total(Verdict.UNKNOWN),
+            agreed=self.total(Agreement.AGREED),
+            differs=self.total(Agreement.DIFFERS),
+            unknown=self.total(Agreement.UNKNOWN),
             counts=[
                 ShadowCountPart(verdict.value, event.value, cause.value, count)
                 for (verdict, event, cause), count in sorted(

@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ def node_of(
         yield kubelet
 
 
+def has_judged(shadow: ShadowProcess, wanted: int) -> bool:
+    return shadow.decided("admitted", "refused") >= wanted
+
+
 def churn(api: APIServer, case: Case, shadow: ShadowProcess, chance: random.Random, begun: int) -> int:
     """Create and delete pods; return how many were created."""
     for number in range(begun, begun + CHANGES, BATCH):
@@ -57,8 +62,7 @@ def churn(api: APIServer, case: Case, shadow: ShadowProcess, chance: random.Rand
         there = api.pods()
         for pod in chance.sample(there, min(len(there), 2)):
             api.delete(f"{PODS}/{pod['metadata']['name']}")
-        wanted = number + BATCH
-        until(lambda wanted=wanted: shadow.decided("admitted", "refused") >= wanted - 4, "most pods are judged", seconds=40)  # type: ignore[misc]
+        until(partial(has_judged, shadow, number + BATCH - 4), "most pods are judged", seconds=40)
     return begun + CHANGES
 
 

@@ -15,7 +15,7 @@ from mooring.cli.progress import Watched
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli.text import fleet_trials as text
+    from mooring.cli.text.cluster import fleet_trials as text
     from mooring.fleet.report import trials as pictures
     from mooring.fleet.trials import finished, running, trials_document, variants
     from mooring.render.html import plot as page

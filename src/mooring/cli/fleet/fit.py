@@ -11,7 +11,7 @@ from mooring.cli.output import NO, YES, check_destination, emit, emit_document, 
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli.text import fleet_fit as text
+    from mooring.cli.text.cluster import fleet_fit as text
     from mooring.fleet.relocation import fit as fits
     from mooring.fleet.relocation import fit_document
 

@@ -14,7 +14,7 @@ from mooring.cli.output import NO, YES, check_destination, emit, emit_document, 
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli.text import fleet as text
+    from mooring.cli.text.cluster import fleet as text
     from mooring.fleet import answer, answer_document, history, records, simulation
     from mooring.fleet.report import report
     from mooring.render.html import fleet as page

@@ -11,7 +11,7 @@ from mooring.cli.output import NO, YES, check_destination, emit, emit_document, 
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli.text import fleet_trials as text
+    from mooring.cli.text.cluster import fleet_trials as text
     from mooring.fleet.report import trials as pictures
     from mooring.fleet.trials import running, sizing, trials_document
     from mooring.render.html import plot as page

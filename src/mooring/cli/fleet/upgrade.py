@@ -12,7 +12,7 @@ from mooring.cli.output import NO, YES, check_destination, emit, emit_document, 
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli.text import fleet_relocation as text
+    from mooring.cli.text.cluster import fleet_relocation as text
     from mooring.fleet.relocation import documents as relocation_documents
     from mooring.fleet.relocation import upgrade as upgrades
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
-from mooring.documents.live import ClusterArchiveDocument
+from mooring.documents.cluster.live import ClusterArchiveDocument
 from mooring.documents.machine import NodeArchiveDocument
 from mooring.explain.phrases import plural, size
 from mooring.render.console import new_table

@@ -14,7 +14,7 @@ from mooring.decoding.documents import documents_in
 from mooring.decoding.fields import as_mapping
 from mooring.discovery.archive import archive_bytes
 from mooring.discovery.tree import Tree
-from mooring.documents.live import ClusterArchiveDocument, ClusterArchivePart
+from mooring.documents.cluster.live import ClusterArchiveDocument, ClusterArchivePart
 from mooring.documents.parts import API_VERSION
 from mooring.fleet.live.objects import ClusterObjects, Content, cluster_objects
 from mooring.fleet.live.reduction import reduced_configz, reduced_objects

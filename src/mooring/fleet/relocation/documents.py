@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mooring.documents.live import FleetDrainDocument, FleetUpgradeDocument, NodeUpgradePart, RelocatedPart
+from mooring.documents.cluster.live import FleetDrainDocument, FleetUpgradeDocument, NodeUpgradePart, RelocatedPart
 from mooring.fleet.relocation.drain import DrainAnswer
 from mooring.fleet.relocation.fit_document import cause_part
 from mooring.fleet.relocation.replacement import Relocated

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from mooring.documents.live import CausePart, FleetFitDocument, MovePart, MovePlanPart
+from mooring.documents.cluster.live import CausePart, FleetFitDocument, MovePart, MovePlanPart
 from mooring.fleet.relocation.fit import FitAnswer
 from mooring.fleet.relocation.room import SharedObstacle
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring.documents.fleet import FatesPart, FleetComparisonDocument, TrialPart, UsePart, WaitedPart
+from mooring.documents.cluster.fleet import FatesPart, FleetComparisonDocument, TrialPart, UsePart, WaitedPart
 from mooring.fleet.records import ORDER
 from mooring.fleet.trials.ranking import ranked
 from mooring.fleet.trials.running import Figures

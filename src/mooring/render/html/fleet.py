@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mooring.documents.fleet import FleetDocument
+from mooring.documents.cluster.fleet import FleetDocument
 from mooring.explain.phrases import duration, size
 from mooring.render.fleet import FleetPagePod, FleetView
 from mooring.render.html.data import UNSAFE

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
-from mooring.cli.text.fleet_fit import causes_table, head, named
+from mooring.cli.text.cluster.fleet_fit import causes_table, head, named
 from mooring.explain.codes.pages import page
 from mooring.explain.phrases import plural
 from mooring.fleet.relocation.drain import DrainAnswer
