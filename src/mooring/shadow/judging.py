@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mooring.core.pod import Pod
 from mooring.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
 from mooring.kubelet.start import start_understood
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.publisher.restored import holds, kind_of, restored
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.shadow.observed import ObservedNode, ObservedPod
-from mooring.shadow.orders import Changes, Mismatch, Order, OrderSearch, Step, unlike_files, unlike_outcome
+from mooring.shadow.orders import Besides, Changes, Mismatch, Order, OrderSearch, Step, unlike_files, unlike_outcome
 
 _UNTOLD = frozenset({DifferenceCause.ORDER, DifferenceCause.UNSUPPORTED})
 
@@ -60,8 +59,7 @@ def judge(before: ObservedNode, *looks: ObservedNode) -> tuple[Stretch, ...]:
     stretches = list(_stretches((before, *looks), course))
     for uid, one in (course.refused | course.possible).items():
         if one.reason or (one.ran and uid not in course.used):
-            ending = [other.pod for other in course.refused.values() if other.leaving and other is not one]
-            _answer(one, stretches, ending)
+            _answer(one, stretches, _besides(one, course))
         elif uid in course.used:
             judgement = Judgement(Agreement.AGREED, KubeletEvent.ADMITTED, uid, _name(one))
             stretches[-1] = replace(stretches[-1], judgements=(*stretches[-1].judgements, judgement))
@@ -164,13 +162,14 @@ def _ordered(
     return nearest, tuple(said)
 
 
-def _answer(one: ObservedPod, stretches: list[Stretch], ending: Sequence[Pod]) -> None:
+def _answer(one: ObservedPod, stretches: list[Stretch], besides: Besides) -> None:
     """Say of a pod that no observation lists what there is to say: one point of one stretch has to explain it."""
     refused, event = (one, KubeletEvent.REFUSED) if one.reason else (None, KubeletEvent.ADMITTED)
     judgement = Judgement(Agreement.AGREED, event, one.pod.uid, _name(one))
     mismatch, position, number = None, None, 0
     for number, stretch in enumerate(stretches):  # noqa: B007 - the last one is where a difference is told
-        mismatch, position = unlike_outcome(one.pod, refused, stretch.points, stretch.leaving, ending)
+        there = replace(besides, leaving=stretch.leaving)
+        mismatch, position = unlike_outcome(one.pod, refused, stretch.points, there)
         if mismatch is None:
             break
     stretch, steps = stretches[number], stretches[number].steps
@@ -184,6 +183,13 @@ def _answer(one: ObservedPod, stretches: list[Stretch], ending: Sequence[Pod]) -
         judgement = _differing(judgement, mismatch)
         steps = (*steps, Admit(one.pod))
     stretches[number] = replace(stretch, steps=steps, judgements=(*stretch.judgements, judgement))
+
+
+def _besides(one: ObservedPod, course: _Course) -> Besides:
+    return Besides(
+        possible=[other.pod for uid, other in course.possible.items() if uid not in course.used and other is not one],
+        ending=[other.pod for other in course.refused.values() if other.leaving and other is not one],
+    )
 
 
 def _written_again(seen: ObservedNode) -> StateTexts:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import combinations
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -33,8 +33,9 @@ from mooring.shadow.observed import ObservedPod
 
 MOST_RUNS: Final = 600
 """Events that are tried for one pair of observations; with more the order is unknown."""
-_MOST_GONE: Final = 2
-"""Pods that a refused one may have been asked before, or after, at a point of an order."""
+_MOST_BESIDES: Final = 2
+"""Pods of one kind that may have been there, or not, when one was asked about that was refused."""
+_Item = TypeVar("_Item")
 _RANKS: Final = (DifferenceCause.MESSAGE, DifferenceCause.REASON, DifferenceCause.OUTCOME, DifferenceCause.UNSUPPORTED)
 """What departs in a refusal, the least first."""
 Step: TypeAlias = Admit | Remove | Restart
@@ -51,6 +52,22 @@ class Changes:
     leaving: tuple[str, ...] = ()
     """Uids of pods that the kubelet listed, or may have, and does not any more."""
     restart: Restart | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Besides:
+    """Pods that may have been there, or not, at a point of an order.
+
+    Source: kubelet v1.37.1, pkg/kubelet/kubelet_pods.go (filterOutInactivePods): a failed pod that is being ended is
+    active.
+    """
+
+    leaving: Sequence[str] = ()
+    """Uids of pods that left."""
+    possible: Sequence[Pod] = ()
+    """Pods that came and went unseen."""
+    ending: Sequence[Pod] = ()
+    """Pods that were refused and are deleted: while a kubelet ends them, their requests count again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +216,7 @@ def unlike_answers(answer: AdmitResult, refused: ObservedPod | None) -> Mismatch
 
 
 def unlike_outcome(
-    pod: Pod, refused: ObservedPod | None, points: Sequence[Kubelet], leaving: Sequence[str], ending: Sequence[Pod] = ()
+    pod: Pod, refused: ObservedPod | None, points: Sequence[Kubelet], besides: Besides
 ) -> tuple[Mismatch | None, int | None]:
     """Find a point of an order at which the engine answers as the kubelet did about a pod that is not there any more.
 
@@ -209,16 +226,16 @@ def unlike_outcome(
         pod: the pod.
         refused: the words of its refusal; None where it was admitted.
         points: nodes on the way.
-        leaving: uids of the pods that left.
-        ending: pods that were refused and are deleted: while a kubelet ends them, their requests count again.
+        besides: which pods may have been there, or not.
 
     Returns:
         In what the nearest answer departs, None where one does not, and the point that needs no other pods gone.
     """
     nearest: Mismatch | None = None
-    counted = ending if refused is not None and refused.is_of_amounts else ()
+    if refused is None or not refused.is_of_amounts:
+        besides = replace(besides, ending=())
     for position, point in enumerate(points):
-        for kubelet in _possible(point, leaving, counted):
+        for kubelet in _possible(point, besides):
             _, answer = admit(kubelet, pod, AdmitMode.TRIAL)
             found = unlike_answers(answer, refused)
             if found is None:
@@ -228,22 +245,23 @@ def unlike_outcome(
     return nearest or Mismatch(DifferenceCause.ORDER, "", "", pod.uid), None
 
 
-def _possible(kubelet: Kubelet, leaving: Iterable[str], ending: Iterable[Pod]) -> Iterator[Kubelet]:
-    """Yield a node, and what it may have been besides: without pods that left, with the requests of others.
-
-    Source: kubelet v1.37.1, pkg/kubelet/kubelet_pods.go (filterOutInactivePods): a failed pod that is being ended is
-    active.
-    """
+def _possible(kubelet: Kubelet, besides: Besides) -> Iterator[Kubelet]:
+    """Yield a node, and what it may have been at that point as well."""
     yield kubelet
-    there = [uid for uid in leaving if uid in kubelet.node.active]
-    for count in range(_MOST_GONE + 1):
-        for uids in combinations(there, count):
-            less = kubelet.without(uids)
-            if uids:
-                yield less
-            for more in range(1, _MOST_GONE + 1):
-                for pods in combinations(ending, more):
-                    yield less.counting(reduce(added, map(pod_requests, pods), less.used))
+    there = [uid for uid in besides.leaving if uid in kubelet.node.active]
+    for uids in _few(there):
+        less = kubelet.without(uids)
+        for guests in _few(besides.possible):
+            more = less
+            for pod in guests:
+                more, _ = admit(more, pod, AdmitMode.TRIAL)
+            for pods in _few(besides.ending):
+                yield more.counting(reduce(added, map(pod_requests, pods), more.used)) if pods else more
+
+
+def _few(items: Sequence[_Item]) -> Iterator[tuple[_Item, ...]]:
+    for count in range(_MOST_BESIDES + 1):
+        yield from combinations(items, count)
 
 
 def _choices(left: Changes) -> Iterator[tuple[Step, Changes]]:
