@@ -86,14 +86,14 @@ class Cluster:
         lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
         return "\n".join(line.split(" ", 3)[-1] for line in lines)
 
-    def cpus_of(self, pod: dict[str, Any]) -> str:
-        """Return the CPUs in the cgroup of a pod's first container."""
+    def cpuset_of(self, pod: dict[str, Any]) -> Path:
+        """Return the file with the CPUs of a pod's only container."""
         [status] = pod["status"]["containerStatuses"]
         identity = status["containerID"].rpartition("/")[2]
         roots = [Path("/sys/fs/cgroup/cpuset"), Path("/sys/fs/cgroup")]
         root = next(one for one in roots if (one / self.node.cgroup_parent.lstrip("/")).exists())
         [found] = (root / self.node.cgroup_parent.lstrip("/")).rglob(f"*{identity}*")
-        return (found / "cpuset.cpus").read_text(encoding="utf-8").strip()
+        return found / "cpuset.cpus"
 
 
 @contextlib.contextmanager
