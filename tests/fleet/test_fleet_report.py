@@ -104,12 +104,9 @@ def test_pictures_beyond_the_most_are_left_out_and_counted(monkeypatch: pytest.M
 
 def test_every_fate_has_words_on_the_page() -> None:
     view = seen()
-    document = view.document
-    for fate in Fate:
-        document.pods = type(document.pods)(
-            **{name: int(name == fate.value) for name in document.pods.__struct_fields__}
-        )
-        assert Page(fleet_page_text(view)).named("dl")
+    parts = type(view.document.pods)
+    view.document.pods = parts(**dict.fromkeys(parts.__struct_fields__, 1))
+    assert len(Page(fleet_page_text(view)).named("dt")) > len(Fate)
     script = script_text(SCRIPTS)
     assert all(re.search(rf"^  {fate.value}: ", script, re.MULTILINE) for fate in Fate)
 
@@ -147,7 +144,6 @@ def test_the_heat_map_of_many_nodes_has_bounded_rows() -> None:
     ("words", "form"),
     [
         (["simulate", "--extender"], "html"),
-        (["simulate", "--extender"], "svg"),
         (["compare", "--strategy", "LeastAllocated+extender"], "html"),
         (["size", "--group", "one-socket", "--within", "9999"], "svg"),
     ],

@@ -155,7 +155,8 @@ def timelines(document: FleetDocument) -> Iterator[TimeChart]:
     # A period belongs to the sample at its end; steps are drawn from their beginning.
     starts = tuple(one.begins for one in periods[1:])
     if starts:
-        yield _refusals(document, starts)
+        if any(one.refused for one in periods):
+            yield _refusals(document, starts)
         late = tuple(one.waited.percentile99 for one in periods[1:])
         median = tuple(one.waited.median for one in periods[1:])
         rest = tuple(high - low for high, low in zip(late, median, strict=True))

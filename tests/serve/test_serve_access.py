@@ -1,0 +1,138 @@
+"""Who may see what: the API server is asked about tokens and namespaces, once a minute, and believed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from tests.serve.site import node_site, recording
+
+from mooring.core.errors import InputError
+from mooring.serve.access import KEPT, ClusterGuard, Viewer
+from mooring.serve.run import ServeOptions, connection, guard_of
+from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.options import Address
+
+
+@dataclass
+class Reviews:
+    """An API server that answers reviews: tokens are names of people, who may list pods in the namespaces given."""
+
+    rights: dict[str, tuple[str, ...]]
+    asked: list[str] = field(default_factory=list)
+    broken: bool = False
+
+    def answer(self, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+        if kind == "TokenReview":
+            self.asked.append(f"token {spec['token']}")
+            known = spec["token"] in self.rights
+            user = {"username": spec["token"], "groups": ["people"], "extra": {"team": ["one"]}}
+            return {"authenticated": True, "user": user} if known else {"error": "unknown"}
+        attributes = spec["resourceAttributes"]
+        assert (attributes["verb"], attributes["resource"]) == ("list", "pods")
+        assert spec["groups"] == ["people"]
+        assert spec["extra"] == {"team": ["one"]}
+        self.asked.append(f"{spec['user']} {attributes['namespace']}")
+        return {"allowed": attributes["namespace"] in self.rights[spec["user"]]}
+
+
+@contextmanager
+def playing(reviews: Reviews, folder: Path) -> Iterator[str]:
+    """Play the API server until the end of the block; gives a kubeconfig for it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status = 500 if reviews.broken else 201
+            body = json.dumps({"status": reviews.answer(content["kind"], content["spec"])}).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_words: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    file = folder / "kubeconfig"
+    content = {
+        "clusters": [{"name": "c", "cluster": {"server": address}}],
+        "users": [{"name": "u", "user": {"token": "page"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    file.write_text(json.dumps(content), encoding="utf-8")
+    try:
+        yield str(file)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def viewer(guard: ClusterGuard, token: str, *namespaces: str) -> Viewer | None:
+    return asyncio.run(guard.viewer(token, namespaces))
+
+
+def test_rights_are_those_that_the_api_server_says_and_are_asked_once_a_minute(tmp_path: Path) -> None:
+    reviews, now = Reviews({"ann": ("one",), "root": ("", "one")}), [0.0]
+    with playing(reviews, tmp_path) as file:
+        guard = ClusterGuard(connection(file), lambda: now[0])
+        assert viewer(guard, "", "one") is None
+        assert reviews.asked == []
+        assert viewer(guard, "forged", "one") is None
+        ann = viewer(guard, "ann", "one", "two")
+        assert ann is not None
+        assert (ann.may_list("one"), ann.may_list("two"), ann.may_list("three")) == (True, False, False)
+        root = viewer(guard, "root", "one")
+        assert root is not None
+        assert root.may_list("any")
+        asked = len(reviews.asked)
+        viewer(guard, "ann", "one", "two")
+        viewer(guard, "forged")
+        assert len(reviews.asked) == asked
+        reviews.rights["ann"] = ()
+        now[0] = KEPT + 1
+        gone = viewer(guard, "ann", "one")
+        assert gone is not None
+        assert not gone.may_list("one")
+
+
+def test_while_the_api_server_is_broken_nobody_new_sees_anything(tmp_path: Path) -> None:
+    reviews = Reviews({"ann": ("core",)})
+    reviews.broken = True
+    with playing(reviews, tmp_path) as file:
+        guard = ClusterGuard(connection(file))
+        with pytest.raises(ClusterError):
+            viewer(guard, "ann", "core")
+        with node_site(recording(), guard, loopback=False) as site:
+            assert site.ask("/", Authorization="Bearer ann").status == 502
+            reviews.broken = False
+            text = site.ask("/", Authorization="Bearer ann").text
+            assert "core/upf-0" in text
+            assert "hpc/" not in text
+
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is refused
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"), [("127.0.0.1", True), ("::1", True), ("localhost", True), (EVERYWHERE, False)]
+)
+def test_beyond_loopback_an_api_server_is_needed(host: str, is_loopback: bool, tmp_path: Path) -> None:
+    options = ServeOptions(Address(host, 0), str(tmp_path / "nowhere"))
+    assert options.is_loopback == is_loopback
+    if is_loopback:
+        assert viewer(guard_of(options), "") is not None  # type: ignore[arg-type]
+    else:
+        with pytest.raises(InputError, match="nowhere"):
+            guard_of(options)
