@@ -19,6 +19,7 @@ from mooring.fleet.inputs.cluster_files import load_cluster
 from mooring.fleet.inputs.event_files import with_events
 from mooring.fleet.records import Fate
 from mooring.fleet.simulation import Simulation, SimulationResult
+from mooring.fleet.strategy import Strategy
 from mooring.fleet.work import PodArrival, work_of
 from mooring.manifest.steps import resizing
 from mooring.releases.catalog import release_of
@@ -160,3 +161,29 @@ def test_an_event_that_is_none_is_one_line(tmp_path: Path, event: Any, words: st
 def test_the_answer_counts_evicted_pods_as_admitted() -> None:
     result = run([arrival("p", FOUR)], NodeEvent(10.0, "a", NodeAction.DRAIN))
     assert answer_of(result).admitted == 1
+
+
+def test_the_agent_holds_a_pod_on_its_node_until_another_one_leaves() -> None:
+    # Of the two NUMA nodes one has 3 CPUs for pods and one 4, so that no one has 3 beside two pods of 2 CPUs.
+    pods = [arrival("one", asked("2"), runs=50.0), arrival("two", asked("2")), arrival("three", asked("3"), at=10)]
+    found = {agent: with_agent(pods, agent=agent) for agent in (False, True)}
+    assert fates(found[False])["three"] == "refused"
+    assert found[True].records[-1].admitted == 50.0
+
+
+def test_a_pod_that_the_agent_never_has_room_for_is_held_and_counted() -> None:
+    result = with_agent([arrival("wide", SIX), arrival("next", asked("2"), at=5)], agent=True)
+    assert fates(result) == {"wide": "held", "next": "waits"}
+    assert result.records[0].code
+    assert answer_of(result).groups[0].admitted == 0
+
+
+def test_a_held_pod_that_is_drained_counts_as_one_that_left_and_its_controller_creates_another() -> None:
+    event = NodeEvent(20.0, "a", NodeAction.DRAIN)
+    result = with_agent([arrival("wide", SIX, owner="web")], event, agent=True)
+    assert fates(result) == {"wide": "left", "wide~1": "waits"}
+
+
+def with_agent(pods: list[PodArrival], *events: ClusterEvent, agent: bool) -> SimulationResult:
+    nodes = replace(cluster(group("a", 1, gpus=0)), events=events)
+    return Simulation(nodes, work_of("w", pods), Strategy(agent=agent)).run()

@@ -6,20 +6,23 @@ import json
 import re
 import zlib
 from base64 import b64decode
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from tests.fleet.clusters import LOOSE, arrival, asked, cluster, group
+from tests.fleet.clusters import ALIGNED, LOOSE, arrival, asked, cluster, group
 from tests.render.html_page import Page
 
 from mooring.cli.main import run
 from mooring.fleet.answer import answer_of
+from mooring.fleet.cluster_events import NodeAction, NodeChange, NodeEvent, NodeRestart
 from mooring.fleet.history import NodeHistory
 from mooring.fleet.records import Fate
 from mooring.fleet.report import pictures
 from mooring.fleet.report.report import fleet_view, heat_of
 from mooring.fleet.simulation import Simulation
+from mooring.fleet.strategy import Strategy
 from mooring.fleet.work import work_of
 from mooring.render.fleet import FleetView
 from mooring.render.html.document import script_text
@@ -173,3 +176,15 @@ def test_nodes_that_are_drained_and_get_another_configuration_are_drawn(tmp_path
         1,
     )
     assert "evicted: drained" in to.read_text(encoding="utf-8")
+
+
+def test_the_report_has_evicted_and_held_pods_and_nodes_of_another_configuration() -> None:
+    changes: dict[float, NodeChange] = {5.0: NodeAction.DRAIN, 6.0: NodeAction.UNCORDON, 40.0: NodeRestart(ALIGNED)}
+    nodes = replace(cluster(group("n", 1)), events=tuple(NodeEvent(at, "n", one) for at, one in changes.items()))
+    history = NodeHistory()
+    work = work_of("w", [arrival("a", asked("3")), arrival("six", SIX, at=20.0), arrival("last", asked("1"), at=60.0)])
+    result = Simulation(nodes, work, Strategy(agent=True), history=history).run()
+    assert [record.fate for record in result.records] == [Fate.EVICTED, Fate.HELD, Fate.RUNS]
+    text = fleet_page_text(fleet_view(answer_of(result), history))
+    assert "<dt>evicted: drained, removed or preempted</dt><dd>1</dd>" in text
+    assert "<dt>wait on their node for the agent</dt><dd>1</dd>" in text

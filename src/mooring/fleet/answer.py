@@ -105,7 +105,7 @@ def _groups(result: SimulationResult) -> tuple[GroupAnswer, ...]:
         name = members[record.node].group.name
         if record.fate is Fate.REFUSED:
             refused.setdefault(name, Counter())[record.code] += 1
-        else:
+        elif record.fate is not Fate.HELD:
             admitted[name] += 1
     return tuple(
         GroupAnswer(one.name, one.count, admitted[one.name], dict(sorted(refused.get(one.name, {}).items())))
@@ -134,9 +134,9 @@ def _mean(samples: Sequence[Sample], shares: Sequence[float]) -> float:
 
 
 def unhappy(result: SimulationResult) -> dict[str, list[Record]]:
-    """Return the pods that were refused or found no node: the name of the first -> it, and those made anew for it."""
+    """Return the pods that were refused, held or found no node: name of the first -> it, and those made anew for it."""
     found: dict[str, list[Record]] = {}
     for record in result.records:
-        if record.fate in (Fate.REFUSED, Fate.WAITS):
+        if record.fate in (Fate.REFUSED, Fate.WAITS, Fate.HELD):
             found.setdefault(record.arrival.name.partition(REMADE)[0], []).append(record)
     return found

@@ -46,6 +46,8 @@ class Nodes:
         self.at: list[SharedState] = [self._empty[one.group.name] for one in members]
         self.pods: list[dict[str, PlacedPod]] = [{} for _ in members]
         """By the name of the pod, in the order of their admission; one for each node."""
+        self.held: list[dict[str, PodDemand]] = [{} for _ in members]
+        """Pods that wait on a node for room, in their order; the scheduler counts them."""
         for place, member in enumerate(members):
             if member.group.now is not None:
                 self.table.open[place] = not member.group.now.closed
@@ -110,6 +112,26 @@ class Nodes:
         if prediction.admitted:
             self.pods[node][name] = PlacedPod(name, asked, place, now)
         return prediction
+
+    def hold(self, node: int, name: str, asked: PodDemand) -> None:
+        """Let a pod wait on a node that has no room for it."""
+        self.held[node][name] = asked
+        self.table.add(node, asked)
+
+    def forget(self, node: int, name: str) -> None:
+        """Take a pod off a node on which it waits for room."""
+        self.table.remove(node, self.held[node].pop(name))
+
+    def begin_held(self, node: int, now: float) -> list[str]:
+        """Admit the pods that wait on a node and for which there is room now, and return their names."""
+        found = []
+        for name, asked in list(self.held[node].items()):
+            self.forget(node, name)
+            if self.begin(node, name, asked, now).admitted:
+                found.append(name)
+            else:
+                self.hold(node, name, asked)
+        return found
 
     def end(self, node: int, name: str) -> None:
         """Take a pod off a node by its name."""

@@ -104,6 +104,7 @@ class Operations:
             return
         self.made.append(MadeChange(self._simulation.moves, self._simulation.now, node, event.change))
         self._change(node, event.change)
+        self._simulation.fill(node)
         self._open(node)
 
     def _change(self, node: int, change: NodeChange) -> None:
@@ -152,13 +153,14 @@ class Operations:
             self._evict_all(node)
 
     def _evict_all(self, node: int) -> None:
-        for name in list(self._nodes.pods[node]):
+        for name in [*self._nodes.held[node], *self._nodes.pods[node]]:
             self._simulation.evict(self._simulation.on_node(node, name))
 
     def _evict_intolerant(self, node: int, taints: tuple[Taint, ...]) -> None:
         executing = [one for one in taints if one.effect == "NoExecute"]
-        for name, pod in list(self._nodes.pods[node].items()):
-            tolerations = pod.asked.fields.tolerations
+        asked = {**self._nodes.held[node], **{name: pod.asked for name, pod in self._nodes.pods[node].items()}}
+        for name, one_asked in asked.items():
+            tolerations = one_asked.fields.tolerations
             if not all(any(one.tolerates(taint) for one in tolerations) for taint in executing):
                 self._simulation.evict(self._simulation.on_node(node, name))
 

@@ -24,9 +24,11 @@ class Fate(Enum):
     """Its kubelet refused it."""
     EVICTED = "evicted"
     """It was admitted, and had to leave: its node was drained or removed, or it was preempted."""
+    HELD = "held"
+    """The agent of its node has no room for it, at the end; it waits there."""
 
 
-ORDER: Final = (Fate.RAN, Fate.RUNS, Fate.WAITS, Fate.LEFT, Fate.REFUSED, Fate.EVICTED)
+ORDER: Final = (Fate.RAN, Fate.RUNS, Fate.WAITS, Fate.LEFT, Fate.REFUSED, Fate.EVICTED, Fate.HELD)
 """In which documents count them."""
 
 

@@ -146,6 +146,9 @@ class Simulation:
         """Let a pod leave its node before its end."""
         if record.fate is Fate.RUNS:
             self._gone(record, Fate.EVICTED, PodChange.DELETED)
+        elif record.fate is Fate.HELD and record.node is not None:
+            self._unheld(record, record.node)
+            self._notice(record, PodChange.DELETED)
 
     def on_node(self, node: int, name: str) -> Record:
         """Return the record of a pod that is on a node; one that was there at the beginning gets it now."""
@@ -222,10 +225,18 @@ class Simulation:
         """Delete a pod wherever it is."""
         if record.fate is Fate.RUNS:
             self._gone(record, Fate.RAN, PodChange.SUCCEEDED)
+        elif record.fate is Fate.HELD and record.node is not None:
+            self._unheld(record, record.node)
+            self.wake(record.node)
         elif record.fate is Fate.WAITS:
             self._queue.forget(record.arrival.name)
             self._becomes(record, Fate.LEFT)
             record.ended = self.now
+
+    def _unheld(self, record: Record, node: int) -> None:
+        self.nodes.forget(node, record.arrival.name)
+        self._becomes(record, Fate.LEFT)
+        record.ended, record.code, record.node = self.now, "", None
 
     def _gone(self, record: Record, fate: Fate, change: PodChange) -> None:
         node = record.node
@@ -237,7 +248,15 @@ class Simulation:
         self.nodes.end(node, record.arrival.name)
         self._notice(record, change)
         self._operations.released(node)
+        self.fill(node)
         self.wake(node)
+
+    def fill(self, node: int) -> None:
+        """Start the pods that wait on a node and for which there is room now."""
+        for name in self.nodes.begin_held(node, self.now):
+            self.moves += 1
+            self.records[name].came = self.moves
+            self._runs(self.records[name], node)
 
     def _retry(self, waiting: WaitingPod | None) -> None:
         if waiting is None:
@@ -278,13 +297,23 @@ class Simulation:
         self.moves += 1
         record.node, record.came = node, self.moves
         if not prediction.admitted:
-            record.code, record.ended = prediction.code, self.now
+            record.code = prediction.code
             if self._history is not None:
                 self._history.refused[arrival.name] = self.nodes.at[node]
+            if self._strategy.agent:
+                self.nodes.hold(node, arrival.name, arrival.asked)
+                self._becomes(record, Fate.HELD)
+                return
+            record.ended = self.now
             self._becomes(record, Fate.REFUSED)
             self._notice(record, PodChange.FAILED)
             return
-        record.place, record.admitted = self.nodes.pods[node][arrival.name].place, self.now
+        self._runs(record, node)
+
+    def _runs(self, record: Record, node: int) -> None:
+        """Note that a node has admitted a pod."""
+        arrival = record.arrival
+        record.place, record.admitted, record.code = self.nodes.pods[node][arrival.name].place, self.now, ""
         record.numa_nodes = self.nodes.at[node].numa_nodes(record.place) if record.place else 0
         self._becomes(record, Fate.RUNS)
         self._notice(record, PodChange.ADMITTED)

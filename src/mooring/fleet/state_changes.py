@@ -33,7 +33,7 @@ class KubeletOutcome:
     refused: Mapping[str, Prediction] = field(default_factory=dict)
     """Uid of a pod that is not admitted again -> why."""
     kind: str = ""
-    """What distinguishes the kubelet from before; empty where its configuration is the same."""
+    """Configuration and release from then on, as text; empty where they cannot have changed."""
     message: str = ""
     """Why the change was not made; empty when it was."""
 
@@ -83,7 +83,7 @@ def restarting(restart: NodeRestart) -> KubeletChange:
             message = result.crash if result.refusal is None else result.refusal.message
             return KubeletOutcome(kubelet, message=message)
         refused = {one.pod.uid: prediction_of(one, after, facts) for one in result.admissions if not one.admitted}
-        return KubeletOutcome(after, refused, repr((restart.config, restart.release)))
+        return KubeletOutcome(after, refused, repr((after.settings.config, after.mooring.release)))
 
     return change
 

@@ -23,6 +23,8 @@ from mooring.kubelet.shapes import PodShape, view_key
 from mooring.node.node import numa_of_blocks
 from mooring.planner.prediction import Prediction, predicted
 
+_CHANGED: Final = "\n"
+"""Between the name of a group and the configuration of a kubelet; no name has it."""
 _MOST_ANSWERS: Final = 50_000
 """Answers that are remembered; with more of them all are forgotten, and asked again where they are needed."""
 
@@ -33,10 +35,15 @@ class SharedState:
 
     key: bytes
     kind: str
-    """Of the node: its group."""
+    """Of the node: its group, and the configuration that its kubelet got since the beginning."""
     kubelet: Kubelet
     held: Mapping[str, str] = field(default_factory=dict)
     """Name of a pod in the state -> what it holds, as text."""
+
+    @property
+    def group(self) -> str:
+        """Name of the node's group."""
+        return self.kind.partition(_CHANGED)[0]
 
     def numa_nodes(self, pod: str) -> int:
         """Return on how many NUMA nodes the CPUs, devices and memory of a pod's own lie; 0 when it has none."""
@@ -143,7 +150,7 @@ class SharedStates:
             full, names = with_all(state.kubelet, pods)
             outcome = change(full)
             kubelet = without_plain(outcome.kubelet, names)
-            kind = f"{state.kind}/{outcome.kind}" if outcome.kind else state.kind
+            kind = f"{state.group}{_CHANGED}{outcome.kind}" if outcome.kind else state.kind
             refused = {names.index(uid): prediction for uid, prediction in outcome.refused.items()}
             found = self._changed[whole] = StateChange(
                 self._shared(kind, kubelet, held_by(kubelet)), refused, outcome.message

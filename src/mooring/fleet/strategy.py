@@ -50,6 +50,9 @@ class Strategy:
     """Of RequestedToCapacityRatio."""
     numa: NUMAScoring | None = None
     """Whether NodeResourceTopologyMatch filters and scores, and how."""
+    agent: bool = False
+    """Whether Mooring's agent decides at the node instead of the kubelet's managers: a pod for which it has no room is
+    held there until it has (``onRejection: hold``)."""
 
     @property
     def name(self) -> str:
@@ -57,7 +60,8 @@ class Strategy:
         points = ",".join(f"{percent}:{score}" for percent, score in self.shape)
         shape = f"({points})" if self.scoring is Scoring.RATIO else ""
         parts = [f"{self.scoring.value}{shape}", *(["extender"] if self.extender else [])]
-        return "+".join([*parts, *([f"numa:{self.numa.value}"] if self.numa else [])])
+        parts += [f"numa:{self.numa.value}"] if self.numa else []
+        return "+".join([*parts, *(["agent"] if self.agent else [])])
 
 
 def strategy_of(text: str) -> Strategy:
@@ -78,16 +82,19 @@ def strategy_of(text: str) -> Strategy:
     scoring = scorings[found[1]]
     if found[2] is not None and scoring is not Scoring.RATIO:
         raise _unknown(text, f"only {Scoring.RATIO.value} has a shape")
-    extender, numa, kinds = False, None, {one.value: one for one in NUMAScoring}
+    extender, agent, numa, kinds = False, False, None, {one.value: one for one in NUMAScoring}
     for word in found[3].split("+")[1:]:
         kind, _, choice = word.partition(":")
         if word == "extender":
             extender = True
+        elif word == "agent":
+            agent = True
         elif kind == "numa" and (choice or NUMAScoring.LEAST.value) in kinds:
             numa = kinds[choice or NUMAScoring.LEAST.value]
         else:
-            raise _unknown(text, f"{word!r:.40} is neither extender nor numa:{'|'.join(kinds)}")
-    return Strategy(scoring, extender, _shape(text, found[2]) if found[2] is not None else BIN_PACKING, numa)
+            raise _unknown(text, f"{word!r:.40} is not extender, agent or numa:{'|'.join(kinds)}")
+    shape = _shape(text, found[2]) if found[2] is not None else BIN_PACKING
+    return Strategy(scoring, extender, shape, numa, agent)
 
 
 def _shape(text: str, points: str) -> Shape:

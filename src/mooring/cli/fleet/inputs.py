@@ -125,7 +125,7 @@ def fleet_options(function: Callable[..., Any]) -> Callable[..., Any]:
 STRATEGY_HELP = (
     "How pods are placed: LeastAllocated, MostAllocated or RequestedToCapacityRatio(0:0,100:10), with +extender for "
     "Mooring's extender, or +numa:SCORING for NodeResourceTopologyMatch (LeastAllocated, MostAllocated, "
-    "BalancedAllocation, LeastNUMANodes)"
+    "BalancedAllocation, LeastNUMANodes), or +agent for Mooring's agent on the nodes"
 )
 scoring = click.option(
     "--strategy", "scoring", default="LeastAllocated", show_default=True, metavar="NAME", help=f"{STRATEGY_HELP}."

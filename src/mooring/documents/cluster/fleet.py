@@ -21,6 +21,7 @@ class FatesPart(DocumentPart):
     left: Annotated[Count, Meta(description="Deleted before a node took them.")]
     refused: Annotated[Count, Meta(description="Refused by the kubelet of their node.")]
     evicted: Annotated[Count, Meta(description="Evicted from their node: drained, removed, or preempted.")]
+    held: Annotated[Count, Meta(description="On a node whose agent has no room for them, at the end.")]
 
 
 class WaitedPart(DocumentPart):
@@ -83,7 +84,7 @@ class FleetPodPart(DocumentPart):
     """One pod."""
 
     name: str
-    fate: Annotated[str, one_of("ran", "runs", "waits", "left", "refused", "evicted")]
+    fate: Annotated[str, one_of("ran", "runs", "waits", "left", "refused", "evicted", "held")]
     node: Annotated[str, Meta(description="Where it ran, or which node refused it; empty for none.")]
     code: Code
     created: _Seconds

@@ -64,7 +64,7 @@ class Figures:
     @property
     def without_node(self) -> int:
         """Pods that no node took: they wait at the end, or were deleted before one did."""
-        return self.fates[Fate.WAITS] + self.fates[Fate.LEFT]
+        return self.fates[Fate.WAITS] + self.fates[Fate.LEFT] + self.fates[Fate.HELD]
 
 
 def run_trial(trial: FleetTrial) -> Figures:

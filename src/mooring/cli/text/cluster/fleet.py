@@ -70,10 +70,12 @@ def alignment_words(aligned: Mapping[int, int]) -> str:
 
 def _headline(answer: FleetAnswer) -> str:
     refused, waits = answer.fates[Fate.REFUSED], answer.fates[Fate.WAITS]
-    if not refused and not waits:
+    held = answer.fates[Fate.HELD]
+    if not refused and not waits and not held:
         return f"All {plural(answer.pods - answer.fates[Fate.LEFT], 'pod')} found a node that admitted them."
     said = [f"{refused} refused by kubelets"] if refused else []
     said += [f"{waits} without a node at the end"] if waits else []
+    said += [f"{held} held on their node"] if held else []
     return f"{answer.admitted} of {plural(answer.pods, 'pod')} were admitted; {' and '.join(said)}."
 
 
@@ -87,6 +89,7 @@ def _fates(answer: FleetAnswer) -> RenderableType:
         Fate.LEFT: "were deleted before a node took them",
         Fate.REFUSED: "were refused by the kubelet of their node",
         Fate.EVICTED: _evicted(answer.result.preempted),
+        Fate.HELD: "wait on their node at the end: its agent has no room for them",
     }
     for fate, meaning in meanings.items():
         if answer.fates[fate]:
@@ -199,7 +202,7 @@ def _pods(answer: FleetAnswer, most: int) -> Iterator[RenderableType]:
         node = "" if last.node is None else members[last.node].name
         refused = sum(record.fate is Fate.REFUSED for record in records)
         times = "refused once" if refused == 1 else f"refused {refused} times"
-        what = "waits" if last.fate is Fate.WAITS else times
+        what = {Fate.WAITS: "waits", Fate.HELD: "held"}.get(last.fate, times)
         table.add_row(clean(name), duration(records[0].arrival.at), what, clean(node), last.code)
     yield Text("")
     yield Text(

@@ -15,6 +15,7 @@ const FATES = {
   left: "was deleted before a node took it",
   refused: "was refused by the kubelet of its node",
   evicted: "was evicted: its node was drained or removed, or it was preempted",
+  held: "waits on its node: the agent has no room for it",
 };
 
 function factsOf(pod) {
