@@ -1,13 +1,14 @@
 """The fewest moves of running pods that make room for more replicas.
 
 Every sequence of one move is tried, then every sequence of two, and so on: the first that makes room for all has the
-fewest moves. Beyond :data:`MOST_TRIALS` the search is bounded: one node after another is freed of few pods, and the
-answer says so, with the number of moves below which none was left untried.
+fewest moves. No pod moves twice, because its replacement is another pod. Beyond :data:`MOST_TRIALS` the search is
+bounded: one node after another is freed of few pods, and the answer says so, with the number of moves below which none
+was left untried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import combinations, islice, product
 from typing import Final
@@ -100,7 +101,10 @@ class _Search:
             if room > self.best.room:
                 self.best = MovePlan(moves, room, is_exact=False)
             return
+        moved = {one.pod.uid for one in moves}
         for pod in self._pods.pods.values():
+            if pod.uid in moved:
+                continue
             for target in self._pods.targets(pod):
                 if self._pods.trials >= self._spent:
                     raise _SpentError
@@ -129,7 +133,7 @@ def _bounded(pods: MovingPods, wanted: int, found: MovePlan, at_least: int) -> M
         for count, place in product(range(1, _TOGETHER + 1), range(len(pods.rooms))):
             if pods.total >= wanted:
                 break
-            freed = _freed(pods, place, count)
+            freed = _freed(pods, place, count, {one.pod.uid for one in moves})
             progress |= bool(freed)
             moves += (move for move, _ in freed)
             undone += (undo for _, undo in freed)
@@ -141,10 +145,11 @@ def _bounded(pods: MovingPods, wanted: int, found: MovePlan, at_least: int) -> M
     return MovePlan(tuple(moves), room, is_exact=room >= wanted and len(moves) <= at_least, at_least=at_least)
 
 
-def _freed(pods: MovingPods, place: int, count: int) -> list[tuple[Move, Callable[[], None]]]:
+def _freed(pods: MovingPods, place: int, count: int, moved: Collection[str]) -> list[tuple[Move, Callable[[], None]]]:
     """Move a number of pods away from a node so that more replicas fit; return the moves, none where that fails."""
     before = pods.total
-    for chosen in islice(combinations(pods.pods_on(place), count), _COMBINATIONS):
+    here = [pod for pod in pods.pods_on(place) if pod.uid not in moved]
+    for chosen in islice(combinations(here, count), _COMBINATIONS):
         if pods.room_without(place, chosen) <= pods.rooms[place]:
             continue
         made: list[tuple[Move, Callable[[], None]]] = []
