@@ -215,7 +215,7 @@ def test_a_pod_that_the_node_would_refuse_waits_and_then_goes_elsewhere(installe
         return next((str(one.get("message", "")) for one in conditions if one["type"] == "PodScheduled"), "")
 
     until(lambda: "mooring:" in condition(), "the scheduler says why the pod waits")
-    assert "MOOR-103" in condition()
+    assert "MOOR-102" in condition()
     log.info("%s", condition())
     describe_node(installed, ELSEWHERE, 1)
     until(lambda: (installed.api.pod("more") or {})["spec"].get("nodeName"), "the pod is bound")
