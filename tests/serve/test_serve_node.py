@@ -21,7 +21,7 @@ from mooring.cli.main import run
 from mooring.render.svg.picture import svg_text
 from mooring.serve.access import EVERYTHING, Viewer
 from mooring.serve.agent_status import snapshot_of_status
-from mooring.serve.node_html import picture
+from mooring.serve.node_html import exported, picture
 from mooring.serve.node_plan import snapshot_of
 from mooring.serve.recording import Recording
 from mooring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot
@@ -275,3 +275,10 @@ def test_every_status_of_an_agent_has_a_snapshot(recorded: Recording) -> None:
     for name, make in SNAPSHOTS.items():
         document = to_builtins(status_document(make(), AgentCounts()))
         assert len(snapshot_of_status(view, document).pods) == len(document["pods"]) + len(document["held"]), name
+
+
+def test_the_export_of_an_agents_node_is_a_page_without_script(recorded: Recording) -> None:
+    text = exported(recorded.now.snapshot.bare())
+    assert picture(recorded.now.snapshot.view) in text
+    assert "<script" not in text
+    assert "style-src &#39;sha256-" in text

@@ -61,4 +61,4 @@ def exported_cluster(cluster: KnownCluster, name: str) -> str:
     nodes = cluster.all()
     tiles = [tile(node) for node in nodes]
     content = _body(sums(nodes, tiles), tiles, cluster.waiting(), links=False)
-    return page_text("cluster-export.html", title=name, content=content)
+    return page_text("serve-export.html", title=name, content=content, patterns="")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mooring.planner.report import report_of
-from mooring.render.html.document import html_text, part_text
+from mooring.render.html.document import html_text, page_text, part_text
 from mooring.render.svg.decision import decision_svg
 from mooring.render.svg.elements import PATTERNS, style_sheet
 from mooring.render.svg.picture import svg_text
@@ -124,7 +124,8 @@ def problem_html(problem: str) -> str:
 
 
 def exported(snapshot: NodeSnapshot) -> str:
-    """Return a node as one file: the report of its plan, or its picture where no plan is known."""
+    """Return a node as one file: the report of its plan, or what an agent says where no plan is known."""
     if snapshot.plan is not None:
         return html_text(report_of(snapshot.plan))
-    return svg_text(snapshot.view, _WIDTH)
+    content = body_html(Recorded(1, 0.0, snapshot), current=True)
+    return page_text("serve-export.html", title=snapshot.view.name or "Node", content=content, patterns=PATTERNS)

@@ -132,7 +132,7 @@ def run_application(app: Application, options: ServeOptions, started: Callable[[
     Args:
         app: the pages.
         options: where.
-        started: takes the address when it is served.
+        started: takes lines about what is served.
 
     Raises:
         InputError: address or certificate cannot be used.
@@ -143,6 +143,8 @@ def run_application(app: Application, options: ServeOptions, started: Callable[[
     with stop_signals() as stop, closing(HTTPServer(listener, app, LIMITS, tls=tls)) as server:
         host, port = server.address[:2]
         shown = f"[{host}]" if ":" in host else host
+        if tls is None and not options.is_loopback:
+            started("tokens are not encrypted here: give --certificate, or let an ingress end TLS")
         started(f"serving {'https' if tls else 'http'}://{shown}:{port}/")
         stop.wait()
 
@@ -163,6 +165,7 @@ def _tls(options: ServeOptions) -> ssl.SSLContext | None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(options.certificate, options.key or None)
     except (OSError, ssl.SSLError) as error:
+        words = error.strerror or str(error)
         remedy = "give a certificate and its key as PEM"
-        raise InputError(f"cannot be used: {error}", source="--certificate", remedy=remedy) from None
+        raise InputError(f"cannot be used: {words}", source="--certificate", remedy=remedy) from None
     return context
