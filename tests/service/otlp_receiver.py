@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Event
 from typing import Any
 
 import grpc
@@ -19,6 +20,9 @@ class Receiver(services.TraceServiceServicer):
         self.spans: list[Any] = []
         self.services: set[str] = set()
         self.address = ""
+        self.answers = Event()
+        """Unset while the receiver answers nothing."""
+        self.answers.set()
 
     def Export(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - gRPC's signature
         for resource in request.resource_spans:
@@ -27,6 +31,7 @@ class Receiver(services.TraceServiceServicer):
             }
             for scope in resource.scope_spans:
                 self.spans += scope.spans
+        self.answers.wait()
         return messages.ExportTraceServiceResponse()
 
     @property

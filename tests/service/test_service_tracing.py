@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -41,6 +42,19 @@ def test_a_span_arrives_with_its_parts_and_times(receiver: Receiver) -> None:
     assert (write.start_time_unix_nano - whole.start_time_unix_nano) == pytest.approx(25 * 10**7, abs=1000)
     assert (write.status.code, write.status.message, whole.status.code) == (2, "disk full", 0)
     assert receiver.services == {"mooring-test"}
+
+
+def test_the_end_of_a_daemon_does_not_wait_for_a_silent_collector(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mooring.service.tracing._LAST_SPANS", 0.05)
+    traces = opened(receiver)
+    receiver.answers.clear()
+    traces.record(CompletedSpan("call", 1.0, 2.0))
+    traces.close()
+    [ending] = [one for one in threading.enumerate() if one.name == "last-spans"]
+    receiver.answers.set()
+    ending.join()
 
 
 def test_the_environment_names_the_service_and_the_sampler(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ Source: OpenTelemetry specification, environment variables: ``OTEL_TRACES_EXPORT
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,8 +23,8 @@ Attribute: TypeAlias = str | int | float | bool
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_LAST_SPANS: Final = 2000
-"""Milliseconds that the last spans have at the end of a daemon."""
+_LAST_SPANS: Final = 2.0
+"""Seconds that the last spans have at the end of a daemon. The SDK tries for longer while no collector answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ class Traces:
         recorded.end(end)
 
     def close(self) -> None:
-        """Send what is left, and end the thread."""
-        self._provider.force_flush(_LAST_SPANS)
-        self._provider.shutdown()
+        """Send what is left, if a collector takes it in time."""
+        ending = threading.Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
+        ending.start()
+        ending.join(_LAST_SPANS)
