@@ -93,7 +93,7 @@ e2e: $(STAMP)
 
 # Skipped by name where ../shared/parts (or the folder that MOORING_E2E_CRIO names) has no CRI-O.
 e2e-crio: $(STAMP)
-	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/crio
+	MOORING_E2E_RUNTIMES=crio $(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/containerd tests/e2e/crio
 
 # The size by default takes a minute. All of it, some hours on two cores: KILLS=200 RESTARTS=50 CONTAINERS=500 LIVES=10000
 e2e-size: export MOORING_E2E_KILLS = $(or $(KILLS),4)

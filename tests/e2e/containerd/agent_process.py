@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-from tests.e2e.containerd.cri import CRIError, Pod
+from tests.e2e.containerd.cri import Pod
 from tests.e2e.containerd.runtime import Runtime
 from tests.patience import until
 
@@ -175,27 +174,3 @@ def whole_cpus(count: int) -> dict[str, int]:
         "cpu_period": 100_000,
         "memory_limit_in_bytes": 64 * 2**20,
     }
-
-
-def check_that_an_exclusive_container_gets_its_cpu(node: Runtime) -> None:
-    """Check that shared containers move off a CPU that becomes exclusive, and back."""
-    with agent_on(node) as agent:
-        shared_pod, own_pod = pod_on(node, "shared"), pod_on(node, "own")
-        shared = node.cri.run(shared_pod, "a")
-        assert node.cpus_of(shared_pod, shared) == "0-1"
-        own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
-        assert (node.cpus_of(own_pod, own), node.cpus_of(shared_pod, shared)) == ("1", "0")
-        assert agent.status()["cpus"]["exclusive"] == "1"
-        until(lambda: agent.status()["ready"], "the agent is ready")
-        node.cri.stop(own)
-        node.cri.remove_pod(own_pod.id)
-        until(lambda: node.cpus_of(shared_pod, shared) == "0-1", "the shared container has both CPUs again")
-
-
-def check_that_a_pod_without_room_is_refused(node: Runtime) -> None:
-    """Check that the runtime's client reads the kubelet's words."""
-    with agent_on(node):
-        pod = pod_on(node, "wide")
-        with pytest.raises(CRIError) as raised:
-            node.cri.create(pod, "a", resources=whole_cpus(2))
-        assert "UnexpectedAdmissionError: Allocate failed due to not enough cpus available" in str(raised.value)

@@ -190,7 +190,7 @@ class Churn:
         try:
             made = self.node.cri.create(pod.pod, name, resources=resources, attempt=pod.attempts)
             pod.containers[name] = made
-            self.made[made] = f"{pod.pod.cgroup_parent}/{made}"
+            self.made[made] = self.node.container_cgroup(pod.pod, made)
             if pod.count:
                 self.exclusive[made] = pod.count
             # A container that was created while the agent was disconnected is refused here.

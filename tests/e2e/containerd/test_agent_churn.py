@@ -22,10 +22,10 @@ import pytest
 from tests.e2e.containerd.agent_process import agent_on
 from tests.e2e.containerd.churn import Churn
 from tests.e2e.containerd.kernel_world import KernelWorld
-from tests.e2e.containerd.runtime import running
 from tests.e2e.containerd.watch import Watch, large_machine, nothing_is_left
 from tests.e2e.containerd.world import World
 from tests.e2e.containerd.wrapper import Reader, write_player, write_wrapper
+from tests.e2e.runtimes import running
 from tests.patience import until
 
 CLIENTS = 16

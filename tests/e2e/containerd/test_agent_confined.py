@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from tests.e2e.containerd.agent_process import pod_on, whole_cpus
 from tests.e2e.containerd.confined import ConfinedAgent, Rights, confined, everything
-from tests.e2e.containerd.runtime import Runtime, cgroup_file, running
+from tests.e2e.containerd.runtime import Runtime, cgroup_file
 from tests.e2e.containerd.wrapper import write_wrapper
+from tests.e2e.runtimes import running
 from tests.patience import until
 
 from mooring.core.cpuset import CPUSet

@@ -13,11 +13,10 @@ import pytest
 from tests.e2e.containerd.agent_process import (
     AgentProcess,
     agent_on,
-    check_that_a_pod_without_room_is_refused,
-    check_that_an_exclusive_container_gets_its_cpu,
     pod_on,
     whole_cpus,
 )
+from tests.e2e.containerd.cri import CRIError
 from tests.e2e.containerd.runtime import Runtime, cgroup_file
 from tests.patience import until
 
@@ -29,11 +28,25 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_an_exclusive_container_gets_its_cpu_and_shared_ones_move_off_it_and_back(node: Runtime) -> None:
-    check_that_an_exclusive_container_gets_its_cpu(node)
+    with agent_on(node) as agent:
+        shared_pod, own_pod = pod_on(node, "shared"), pod_on(node, "own")
+        shared = node.cri.run(shared_pod, "a")
+        assert node.cpus_of(shared_pod, shared) == "0-1"
+        own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
+        assert (node.cpus_of(own_pod, own), node.cpus_of(shared_pod, shared)) == ("1", "0")
+        assert agent.status()["cpus"]["exclusive"] == "1"
+        until(lambda: agent.status()["ready"], "the agent is ready")
+        node.cri.stop(own)
+        node.cri.remove_pod(own_pod.id)
+        until(lambda: node.cpus_of(shared_pod, shared) == "0-1", "the shared container has both CPUs again")
 
 
 def test_a_pod_without_room_is_refused_with_the_kubelets_words(node: Runtime) -> None:
-    check_that_a_pod_without_room_is_refused(node)
+    with agent_on(node):
+        pod = pod_on(node, "wide")
+        with pytest.raises(CRIError) as raised:
+            node.cri.create(pod, "a", resources=whole_cpus(2))
+        assert "UnexpectedAdmissionError: Allocate failed due to not enough cpus available" in str(raised.value)
 
 
 def test_an_agent_that_was_killed_comes_back_to_the_same_placement(node: Runtime) -> None:

@@ -15,6 +15,12 @@ pytestmark = pytest.mark.skipif(
     sorted(os.sched_getaffinity(0)) != [0, 1], reason="the expected CPUs are those of a machine with two"
 )
 QUOTA = "cpu.max" if UNIFIED else "cpu.cfs_quota_us"
+REQUIRED_BY_CRIO = """
+[crio.nri.default_validator]
+nri_enable_default_validator = true
+nri_validator_required_plugins = ["mooring"]
+nri_validator_tolerate_missing_plugins_annotation = "mooring/without-agent"
+"""
 REQUIRED = """
 [plugins.'io.containerd.nri.v1.nri'.default_validator]
   enable = true
@@ -63,11 +69,11 @@ def test_an_agent_that_leaves_gives_cpus_and_quotas_back_to_containers_that_run(
 
 
 def test_a_runtime_that_requires_the_agent_starts_nobody_without_it(node: Runtime) -> None:
-    version = tuple(int(part) for part in node.cri.version().lstrip("v").split("~")[0].split(".")[:2])
-    if version < (2, 2):
-        pytest.skip(f"containerd {node.cri.version()} has no validator of NRI plugins")
-    with (node.folder / "config.toml").open("a", encoding="utf-8") as file:
-        file.write(REQUIRED)
+    if node.name.startswith("containerd 2.1."):
+        pytest.skip(f"{node.name} has no validator of NRI plugins")
+    is_crio = node.name == "CRI-O"
+    with (node.folder / ("crio.conf" if is_crio else "config.toml")).open("a", encoding="utf-8") as file:
+        file.write(REQUIRED_BY_CRIO if is_crio else REQUIRED)
     node.restart(signal.SIGTERM)
     pod = pod_on(node, "own")
     with pytest.raises(CRIError, match='required plugin "mooring" not present'):

@@ -36,7 +36,8 @@ from tests.agent.wire.faults import (
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
 from tests.e2e.containerd.cri import CRIError, Pod
 from tests.e2e.containerd.plugin import Watching, plugged
-from tests.e2e.containerd.runtime import CGROUPS, UNIFIED, Runtime, read_cgroup, running
+from tests.e2e.containerd.runtime import CGROUPS, UNIFIED, Runtime, read_cgroup
+from tests.e2e.runtimes import running
 from tests.patience import until
 
 from mooring.agent.nri.session import PluginOptions

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
 from tests.e2e.containerd.cri import MESSAGES, CRIError, Pod
-from tests.e2e.containerd.runtime import Runtime, read_cgroup, running
+from tests.e2e.containerd.runtime import Runtime, read_cgroup
 from tests.e2e.containerd.watch import agent_of_played_machine
 from tests.e2e.containerd.wrapper import write_wrapper
+from tests.e2e.runtimes import running
 from tests.patience import until
 
 CONFIGURATION = """\

@@ -88,13 +88,13 @@ exec {runc} "$@"
 """
 _REAL = {
     "create": """cd "$bundle"
-    sed -i 's/"cpus":"[^"]*"/"cpus":"{cpus}"/; s/"mems":"[^"]*"/"mems":"{mems}"/' config.json""",
+    sed -i 's/"cpus": *"[^"]*"/"cpus":"{cpus}"/; s/"mems": *"[^"]*"/"mems":"{mems}"/' config.json""",
     "start": "",
     "delete": "",
     "kill": "",
     "state": "",
     "ps": "",
-    "update": """printf '%s' "$text" | sed 's/"cpus":"[^"]*"/"cpus":"{cpus}"/; s/"mems":"[^"]*"/"mems":"{mems}"/' |
+    "update": """printf '%s' "$text" | sed 's/"cpus": *"[^"]*"/"cpus":"{cpus}"/; s/"mems": *"[^"]*"/"mems":"{mems}"/' |
       {runc} "$@"
     exit""",
 }

@@ -6,19 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.e2e.containerd.runtime import Runtime, e2e_parts, why_not
-from tests.e2e.crio.runtime import running
+from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.folders import short_folder
+from tests.e2e.runtimes import CRIO, parts_or_skip, running
 
 
 @pytest.fixture(scope="session")
 def parts() -> Any:
-    if reason := why_not():
-        pytest.skip(f"e2e CRI-O: {reason}")
-    try:
-        return e2e_parts().crio_parts()
-    except e2e_parts().UnavailableError as why:
-        pytest.skip(f"e2e CRI-O: {why}")
+    return parts_or_skip(CRIO)
 
 
 @pytest.fixture

@@ -60,21 +60,25 @@ nri_listen = "{folder}/nri.sock"
 nri_plugin_dir = "{folder}/nri/plugins"
 nri_plugin_config_dir = "{folder}/nri/conf.d"
 nri_plugin_registration_timeout = "5s"
-nri_plugin_request_timeout = "5s"
+nri_plugin_request_timeout = "{request_timeout}"
 """
 
 
 @contextlib.contextmanager
-def running(parts: Any, folder: Path, oci_runtime: Path | None = None) -> Iterator[Runtime]:
+def running(
+    parts: Any, folder: Path, *, request_timeout: str = "5s", oci_runtime: Path | None = None
+) -> Iterator[Runtime]:
     """Start a CRI-O with two images, and at the end remove its pods, processes, mounts and cgroups.
 
     Args:
         parts: its programs.
         folder: empty, with a short path; everything that CRI-O writes goes there.
+        request_timeout: how long CRI-O waits for a plugin, as Go writes durations.
         oci_runtime: instead of runc.
     """
     runc = oci_runtime or parts.runc
     values = {"folder": folder, "pause": PAUSE, "pinns": parts.pinns, "runc": runc, "conmon": parts.conmon}
+    values["request_timeout"] = request_timeout
     (folder / "crio.conf").write_text(_CONFIGURATION.format(**values), encoding="utf-8")
     (folder / "storage.conf").write_text(
         f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/root"\nrunroot = "{folder}/rr"\n'

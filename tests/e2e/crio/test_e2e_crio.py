@@ -1,4 +1,4 @@
-"""``mooring agent`` beside a real CRI-O, real runc and real cgroups: ``make e2e-crio``."""
+"""What is so beside a real CRI-O only; all else is tested in ``tests/e2e/containerd``: ``make e2e-crio``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from tests.e2e.containerd.agent_process import (
     AgentProcess,
     agent_on,
-    check_that_a_pod_without_room_is_refused,
-    check_that_an_exclusive_container_gets_its_cpu,
     pod_on,
     whole_cpus,
 )
@@ -26,14 +24,6 @@ TREE = str(CGROUPS if UNIFIED else CGROUPS / "cpuset")
 _READ_ONLY = f'mount --bind {TREE} {TREE} && mount -o remount,bind,ro {TREE} && exec "$@"'
 WITHOUT_WRITING = ("unshare", "--mount", "--propagation", "private", "sh", "-c", _READ_ONLY, "sh")
 """Words that run a program which can read the cpusets of this machine and cannot write them."""
-
-
-def test_an_exclusive_container_gets_its_cpu_and_shared_ones_move_off_it_and_back(crio: Runtime) -> None:
-    check_that_an_exclusive_container_gets_its_cpu(crio)
-
-
-def test_a_pod_without_room_is_refused_with_the_kubelets_words(crio: Runtime) -> None:
-    check_that_a_pod_without_room_is_refused(crio)
 
 
 def test_a_container_that_runs_although_its_start_was_refused_is_reported_and_corrected(crio: Runtime) -> None:

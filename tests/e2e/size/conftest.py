@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-import tests.e2e.crio.runtime
-from tests.e2e.containerd.runtime import Runtime, e2e_parts, parts_named, running, why_not
+from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.containerd.wrapper import write_player
+from tests.e2e.runtimes import parts_or_skip, running
 
 RUNTIMES = os.environ.get("MOORING_E2E_SIZE_RUNTIMES", "debian crio").split()
 """``debian`` and ``built`` are containerds, ``crio`` is CRI-O."""
@@ -23,15 +23,8 @@ Starting: TypeAlias = Callable[[Path], AbstractContextManager[Runtime]]
 
 @pytest.fixture(params=RUNTIMES)
 def starting(request: pytest.FixtureRequest) -> Starting:
-    name = request.param
-    if reason := why_not():
-        pytest.skip(f"e2e size {name}: {reason}")
-    try:
-        parts = e2e_parts().crio_parts() if name == "crio" else parts_named(name)
-    except e2e_parts().UnavailableError as why:
-        pytest.skip(f"e2e size {name}: {why}")
-    start = tests.e2e.crio.runtime.running if name == "crio" else running
-    return lambda folder: start(parts, folder, oci_runtime=write_player(folder, parts.busybox))
+    parts = parts_or_skip(request.param)
+    return lambda folder: running(parts, folder, oci_runtime=write_player(folder, parts.busybox))
 
 
 @pytest.fixture
