@@ -165,7 +165,7 @@ def test_figures_are_the_same_on_the_workers_of_a_dask_scheduler() -> None:
 def some_trials() -> list[FleetTrial]:
     happening = NodeEvent(4.0, "a-0", NodeAction.DRAIN), NodeEvent(9.0, "b", NodeRestart(ALIGNED_NODES))
     nodes = replace(cluster(group("a", 2), group("b", 1, LOOSE, gpus=0)), events=happening)
-    arrivals = [arrival(f"p{n}", asked(str(n % 5 + 1)), n, 20.0, owner="web") for n in range(12)]
+    arrivals = [arrival(f"p{n}", asked(str(n % 5 + 1)), n, 20.0, owner="web") for n in range(8)]
     works = [work_of("w", arrivals, (), [Workload("default/j", ControllerKind.JOB, SIX, 3.0, 2, runs=9.0)])] * 2
     return variants(nodes, works, [Strategy(), Strategy(extender=True)], [], 1)
 

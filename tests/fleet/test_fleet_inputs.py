@@ -125,9 +125,10 @@ def test_a_deployment_is_a_controller(tmp_path: Path) -> None:
 
 def test_what_the_scheduler_would_read_and_the_simulation_does_not_is_counted(tmp_path: Path) -> None:
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    spec = {**POD["spec"], "schedulingGates": [{"name": "wait"}], "volumes": volumes}
+    spec = {**POD["spec"], "schedulingGates": [{"name": "wait"}], "volumes": volumes, "priorityClassName": "high"}
     work = load_work([lines_file(tmp_path, {"pod": {"spec": spec}, "count": 3})])
     assert work.findings == (
+        "1 pods have priorityClassName without priority, which is not simulated",
         "1 pods have schedulingGates, which is not simulated",
         "1 pods have volumes, which is not simulated",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,7 @@ class Kinds:
         """
         spec = mapping_at(content, "spec")
         fields, relations = scheduling_fields(spec), pod_relations(content, owner)
-        for name in (*fields.ignored, *relations.ignored, *(["resourceClaims"] if spec.get("resourceClaims") else [])):
+        for name in (*fields.ignored, *relations.ignored, *_not_read(spec)):
             self.ignored[name] = self.ignored.get(name, 0) + 1
         preempts = text_at(spec, "preemptionPolicy") != "Never"
         found = asked_of(pod, fields, relations, preempts=preempts)
@@ -55,3 +55,11 @@ class Kinds:
     def findings(self) -> list[str]:
         """Return what was not read."""
         return [f"{count} pods have {name}, which is not simulated" for name, count in sorted(self.ignored.items())]
+
+
+def _not_read(spec: Mapping[str, Any]) -> Iterator[str]:
+    if spec.get("resourceClaims"):
+        yield "resourceClaims"
+    # The API server sets the number; manifests have the name of the class alone.
+    if spec.get("priorityClassName") and spec.get("priority") is None:
+        yield "priorityClassName without priority"
