@@ -190,6 +190,8 @@ def _takeover_lines(migration: Migration) -> Iterator[str]:
     for one in migration.takeover.containers:
         if one.outcome is not TakeoverOutcome.SHARED:
             yield container_line(one)
+    for name, cpus in migration.takeover.ended.items():
+        yield f"{name} has ended, and CPUs {cpus} are kept for it until its pod ends."
     shared = len(migration.takeover.with_outcome(TakeoverOutcome.SHARED))
     yield f"{plural(shared, 'container')} in the shared pool: CPUs {migration.takeover.shared_pool or 'none'}."
 
@@ -217,7 +219,4 @@ def _held(cpus: CPUSet, mems: tuple[int, ...]) -> str:
 def _expected(migration: Migration) -> Iterator[str]:
     if migration.takeover is None:
         return
-    exclusive = CPUSet()
-    for one in migration.takeover.containers:
-        exclusive |= one.after.cpus
-    yield f"mooring status prints ready, and CPUs {exclusive or 'none'} as exclusive."
+    yield f"mooring status prints ready, and CPUs {migration.takeover.exclusive or 'none'} as exclusive."

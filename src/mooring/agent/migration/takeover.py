@@ -62,6 +62,10 @@ class Takeover:
 
     containers: tuple[MigratedContainer, ...]
     shared_pool: CPUSet
+    exclusive: CPUSet
+    """All CPUs that pods have alone, as ``mooring status`` prints them."""
+    ended: Mapping[str, CPUSet]
+    """``NAMESPACE/POD/CONTAINER`` of init containers that have ended -> CPUs that the agent keeps for them besides."""
 
     def with_outcome(self, outcome: TakeoverOutcome) -> tuple[MigratedContainer, ...]:
         """Return the containers of which this becomes."""
@@ -90,7 +94,30 @@ def take_over(question: Question, before: Kubelet, *, recreated: bool = False) -
         listed = [one for pod in question.active for one in _listed(before, pod)]
         state = synchronize(state, sandboxes, listed, pods, running=frozenset(one.id for one in listed)).state
     found = tuple(one for pod in question.active for one in _taken_over(before, state, pod))
-    return Takeover(found, DesiredSettings.now(state).pool)
+    cpus = state.kubelet.node.cpu.assignments
+    exclusive = CPUSet()
+    for held in cpus.values():
+        exclusive |= _joined(held.values())
+    return Takeover(found, DesiredSettings.now(state).pool, exclusive, dict(_ended(state, question.active)))
+
+
+def _ended(state: AgentState, pods: Iterable[Pod]) -> Iterator[tuple[str, CPUSet]]:
+    """Yield what init containers of running pods hold alone: a pod that is taken over is decided about as a whole."""
+    for pod in pods:
+        held = state.kubelet.node.cpu.assignments.get(pod.uid, {})
+        names = {one.name for one in _running(pod)}
+        running = _joined(mask for name, mask in held.items() if name in names)
+        for name, mask in held.items():
+            alone = CPUSet(CPUMask(mask & ~running.mask))
+            if name not in names and alone:
+                yield f"{pod.namespace}/{pod.name}/{name}", alone
+
+
+def _joined(masks: Iterable[CPUMask]) -> CPUSet:
+    joined = CPUSet()
+    for mask in masks:
+        joined |= CPUSet(mask)
+    return joined
 
 
 def _running(pod: Pod) -> Iterator[Container]:
