@@ -6,12 +6,14 @@ workers. A trial is a value and its figures are values, so that neither where no
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Protocol
 
 from mooring.core.errors import InputError
@@ -151,12 +153,23 @@ def _ran(trials: Mapping[int, FleetTrial], jobs: int, dask: str) -> Iterator[tup
     )
 
 
+def _worker_begins() -> None:
+    """Leave interrupts, which a terminal sends to every process, to the parent; end when that was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 @contextmanager
 def _executor(jobs: int, dask: str) -> Iterator[Executor]:
     if not dask:
-        # The terminal sends an interrupt to every process; this one alone answers it.
-        ignoring = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
-        pool = ProcessPoolExecutor(jobs, initializer=ignoring)
+        pool = ProcessPoolExecutor(jobs, initializer=_worker_begins)
         try:
             yield pool
         finally:
