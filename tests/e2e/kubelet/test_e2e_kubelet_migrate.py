@@ -115,11 +115,11 @@ def test_a_kubelet_hands_its_pods_over_and_gets_them_back_as_was_said_before(
             policies = next(iter(yaml.safe_load_all(text)))
             assert given(runtime) == original, "a kubelet without managers leaves running containers alone"
             with agent_beside(runtime, beside, replace(case, policies=policies), node.machine, api=api) as both:
-                until_same(runtime, {**given(runtime), **wanted})
-                now = given(runtime)
-                assert {place: now[place] for place in wanted} == {
-                    place: (cpus, mems or original[place][1]) for place, (cpus, mems) in wanted.items()
-                }
+                # Memory nodes are decided anew in the order in which containerd lists the pods, which is any.
+                cpus = {place: cpus for place, (cpus, _) in wanted.items()}
+                with contextlib.suppress(AssertionError):
+                    until(lambda: _cpus(runtime, cpus) == cpus, "the agent has placed all", seconds=60.0)
+                assert _cpus(runtime, cpus) == cpus
                 exclusive = CPUSet.parse(both.agent.status()["cpus"]["exclusive"])
                 [line] = step(document, "Verify, and let pods come")["outcome"]
                 assert line == f"mooring status prints ready, and CPUs {exclusive} as exclusive."

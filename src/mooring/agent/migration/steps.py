@@ -20,6 +20,8 @@ COPY = "/var/lib/mooring-rollback"
 """Where the kubelet's files are kept for the way back."""
 
 
+MEMORY_ANEW = "Memory nodes are decided anew in the order in which the runtime lists the pods: others may come of it."
+"""Seen with containerd 2.1.9, which lists them in any order; CPUs are taken over from its record."""
 MEMORY_STAYS = "A kubelet sets memory nodes only when it creates a container: those that run may use every node."
 """Source: spec: memory-manager.md section 8."""
 
@@ -192,6 +194,8 @@ def _takeover_lines(migration: Migration) -> Iterator[str]:
             yield container_line(one)
     for name, cpus in migration.takeover.ended.items():
         yield f"{name} has ended, and CPUs {cpus} are kept for it until its pod ends."
+    if migration.question.config.memory_manager_policy != "None":
+        yield MEMORY_ANEW
     shared = len(migration.takeover.with_outcome(TakeoverOutcome.SHARED))
     yield f"{plural(shared, 'container')} in the shared pool: CPUs {migration.takeover.shared_pool or 'none'}."
 
