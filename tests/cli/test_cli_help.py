@@ -85,8 +85,8 @@ def test_the_examples_of_the_program_are_understood_too() -> None:
                 command.make_parser(context).parse_args(list(rest))
 
 
-PROGRAMS = {"agent", "deploy", "dra", "extender", "serve"}
-"""Verbs that work, and answer nothing."""
+PROGRAMS = {"agent", "deploy", "dra", "extender", "serve", "shadow"}
+"""Verbs that work, and answer nothing about files."""
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 from tests.memorymanager.plain_hints import Nodes, generous_hints, plain_hints
 from tests.memorymanager.small_memory import HUGE, empty_nodes, table
@@ -55,6 +55,15 @@ def test_hints_are_those_of_the_plain_loop_in_its_order(situation: Situation) ->
     assert (hints is None) == (not pairs)
 
 
+WRAPPED = Situation(
+    charge(empty_nodes(2**64 - 8, 3, 8, M2=(0, 0, 0)), NUMAMask(0b111), "memory", 4),
+    {"memory": 3},
+    Leftover({NUMAMask(0b111): {"memory": 3}}),
+)
+"""What is left wraps the sum of what is free around."""
+
+
+@example(WRAPPED)
 @given(situations(wrapping=True))
 def test_hints_follow_numbers_that_wrap_around(situation: Situation) -> None:
     total = max(sum(state.memory[name].allocatable for state in situation.nodes.values()) for name in TYPES)

@@ -52,7 +52,11 @@ def calculate_hints(
         found = sorted(set(found).intersection(_enough(allocatable, amounts, wraps=True)))
     masks = set(_as_masks([index for index in found if index], ids))
     if leftover.amounts:
-        masks.update(mask for mask in _reusing(ids, leftover) if _serves(nodes, mask, requests, leftover))
+        reusing = set(_reusing(ids, leftover))
+        if wraps:
+            # What is left is added to what is free: a sum that sufficed can wrap around.
+            masks -= reusing
+        masks.update(mask for mask in reusing if _serves(nodes, mask, requests, leftover))
     masks = _respecting_groups(leftover.ungrouped(nodes), masks)
     if not masks:
         return None

@@ -118,7 +118,9 @@ def test_a_signal_as_soon_as_the_agent_is_together_closes_it(monkeypatch: pytest
 
     beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
     monkeypatch.setattr(run, "read_startup", lambda _asked: beginning)
-    monkeypatch.setattr(run, "open_log", lambda *_: (SimpleNamespace(info=told), Lines(-1, lambda _count: None)))
+    monkeypatch.setattr(
+        run, "open_log", lambda *_: (SimpleNamespace(info=told, warning=told), Lines(-1, lambda _count: None))
+    )
     monkeypatch.setattr(run, "Agent", lambda *_: agent)
     run_agent(AgentCommand("agent.yaml"), {})
     assert done == ["closed"]
