@@ -22,6 +22,7 @@ from tests.e2e.kubelet.network import NODE_ADDRESS, private_network
 from tests.e2e.kubelet.patience import until
 
 NODE = "chart-node"
+SERVICES = "10.0.0.0/24"
 SCHEDULER_IMAGE = "localhost/mooring/kube-scheduler:1"
 CHART = Path(__file__).resolve().parents[3] / "charts" / "mooring"
 _NETWORK = {
@@ -114,6 +115,9 @@ def cluster_of_one(parts: Any, kube: Any, image: Path, folder: Path) -> Iterator
     with contextlib.ExitStack() as running_:
         enter = running_.enter_context
         enter(private_network(parts.busybox))
+        # A node has a way to everywhere; without one programs of the node reach no Service.
+        route = [str(parts.busybox), "ip", "route", "add", SERVICES, "dev", "lo", "src", NODE_ADDRESS]
+        subprocess.run(route, check=True, capture_output=True)
         api = enter(api_server(kube, folder / "api", ports=ports, flags=flags))
         enter(process(_controllers(made, folder / "api", api), folder / "controllers.log"))
         enter(process(_proxy(made, api), folder / "proxy.log"))

@@ -98,6 +98,13 @@ def agents(cluster: Cluster) -> set[str]:
     }
 
 
+def exclusive_cpus(cluster: Cluster) -> int:
+    """Return how many CPUs for exclusive use the node has, as it was published."""
+    response = cluster.api.cluster.http.get(f"{OURS}/nodestates/{NODE}")
+    status = response.json().get("status", {}) if response.is_success else {}
+    return int(status.get("exclusiveCPUs", {}).get("allocatable", 0))
+
+
 def contents(cluster: Cluster) -> dict[str, Any]:
     return {one["metadata"]["name"]: one.get("data") for one in cluster.api.get(SECRETS)["items"] if _is_ours(one)}
 
@@ -181,6 +188,8 @@ def installed(cluster: Cluster) -> Cluster:
     with step("the agent is ready, since the node has its label"):
         cluster.api.patch(f"api/v1/nodes/{NODE}", {"metadata": {"labels": {"mooring.dev/agent": "true"}}})
         until(lambda: agents(cluster), "the agent is ready")
+    with step("the agent has published the node"):
+        until(lambda: exclusive_cpus(cluster) == 1, "the agent has published one CPU for exclusive use")
     with step("helm test"):
         said = cluster.helm("test", "mooring", "--timeout", "120s")
     assert "Succeeded" in said
