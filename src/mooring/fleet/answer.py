@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from mooring.fleet.periods import FleetPeriod, periods_of, waited_of
 from mooring.fleet.records import Fate, Record
@@ -130,7 +131,7 @@ def _mean(samples: Sequence[Sample], shares: Sequence[float]) -> float:
     if not time:
         return shares[-1]
     steps = zip(samples, samples[1:], shares, strict=False)
-    return sum((after.at - before.at) * share for before, after, share in steps) / time
+    return fsum((after.at - before.at) * share for before, after, share in steps) / time
 
 
 def unhappy(result: SimulationResult) -> dict[str, list[Record]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 
 from mooring.explain.phrases import duration, plural
 from mooring.fleet.records import Fate
@@ -48,7 +49,7 @@ def sizes_plot(cluster: str, work: Work, sizes: Sequence[Size]) -> Plot:
             does = size.fewest is not None and one.variant == size.fewest.variant
             binding = f"; one fewer does not: {size.binding}" if size.binding else ""
             line = f"{one.variant.partition(' ')[0]} of {clean(size.group)}{f' will do{binding}' if does else ''}"
-            stranded = sum(use.stranded for use in one.uses if use.resource == "cpu")
+            stranded = fsum(use.stranded for use in one.uses if use.resource == "cpu")
             counts = (one.admitted, one.fates[Fate.REFUSED], one.without_node)
             rows.append(
                 PlotRow(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import fsum, sqrt
 from statistics import fmean, stdev
 
 from mooring.fleet.records import Fate
@@ -71,5 +71,5 @@ def _ranked(variant: str, trials: Sequence[Figures]) -> Ranked:
         over(lambda one: one.fates[Fate.REFUSED]),
         over(lambda one: one.without_node),
         over(lambda one: one.waited[1]),
-        over(lambda one: sum(use.stranded for use in one.uses if use.resource == "cpu")),
+        over(lambda one: fsum(use.stranded for use in one.uses if use.resource == "cpu")),
     )
