@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.cli.command import CORPORA, EXAMPLES, NODE, Answered, mooring
 
 few = settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 PODS = list(yaml.safe_load_all((EXAMPLES / "pods.yaml").read_text()))

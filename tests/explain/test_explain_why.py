@@ -30,8 +30,8 @@ from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.scenario_machines import load_machines
 from mooring.releases.catalog import RELEASES
 
-EVERY = 12
-"""Of the recorded scenarios every twelfth is looked at."""
+EVERY = 24
+"""Of the recorded scenarios every twenty-fourth is looked at."""
 
 
 def told(kubelet: Kubelet, pod: Pod, *, running: bool = False) -> tuple[Kubelet, Told]:
@@ -87,7 +87,7 @@ def test_sentences_about_recorded_pods_are_true(name: str) -> None:
             for answer in recorded_sentences(scenario, machines):
                 check(answer)
                 checked[answer.decision.reason] += 1
-    assert checked.total() > 5
+    assert checked.total() > 2
 
 
 @pytest.mark.corpus
@@ -102,7 +102,7 @@ def test_sentences_about_recorded_pods_of_older_releases_are_true(release: Relea
                 for answer in recorded_sentences(scenario, machines):
                     check(answer)
                     checked += 1
-    assert checked > 200
+    assert checked > 100
 
 
 SHAPES = (

@@ -169,7 +169,7 @@ REQUESTS = st.lists(
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("machine", UNEVEN)
 @given(requests=REQUESTS, strict=st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_every_pod_has_its_number_of_its_kind_and_nothing_is_owned_twice(
     machine: str, config: str, requests: list[tuple[int, str, bool]], *, strict: bool
 ) -> None:
