@@ -30,7 +30,7 @@ from mooring.planner.scenario_machines import load_machines
 from mooring.render.decision_rows import decision_view
 from mooring.render.svg.decision import decision_svg
 
-EVERY = 60
+EVERY = 50
 """Of the recorded scenarios every fortieth is looked at; of the small recordings every one."""
 
 CODES = frozenset(all_codes())
