@@ -249,7 +249,7 @@ def test_every_setting_is_dealt_to_every_worker(number: int) -> None:
 
 
 def test_combinations_that_share_runs_have_the_outcomes_that_they_have_alone() -> None:
-    """Two containers tell the scopes apart, 12 CPUs beside a full node the distances; every twenty-third is run alone."""
+    """Two containers tell the scopes apart, 12 CPUs beside a full node the distances; one in 23 is run alone."""
     variants = varied(machine(), STATIC, *ALL_OPTIONS)
     two = Pod("uid-two", "two", containers=(container("a", 5), container("b", 5)), qos=QoS.GUARANTEED)
     asked = trace([*pods(7, 12), two])
