@@ -56,6 +56,7 @@ assignedDir: {run}/assigned
 statusSocket: {run}/status.sock
 podResourcesSocket: {run}/pod-resources.sock
 claimsSocket: {run}/claims.sock
+publish: true
 metricsAddress: "127.0.0.1:{metrics}"
 logLevel: debug
 """
@@ -314,3 +315,4 @@ def everything(node: Runtime, agent: ConfinedAgent) -> None:
     assert (node.cpus_of(own_pod, again), node.cpus_of(shared_pod, shared)) == ("0-1", "0-1")
     assert _quota(own_pod.cgroup_parent) == "100000"
     assert [line for line in agent.log if line["level"] == "error"] == []
+    assert "Traceback" not in agent.output, "no thread ended"
