@@ -135,7 +135,8 @@ def cluster_of_one(parts: Any, kube: Any, image: Path, folder: Path) -> Iterator
                 node,
                 kube.kubelet,
                 NODE,
-                {**NO_POLICIES, **names},
+                # One CPU cannot be exclusive, and nearly all of both can be requested.
+                {**NO_POLICIES, **names, "kubeReserved": {"cpu": "1m"}},
                 kubeconfig=api.kubeconfig,
                 within=inside(node.holder),
             )

@@ -44,7 +44,6 @@ def values(cluster: Cluster, **changed: Any) -> str:
     node = cluster.node.folder
     content = {
         "agent": {
-            "kubeletConfiguration": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
             "agentConfiguration": {"publish": True, **changed.get("agent", {})},
         },
         "image": {"pullPolicy": "Never", "tag": changed.get("tag", "")},
