@@ -120,6 +120,12 @@ nodeSelector: {kubernetes.io/os: linux, mooring.dev/agent: "true"}
 tolerations: [{operator: Exists}]
 {{- end }}
 
+{{/* Where the other pods run: also where an agent that is not ready keeps pods away, because they hold no CPUs. */}}
+{{- define "mooring.clusterPods" -}}
+priorityClassName: {{ .Values.priorityClasses.cluster }}
+tolerations: [{key: mooring/agent-not-ready, operator: Exists}]
+{{- end }}
+
 {{/* Security context of a container: (list user). Root, where sockets and folders of the node are root's. */}}
 {{- define "mooring.confined" -}}
 securityContext:
