@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 from tests.e2e.containerd.agent_process import pod_on
+from tests.e2e.containerd.confined import PROFILE
 from tests.e2e.containerd.cri import MESSAGES
 from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.image.archive import ROOT
@@ -69,7 +70,7 @@ def start(
         profile = context.get("seccompProfile", {"type": "RuntimeDefault"})["type"]
         security.seccomp.profile_type = _PROFILES[profile]
         if profile == "Localhost":
-            security.seccomp.localhost_ref = str(_SECCOMP)
+            security.seccomp.localhost_ref = str(PROFILE)
 
     return node.cri.run(pod, "mooring", amend=amend), log
 

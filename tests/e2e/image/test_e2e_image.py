@@ -77,7 +77,8 @@ def test_the_publisher_needs_no_root_where_it_may_read_the_kubelets_files(
 def test_the_agent_of_the_image_pins_a_container_with_the_rights_of_its_manifest(node: Runtime, image: Image) -> None:
     spec = pod_template("agent/agent.yaml")
     (agent,) = spec["containers"]
-    folders = {name: node.folder / name for name in ("configuration", "tokens", "state-of-agent", "run-of-agent")}
+    names = ("configuration", "access", "authority", "tokens", "state-of-agent", "run-of-agent")
+    folders = {name: node.folder / name for name in names}
     for folder in folders.values():
         folder.mkdir()
     (folders["configuration"] / "agent.yaml").write_text(_CONFIGURATION, encoding="utf-8")
