@@ -133,6 +133,8 @@ class Client:
             stops_first: whether containers are stopped before their sandbox: CRI-O waits for each as long as the call
                 may take.
         """
+        # CRI-O writes a log there for a container without a path of its own.
+        self._logs = str(socket.parent)
         self._stops_first = stops_first
         self._timeout = timeout
         # One that was refused while containerd was away must not sit that out when it is back. The option "min" is the
@@ -170,7 +172,7 @@ class Client:
     ) -> Pod:
         """Run a sandbox in the host's network, labelled as the kubelet does; ``handler`` names another OCI runtime."""
         config = MESSAGES["PodSandboxConfig"](
-            log_directory="/tmp",  # noqa: S108 - containers have no log path
+            log_directory=self._logs,
             labels={
                 "io.kubernetes.pod.name": name,
                 "io.kubernetes.pod.namespace": namespace,
