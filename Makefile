@@ -7,7 +7,8 @@ PYTHON_FOUND := $(shell for name in $(PYTHON) python3; do $$name -c '' 2>/dev/nu
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WORKERS ?= 2
+# Three on two cores: some tests wait for the programs that they start.
+WORKERS ?= 3
 
 .PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-shadow e2e-kube e2e-image e2e-chart observability image soak test-pythons check lint types walls docs-links specification releases-page docs deploy site pictures bench mutants mutants-releases lock clean
 .PHONY: wheel sdist dist reproducible onefile krew sbom licences compatibility freeze notes chart checksums sign push release
