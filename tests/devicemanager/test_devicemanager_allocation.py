@@ -57,6 +57,14 @@ def test_without_an_affinity_any_device_will_do() -> None:
     assert held(state, "c") == {"g0", "g1", "g4"}
 
 
+def test_what_is_known_to_be_drawn_is_taken_of_equally_near_devices() -> None:
+    drawn = {"pod": {"c": {GPU: frozenset({"g7", "g2"})}}}
+    state, _ = served(DeviceState({GPU: EIGHT}, drawn=drawn), asking("c", 2))
+    assert held(state, "c") == {"g2", "g7"}
+    state, _ = served(DeviceState({GPU: EIGHT}, drawn=drawn), asking("c", 2), affinity=NUMAMask(0b1))
+    assert held(state, "c") == {"g0", "g2"}, "nearness comes first"
+
+
 @given(st.lists(st.sampled_from([(0,), (0, 1), (1,)]), min_size=1, max_size=7), st.data())
 def test_equally_near_devices_are_taken_as_a_random_draw_most_often_takes_them(
     nodes: list[tuple[int, ...]], data: st.DataObject

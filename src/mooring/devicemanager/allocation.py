@@ -74,7 +74,8 @@ def allocate(
                 )
                 _report(observer, (pod.uid, container.name, resource), count, affinity, error)
                 return DeviceError(error)
-            chosen += _chosen(state, resource, available, affinity, chosen, need)
+            drawn = state.drawn.get(pod.uid, {}).get(container.name, {}).get(resource, frozenset())
+            chosen += _chosen(state, resource, available, affinity, chosen, need, drawn)
         if observer is not None:
             near = NUMAMask(_nodes_of(state, resource, chosen))
             observer(DevicesTaken(pod.uid, container.name, resource, count, affinity, tuple(chosen), near, ""))
@@ -109,9 +110,10 @@ def _chosen(
     affinity: NUMAMask | None,
     included: Collection[str],
     need: int,
+    drawn: Collection[str],
 ) -> list[str]:
     """Return the devices to take: near ones first, and of more than enough near ones those that the plugin prefers."""
-    nearest = _nearest(state, resource, available, affinity)
+    nearest = _nearest(state, resource, available, affinity, drawn)
     rule = state.preferences.get(resource)
     known = {device.id: device for device in state.devices[resource]}
     near = [name for name in nearest if affinity is None or known[name].mask & affinity]
@@ -124,20 +126,28 @@ def _chosen(
     return nearest[:need] if wanted is None else [*taken, *(device.id for device in wanted)]
 
 
-def _nearest(state: DeviceState, resource: str, available: frozenset[str], affinity: NUMAMask | None) -> list[str]:
+def _nearest(
+    state: DeviceState, resource: str, available: frozenset[str], affinity: NUMAMask | None, drawn: Collection[str]
+) -> list[str]:
     """Order the available devices by nearness: touching the affinity, elsewhere, without information.
 
     Which of several equally near devices is taken is random in the kubelet. Here the order is such that any number of
     devices from its beginning has the NUMA nodes that a random draw most often has (the mode of the hypergeometric
-    distribution); devices that differ in nothing else are ordered by id.
+    distribution); devices that differ in nothing else are ordered by id. Where it is known what was drawn, that is
+    taken among the equally near ones.
     """
     devices = sorted((one for one in state.devices[resource] if one.id in available), key=lambda device: device.id)
     alike, before = Counter(device.mask for device in devices), Counter[NUMAMask]()
-    ranks: dict[str, tuple[int, float, str]] = {}
+    ranks: dict[str, tuple[int, bool, float, str]] = {}
     for device in devices:
         mask = device.mask
         distance = 0 if affinity is None or mask & affinity else 1 if mask else 2
-        ranks[device.id] = distance, -(alike[mask] - before[mask]) / (before[mask] + 1), device.id
+        ranks[device.id] = (
+            distance,
+            device.id not in drawn,
+            -(alike[mask] - before[mask]) / (before[mask] + 1),
+            device.id,
+        )
         before[mask] += 1
     return sorted(ranks, key=lambda name: ranks[name])
 

@@ -52,6 +52,8 @@ class DeviceState:
     """What pods have elsewhere, such as by claims; they hold it from when they are asked about."""
     preferences: Mapping[str, Preference] = field(default_factory=dict)
     """Resource -> which of its devices its plugin prefers."""
+    drawn: Holdings = field(default_factory=dict)
+    """What containers are given where the kubelet draws one of equally near devices; known where it has drawn."""
 
     def allocated(self, resource: str) -> frozenset[str]:
         """Return the ids of all devices of a resource that containers hold."""
