@@ -27,7 +27,7 @@ help:
 	@echo "make e2e-resize    resize pods in guests with 16 CPUs: the cases of KEP-6122, and a program that follows its CPUs"
 	@echo "make e2e-systemd   the agent in guests with systemd and cgroup v2: containerd and CRI-O, each with runc and crun"
 	@echo "make e2e-kubelet   run kubelet, API server and agent against each other on machines that are played (root on Debian, Go)"
-	@echo "make e2e-shadow    hold each decision of real kubelets against the engine, beside them: MOORING_E2E_SHADOW_PODS"
+	@echo "make e2e-shadow    hold each decision of real kubelets against the engine: PODS, TOPOLOGIES, KUBELETS, SEED"
 	@echo "make e2e-kube      let the real scheduler and the extender place pods on nodes whose kubelets are the engine (Go)"
 	@echo "make image         build the container image: build/image/mooring.tar, an OCI archive (buildah; BASE, SUITE, IMAGE)"
 	@echo "make e2e-image     run that image on a real containerd, and build it twice (root on Debian)"
@@ -130,16 +130,22 @@ e2e-systemd: $(STAMP)
 	$(BIN)/python scripts/e2e_guest_systemd.py
 	MOORING_E2E_NUMA=$${MOORING_E2E_NUMA:-1} $(BIN)/python -m pytest -q -p no:xdist -rA tests/e2e/guest/test_e2e_guest_systemd.py
 
-# Beside real kubelets. MOORING_E2E_SHADOW_PODS=500 (12) pods before and after each restart, MOORING_E2E_KUBELET=full more machines.
+# Beside real kubelets: PODS (40) of each, on TOPOLOGIES (no-smt no-smt-older): all, or names of
+# tests/e2e/kubelet/shadow/topologies.py, which end in -older for the older release; KUBELETS (2) at a time.
+# All with 1,000 pods: make e2e-shadow PODS=1000 TOPOLOGIES=all
+e2e-shadow: export MOORING_E2E_SHADOW_PODS = $(PODS)
+e2e-shadow: export MOORING_E2E_SHADOW_TOPOLOGIES = $(TOPOLOGIES)
+e2e-shadow: export MOORING_E2E_SHADOW_KUBELETS = $(KUBELETS)
+e2e-shadow: export MOORING_E2E_SHADOW_SEED = $(SEED)
 e2e-shadow: $(STAMP)
-	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/kubelet/test_e2e_kubelet_shadow.py
+	$(BIN)/python -m pytest -q -p no:xdist -rs --log-cli-level=INFO tests/e2e/kubelet/shadow
 
 # Builds Kubernetes' parts once (up to 15 minutes). MOORING_E2E_KUBELET=full takes more cases,
 # MOORING_E2E_CONTAINERD=built the newest containerd.
 e2e-kubelet: $(STAMP)
 	$(BIN)/python scripts/e2e_parts.py
 	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kube-scheduler kubelet kubelet@v1.34.4
-	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/kubelet --ignore tests/e2e/kubelet/test_e2e_kubelet_shadow.py
+	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/kubelet --ignore tests/e2e/kubelet/shadow
 
 # Builds API server, scheduler and kwok once. MOORING_E2E_KUBE=full takes 100 nodes and 2,000 pods in each run; the second
 # file has a real kubelet and needs root on Debian.

@@ -55,8 +55,8 @@ OF_KINDS = {
 }
 BASES = {
     "kustomization.yaml": (
-        "namespace.yaml", "crds/nodefacts.yaml", "crds/nodestates.yaml", "publish.yaml", "publish-prune.yaml",
-        "certificates.yaml", "extender.yaml", "scheduler.yaml", "network-policies.yaml",
+        "namespace.yaml", "crds/nodefacts.yaml", "crds/nodeshadows.yaml", "crds/nodestates.yaml", "publish.yaml",
+        "publish-prune.yaml", "certificates.yaml", "extender.yaml", "scheduler.yaml", "network-policies.yaml",
     ),
     "agent/kustomization.yaml": ("agent.yaml", "events.yaml", "pods.yaml", "publish.yaml"),
 }  # fmt: skip

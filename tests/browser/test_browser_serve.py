@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from threading import Event, Thread
 from time import time
 
 import pytest
@@ -16,8 +19,9 @@ from tests.serve.site import Site, hostile, node_site, question, recording, serv
 
 from mooring.discovery.loader import load_machine
 from mooring.serve.access import OpenGuard
-from mooring.serve.cluster_routes import cluster_application
-from mooring.serve.known_cluster import KnownCluster
+from mooring.serve.cluster.known import ClusterNode, KnownCluster
+from mooring.serve.cluster.routes import cluster_application, ticking
+from mooring.serve.history import SnapshotHistory
 from mooring.serve.node_plan import snapshot_of
 from mooring.serve.recording import Recording
 from mooring.serve.snapshot import NodeNotice, PendingRelease
@@ -134,6 +138,24 @@ def test_the_timeline_goes_back_and_to_now_again(visit: Visit) -> None:
         expect(page.locator("#live button[data-uid]")).to_have_count(0)
 
 
+def test_the_timeline_of_before_a_restart_is_there(visit: Visit, tmp_path: Path) -> None:
+    yesterday = iter([time() - 80_000, time()])
+    fewer = snapshot_of(replace(question(), pods=question().pods[:2]))
+    Recording(fewer, lambda: next(yesterday), SnapshotHistory(tmp_path, print))
+    recorded = Recording(snapshot_of(question()), kept=SnapshotHistory(tmp_path, print))
+    with node_site(recorded) as site:
+        page = visit(site)
+        page.locator("#moment").focus()
+        page.keyboard.press("ArrowLeft")
+        expect(page.locator("#live button[data-uid]")).to_have_count(2)
+        expect(page.locator("#moment-words")).to_have_text(re.compile(r"\d+/\d+/\d+, \d+:\d+"))
+        page.locator("#live button[data-uid]").first.click()
+        expect(page.locator("#story-body")).to_contain_text("admitted")
+        page.keyboard.press("Escape")
+        page.locator("#now").click()
+        expect(page.locator("#live button[data-uid]")).to_have_count(len(question().pods))
+
+
 def test_a_click_on_a_cpu_explains_its_pod(visit: Visit, site: Site) -> None:
     page = visit(site)
     page.evaluate(
@@ -220,6 +242,59 @@ def test_512_cpus_come_at_once_and_10000_changes_leave_no_memory(visit: Visit) -
         print(f"10,000 changes: {before} before, {after} after (bytes of heap, nodes)")
         assert after[0] < before[0] + 5_000_000
         assert after[1] < before[1] * 1.5
+
+
+@pytest.mark.parametrize("nodes", [1000, 5000])
+def test_many_nodes_come_at_once_and_10000_changes_leave_no_memory(visit: Visit, nodes: int) -> None:
+    cluster = known(nodes)
+    states = [state("node", [pod("late", cpus)]) for cpus in (2, 4, 6, 8)]
+    app, routes = cluster_application(cluster, "Cluster", OpenGuard(), loopback=True)
+    stop = Event()
+
+    def changing() -> None:
+        for number in count():
+            if stop.wait(0.01):
+                return
+            change(number)
+
+    def change(number: int) -> None:
+        name = f"node-{number * 37 % nodes:04}"
+        cluster.put_state(name, replace(states[number % 4], node=name))
+
+    with served(app) as site, ticking(routes):
+        thread = Thread(target=changing)
+        thread.start()
+        try:
+            painted = sorted(painted_after(visit(site)) for _ in range(8))
+            page = visit(site, width=2560)
+            expect(page.locator("#live")).to_have_attribute("data-updates", re.compile(r"^\d\d$"), timeout=60_000)
+        finally:
+            stop.set()
+            thread.join()
+        update = page.locator("#live").get_attribute("data-milliseconds")
+        print(
+            f"\n{nodes} nodes, 100 changes a second: painted after {painted[0]:.0f} ms (minimum of 8), "
+            f"{painted[4]:.0f} ms (median); an update takes {float(update or 0):.0f} ms"
+        )
+        shot(page, f"cluster-{nodes}")
+        before = memory_of(page)
+        for number in range(10_000):
+            change(number)
+            if number % 500 == 0:
+                cluster.tick()
+        cluster.put_node(ClusterNode("the-last"))
+        expect(page.locator("[data-node=the-last]")).to_have_count(1, timeout=60_000)
+        after = memory_of(page)
+        print(f"10,000 changes: {before} before, {after} after (bytes of heap, nodes)")
+        assert after[0] < before[0] + 5_000_000
+        assert after[1] < before[1] * 2.5
+
+
+def painted_after(page: Page) -> float:
+    """Return the milliseconds until the first picture, and close the page."""
+    found = float(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+    page.close()
+    return found
 
 
 def memory_of(page: Page) -> tuple[int, int]:

@@ -102,7 +102,7 @@ BAD_INPUT = [
     ("show --to binary/x", "binary/x: --to: "),
     ("topology --machine binary -o machineinfo", "binary: is not a machine in any known format"),
     ("replay nope.jsonl", "nope.jsonl: cannot be read: no such file or directory"),
-    ("replay empty", "empty: cannot be read: is a directory"),
+    ("replay empty", "empty: has no recordings"),
     ("replay binary", "binary:1:1: "),
     ("replay pod.yaml --machines nope", "nope: cannot be read: no such file or directory; check the path and its perm"),
     ("replay pod.yaml", "pod.yaml: pod: machine: is missing; name a machine of a file that is given with --machines"),

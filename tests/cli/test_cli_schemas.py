@@ -165,5 +165,5 @@ def test_documents_about_a_collected_node_are_what_their_schemas_say(tmp_path: P
 def test_every_kind_is_tested() -> None:
     here = {kind for kind, _ in DOCUMENTS.values()}
     # In tests/agent/outside/test_agent_status.py, tests/fleet/test_fleet_live_archive.py and tests/shadow.
-    elsewhere = {"AgentStatus", "ClusterArchive", "Shadow"}
+    elsewhere = {"AgentStatus", "ClusterArchive", "Recording", "Shadow"}
     assert here | elsewhere | {"Diagnosis", "NodeArchive", "ExplanationList", "Isolation"} == set(kinds())

@@ -49,7 +49,7 @@ def test_this_version_is_written_down_before_its_release(compatibility: ModuleTy
         ),
         ("fields of custom resources", "NodeFacts.mooring.dev/v1alpha1.spec.content", "string", "string, required"),
         ("options", "mooring plan -f", None, "is missing"),
-        ("options", "mooring fleet size --cluster", "a value", "was a value, required in 1.0"),
+        ("options", "mooring agent --config", "a value", "was a value, required in 1.0"),
     ],
 )
 def test_what_is_removed_or_changed_is_named(

@@ -14,14 +14,34 @@ from tests.publisher.manifests import mistakes
 from mooring.cli.verbs import publish
 from mooring.core.config import MooringConfig
 from mooring.devicemanager.state import Device, DeviceState
+from mooring.documents.shadow import (
+    ShadowCountPart,
+    ShadowDayPart,
+    ShadowDecisionPart,
+    ShadowDocument,
+    WouldBeDayPart,
+    WouldBePart,
+)
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.publisher.facts_document import digest_of, facts_document
-from mooring.publisher.objects import API_VERSION, FACTS, GROUP, PLURALS, STATE, VERSION, NodeFacts, NodeState, PodKey
+from mooring.publisher.objects import (
+    API_VERSION,
+    FACTS,
+    GROUP,
+    PLURALS,
+    SHADOW,
+    STATE,
+    VERSION,
+    NodeFacts,
+    NodeState,
+    PodKey,
+)
 from mooring.publisher.observation import Observation, documents_of
+from mooring.publisher.shadow_document import shadow_document, shadow_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-FILES = ("crds/nodefacts.yaml", "crds/nodestates.yaml", "publish.yaml", "publish-prune.yaml")
+FILES = ("crds/nodefacts.yaml", "crds/nodeshadows.yaml", "crds/nodestates.yaml", "publish.yaml", "publish-prune.yaml")
 
 
 def documents(file: str) -> list[dict[str, Any]]:
@@ -117,7 +137,7 @@ def test_arguments_are_options_of_the_verb() -> None:
 
 def test_definitions_have_the_names_that_the_program_uses() -> None:
     found = {one["spec"]["names"]["kind"]: one for one in all_of("CustomResourceDefinition")}
-    assert set(found) == {FACTS, STATE}
+    assert set(found) == {FACTS, STATE, SHADOW}
     for kind, one in found.items():
         assert one["metadata"]["name"] == f"{PLURALS[kind]}.{GROUP}"
         assert one["spec"]["names"]["plural"] == PLURALS[kind]
@@ -163,6 +183,31 @@ def test_everything_that_is_written_is_declared() -> None:
         jsonschema.validate(document, schema_of(kind))
     spec = schema_of(STATE)["properties"]["spec"]["properties"]
     assert set(state["spec"]) == set(spec), "and everything that is declared is written"
+
+
+def test_every_count_of_a_shadow_is_declared() -> None:
+    found = ShadowDocument(
+        node="node",
+        release="v1.37.1",
+        since="2026-01-01T00:00:00Z",
+        agreed=1,
+        differs=30,
+        unknown=0,
+        counts=[ShadowCountPart("agreed", "admitted", "", 1, "v1.37.1")],
+        differences=[ShadowDecisionPart("a/b", "admitted", "cpus", "2-3", "4" * 9999, "t", "v1.37.1")] * 30,
+        blind=1,
+        refused=0,
+        would_be=WouldBePart(1, ["a/b"], ["a/c"], "t", [WouldBeDayPart("2026-01-01", 0, 1)], "0" * 12),
+        days=[ShadowDayPart("2026-01-01", 31, 30, 0)],
+        observed_at="2026-01-01T00:00:00Z",
+        predicted=2,
+        came_true=1,
+    )
+    made = shadow_document(found, "uid")
+    jsonschema.validate(made, schema_of(SHADOW))
+    assert set(made["status"]) == set(schema_of(SHADOW)["properties"]["status"]["properties"])
+    name, read = shadow_of({**made, "status": {**made["status"], "later": 1}})
+    assert (name, read.agreed, read.differences[0].kubelet, read.counts[0].release) == ("node", 1, "2-3", "v1.37.1")
 
 
 def test_definition_refuses_what_is_not_declared() -> None:

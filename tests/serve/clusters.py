@@ -12,7 +12,7 @@ from mooring.kubelet.start import start_on
 from mooring.manifest.defaults import PodGates, qos_of
 from mooring.manifest.scheduling_fields import SchedulingFields, Taint
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
-from mooring.serve.known_cluster import ClusterNode, ClusterPod, KnownCluster
+from mooring.serve.cluster.known import ClusterNode, ClusterPod, KnownCluster
 
 CONFIG = KubeletConfig(
     cpu_manager_policy="static", topology_manager_policy="single-numa-node", reserved_system_cpus="0"

@@ -12,13 +12,14 @@ from tests.serve.clusters import known, pod, state
 from tests.serve.site import HOSTILE, Site, served
 
 from mooring.core.errors import InputError
+from mooring.publisher.shadow_document import ShadowCount, ShadowStatus
 from mooring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
-from mooring.serve.cluster_html import exported_cluster
-from mooring.serve.cluster_listeners import node_of, pod_of
-from mooring.serve.cluster_routes import cluster_application
-from mooring.serve.cluster_tiles import tile, with_labels
-from mooring.serve.fitting import KEPT_OFF, UNKNOWN, FittingSearch
-from mooring.serve.known_cluster import UNPUBLISHED, ClusterPod, KnownCluster
+from mooring.serve.cluster.fitting import KEPT_OFF, UNKNOWN, FittingSearch
+from mooring.serve.cluster.html import TileSheet, exported_cluster
+from mooring.serve.cluster.known import UNPUBLISHED, ClusterPod, KnownCluster
+from mooring.serve.cluster.listeners import node_of, pod_of
+from mooring.serve.cluster.routes import cluster_application
+from mooring.serve.cluster.tiles import tile, with_labels
 
 MANIFEST = """apiVersion: v1
 kind: Pod
@@ -91,6 +92,21 @@ def test_the_page_lists_nodes_and_waiting_pods(site: Site) -> None:
     assert "team-a/waits" in page
     assert "TopologyAffinityError" in page
     assert len(re.findall(r'class="node-tile', site.ask("/body?labels=zone%3Da").text)) == 3
+
+
+def test_the_tile_of_a_node_that_has_changed_is_drawn_again_and_no_other() -> None:
+    cluster, sheet = known(200), TileSheet()
+    before = sheet.body(cluster, "", EVERYTHING)
+    cluster.put_state("node-0004", state("node-0004", [pod("late", 10)]))
+    after = sheet.body(cluster, "", EVERYTHING)
+    changed = [one for one in after.splitlines() if one not in before.splitlines() and "data-node" in one]
+    assert len(changed) == 1
+    assert "53/63" in changed[0]
+    assert "node-0004: 53 of 63" in after
+    cluster.keep_nodes(["node-0001"])
+    cluster.keep_states(["node-0001"])
+    assert sheet.body(cluster, "", EVERYTHING).count("data-node") == 1
+    assert "No node has these labels" in sheet.body(cluster, "rack=1", EVERYTHING)
 
 
 def test_a_waiting_pod_is_explained_by_cause(cluster: KnownCluster, site: Site) -> None:
@@ -188,3 +204,16 @@ def test_the_export_is_one_file_without_script() -> None:
     assert "<script" not in text
     assert "node-0003" in text
     assert EVERYTHING.may_list("any")
+
+
+def test_what_shadows_counted_is_shown_by_release() -> None:
+    cluster = known(2)
+    assert "Kubelets beside the engine" not in TileSheet().body(cluster, "", EVERYTHING)
+    counts = (ShadowCount("agreed", "admitted", 41, release="v1.34.4"), ShadowCount("differs", "refused", 2))
+    cluster.put_shadow("node-0001", ShadowStatus("2026-01-01T00:00:00Z", 41, 2, 0, "v1.37.1", counts=counts))
+    shown = TileSheet().body(cluster, "", EVERYTHING)
+    assert re.search(r"v1\.34\.4</th><td>41</td><td>0</td>.*v1\.37\.1</th><td>0</td><td>2</td>", shown, re.DOTALL)
+    assert "≠2" in shown
+    assert "2 decisions of its kubelet differ" in shown
+    cluster.keep_shadows([])
+    assert "Kubelets beside the engine" not in TileSheet().body(cluster, "", EVERYTHING)

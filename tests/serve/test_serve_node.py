@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Collection, Iterator
+from contextlib import closing
 from dataclasses import replace
 from html import escape
 from http.client import HTTPConnection, HTTPResponse
@@ -93,6 +95,16 @@ def test_other_sites_get_nothing(site: Site, headers: dict[str, str]) -> None:
     assert site.ask("/whatif", "POST", MANIFEST, **headers).status == 403
 
 
+def test_pages_are_packed_for_browsers_that_unpack_and_streams_are_not(site: Site) -> None:
+    with closing(HTTPConnection("127.0.0.1", site.port, timeout=30)) as connection:
+        connection.request("GET", "/body", headers={"Accept-Encoding": "gzip"})
+        answer = connection.getresponse()
+        assert answer.headers["Content-Encoding"] == "gzip"
+        assert gzip.decompress(answer.read()).decode() == site.ask("/body").text
+        connection.request("GET", "/events", headers={"Accept-Encoding": "gzip"})
+        assert "number" in event(connection.getresponse())
+
+
 def test_a_link_from_another_site_opens_the_page(site: Site) -> None:
     headers = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
     assert site.ask("/", **headers).status == 200
@@ -168,7 +180,7 @@ def event(answer: HTTPResponse) -> str:
 def test_what_shows_the_same_is_not_recorded_and_trouble_is_shown() -> None:
     recorded = recording()
     assert not recorded.take(snapshot_of(question()))
-    assert len(recorded.all()) == 1
+    assert len(recorded.in_memory()) == 1
     recorded.fail("the file cannot be read")
     with node_site(recorded) as site:
         assert "the file cannot be read" in site.ask("/body").text
@@ -180,8 +192,8 @@ def test_a_recording_forgets_the_oldest() -> None:
     recorded = recording()
     for count in range(700):
         recorded.take(replace(recorded.now.snapshot, notices=(NodeNotice(f"change {count}"),)))
-    assert len(recorded.all()) <= 600
-    assert recorded.at(1).number == recorded.all()[0].number
+    assert len(recorded.in_memory()) <= 600
+    assert recorded.at(1).number == recorded.in_memory()[0].number
 
 
 def test_without_a_token_the_page_offers_to_sign_in(recorded: Recording) -> None:

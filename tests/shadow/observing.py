@@ -7,11 +7,13 @@ from typing import Any
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.discovery.compact import parse_compact
+from mooring.kubelet.admit import AdmitResult
 from mooring.kubelet.events import after_event, ended
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.steps import Admit, Restart
+from mooring.publisher.objects import PodKey
 from mooring.publisher.observation import EngineObserver
 from mooring.publisher.restored import holds
 from mooring.shadow.observed import REJECTED, ObservedNode, observed_pod
@@ -27,17 +29,30 @@ class Node:
     kubelet: Kubelet
     starts: int = 1
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    asked: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What became of pods about which nothing is told yet: the kubelet lists them, their status is to be written."""
 
     @property
     def gates(self) -> PodGates:
         return PodGates.of_node(self.kubelet.settings.config, self.kubelet.mooring)
 
-    def admit(self, uid: str, cpu: str, memory: str = "1Mi") -> bool:
-        """Admit a pod of class Guaranteed and write its status."""
-        resources = {"limits": {"cpu": cpu, "memory": memory}}
+    def admit(self, uid: str, *cpus: str, memory: str = "1Mi", before: str = "", created: int | None = None) -> bool:
+        """Admit a pod of class Guaranteed, with a container for each amount of CPU, and write its status.
+
+        Args:
+            uid: its name, too.
+            cpus: of its containers.
+            memory: of each of them.
+            before: CPU of a container that runs before them; empty for none.
+            created: its place in the order of creation; after all others by default.
+        """
+        asked = {"creationTimestamp": f"{len(self.objects) if created is None else created:06}"}
         content: dict[str, Any] = {
-            "metadata": {"name": uid, "uid": uid, "creationTimestamp": f"{len(self.objects):06}"},
-            "spec": {"containers": [{"name": "main", "resources": resources}]},
+            "metadata": {"name": uid, "uid": uid, **asked},
+            "spec": {
+                "initContainers": [container("before", before, memory)] if before else [],
+                "containers": [container(f"c{number}", cpu, memory) for number, cpu in enumerate(cpus)],
+            },
         }
         pod = observed_pod(content, self.gates).pod
         self.kubelet, result = after_event(self.kubelet, Admit(pod))
@@ -45,12 +60,7 @@ class Node:
         if answer.admitted:
             content["status"] = {"phase": "Running", "qosClass": "Guaranteed"}
         else:
-            content["status"] = {
-                "phase": "Failed",
-                "reason": answer.decision.reason,
-                "message": REJECTED + answer.decision.message,
-                "qosClass": "Guaranteed",
-            }
+            content["status"] = refusal(answer)
         self.objects[uid] = content
         return answer.admitted
 
@@ -63,22 +73,61 @@ class Node:
     def release(self, uid: str) -> None:
         self.kubelet = ended(self.kubelet, uid)
 
+    def leave(self, uid: str) -> None:
+        """Let a pod go that leaves in the state files what it had, until the next pod is asked about."""
+        self.objects[uid]["status"]["phase"] = "Succeeded"
+        self.kubelet = replace(self.kubelet, node=self.kubelet.node.withdraw(uid))
+
+    def tell_later(self, uid: str) -> None:
+        """Take back what the API server has of a decision, until it is told."""
+        self.asked[uid] = self.objects[uid].pop("status")
+
+    def tell(self) -> None:
+        """Let the API server have everything."""
+        for uid, status in self.asked.items():
+            self.objects[uid]["status"] = status
+        self.asked.clear()
+
+    def reconcile(self) -> None:
+        """Release the CPUs, not the memory, of pods that have gone."""
+        settled = self.kubelet.settled()
+        node = self.kubelet.node
+        providers = replace(node.providers, cpu=settled.node.providers.cpu)
+        self.kubelet = replace(self.kubelet, node=replace(node, providers=providers), cpu_file=settled.cpu_file)
+
     def restart(self, config: KubeletConfig | None = None) -> None:
         before = self.kubelet
-        if config is not None and config.cpu_manager_policy != before.settings.config.cpu_manager_policy:
+        was = before.settings.config
+        if config is not None and config.cpu_manager_policy != was.cpu_manager_policy:
             before = replace(before, cpu_file=None)
+        if config is not None and config.memory_manager_policy != was.memory_manager_policy:
+            before = replace(before, memory_file=None)
         self.kubelet, result = after_event(before, Restart(config))
         assert result.refusal is None
         for answer in result.admissions:
-            assert answer.admitted
+            if not answer.admitted:
+                self.objects[answer.pod.uid]["status"] = refusal(answer)
         self.starts += 1
 
     def observed(self) -> ObservedNode:
         seen = EngineObserver("node").observe(self.kubelet)
-        pods = {uid: observed_pod(content, self.gates) for uid, content in self.objects.items()}
+        waiting = tuple(PodKey("default", uid, uid) for uid in self.asked if uid not in self.kubelet.node.active)
+        seen = replace(seen, state=replace(seen.state, pods=(*seen.state.pods, *waiting)))
+        told = [observed_pod(content, self.gates) for content in self.objects.values()]
+        pods = {one.pod.uid: one for one in told}
         node = self.kubelet.node
         holding = frozenset(uid for uid in node.active if holds(node, uid) is not None)
         return ObservedNode(seen.facts, seen.state, self.starts, pods, holding)
+
+
+def refusal(answer: AdmitResult) -> dict[str, Any]:
+    decision = answer.decision
+    told = {"reason": decision.reason, "message": REJECTED + decision.message}
+    return {"phase": "Failed", "qosClass": "Guaranteed", **told}
+
+
+def container(name: str, cpu: str, memory: str) -> dict[str, Any]:
+    return {"name": name, "resources": {"limits": {"cpu": cpu, "memory": memory}}}
 
 
 def node(config: KubeletConfig = STATIC) -> Node:

@@ -11,6 +11,7 @@ from tests.shadow.observing import STATIC, Node, node
 
 from mooring.core.config import KubeletConfig
 from mooring.kubelet.kubelet import StateTexts
+from mooring.manifest.pods import MIRROR
 from mooring.shadow import judging, orders
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.shadow.observed import ObservedNode
@@ -164,4 +165,36 @@ def test_a_restart_with_another_policy_begins_without_the_file() -> None:
     watched.admit("web", "2")
     before = watched.observed()
     watched.restart(replace(STATIC, cpu_manager_policy="none"))
+    assert [one.line() for one in said(before, watched.observed())] == ["agreed: kubelet restarted"]
+
+
+def test_files_may_be_removed_before_a_restart_with_the_same_policy() -> None:
+    watched = node()
+    for uid, cpus in (("gone", "2"), ("first", "3"), ("second", "2")):
+        watched.admit(uid, cpus, created=0)
+    watched.end("gone")
+    before = watched.observed()
+    active = watched.kubelet.node.active
+    # Created in the same second: a kubelet asks about them in any order.
+    emptied = replace(watched.kubelet.node, active={uid: active[uid] for uid in ("second", "first")})
+    watched.kubelet = replace(watched.kubelet, node=emptied, cpu_file=None)
+    watched.restart()
+    after = watched.observed()
+    assert after.state.files != before.state.files
+    assert [one.line() for one in said(before, after)] == ["agreed: kubelet restarted"]
+
+
+def test_a_static_pod_has_the_uid_of_its_manifest_and_comes_first_after_a_restart() -> None:
+    watched = node(replace(STATIC, cpu_manager_policy="none"))
+    watched.admit("web", "2")
+    watched.admit("static", "3")
+    # What the API server has is the mirror, which was made after the pod.
+    watched.objects["static"]["metadata"] |= {"uid": "of the mirror", "annotations": {MIRROR: "static"}}
+    before = watched.observed()
+    assert before.pods.keys() == before.listed
+    active = watched.kubelet.node.active
+    first = replace(watched.kubelet.node, active={uid: active[uid] for uid in ("static", "web")})
+    watched.kubelet = replace(watched.kubelet, node=first)
+    watched.restart(STATIC)
+    assert watched.kubelet.node.cpu.assignments["static"]["c0"] & 0b10, "the first that are free"
     assert [one.line() for one in said(before, watched.observed())] == ["agreed: kubelet restarted"]

@@ -8,16 +8,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace as replace_part
 from tests.shadow.observing import STATIC, Node, node
 
+from mooring.cli.text.shadow import shadow_text
 from mooring.core.config import KubeletConfig
+from mooring.core.machine import Finding
 from mooring.documents.schemas import schema
+from mooring.documents.shadow import WouldBeDayPart, WouldBePart
 from mooring.planner.replay.file import replay_file
 from mooring.publisher.observation import EngineObserver, Observation
 from mooring.service.podresources import PodResourcesError
+from mooring.shadow.counts_file import continued
 from mooring.shadow.folder import ShadowFolder
 from mooring.shadow.judgement import Agreement, DifferenceCause, KubeletEvent
-from mooring.shadow.observed import ObservedPod
+from mooring.shadow.observed import REJECTED, ObservedPod
 from mooring.shadow.pods import BoundPods
 from mooring.shadow.shadow import PATIENCE, QUIET, Shadow
 from mooring.shadow.tally import Tally
@@ -65,7 +70,9 @@ class Watching:
     folder: ShadowFolder | None = None
     proposed: KubeletConfig | None = None
     anonymous: bool = False
+    tally: Tally | None = None
     now: float = 0.0
+    today: str = "2026-01-01T00:00:00Z"
     lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -73,11 +80,12 @@ class Watching:
         self.shadow = Shadow(
             self.source,
             self.told,
-            Tally("node", "", "2026-01-01T00:00:00Z"),
+            self.tally or Tally("node", "", "2026-01-01T00:00:00Z"),
             self.folder,
             self.proposed,
             anonymous=self.anonymous,
             clock=lambda: self.now,
+            today=lambda: self.today,
             said=self.lines.append,
         )
         self.shadow.step()
@@ -108,6 +116,31 @@ def test_a_pod_of_which_nothing_is_told_is_waited_for() -> None:
     watching.watched.objects["large"]["status"] = status
     watching.wait()
     assert watching.lines[-1] == "agreed: default/large refused"
+
+
+def test_of_a_pod_that_is_not_decided_is_said_once_what_will_become_of_it() -> None:
+    watching = Watching(node())
+    watching.watched.admit("web", "2")
+    watching.wait()
+    decided = watching.watched.kubelet
+    watching.watched.admit("large", "40")
+    watching.watched.admit("app", "2")
+    later, watching.watched.kubelet = watching.watched.kubelet, decided
+    waiting = [watching.watched.objects[name] for name in ("large", "app")]
+    statuses = [one.pop("status") for one in waiting]
+    watching.wait()
+    watching.wait()
+    refusal = f"{statuses[0]['reason']}: {statuses[0]['message'].removeprefix(REJECTED)}"
+    assert watching.lines[2:] == [
+        f"predicted: default/large refused, {refusal}",
+        "predicted: default/app admitted, c0: 2,10",
+    ]
+    watching.watched.kubelet = later
+    for one, status in zip(waiting, statuses, strict=True):
+        one["status"] = status
+    watching.wait()
+    found = watching.shadow.tally.document()
+    assert (found.agreed, found.predicted, found.came_true) == (3, 2, 2)
 
 
 def test_a_pod_that_is_never_decided_holds_nothing_up() -> None:
@@ -195,7 +228,7 @@ def test_a_difference_is_kept_with_the_smallest_scenario_that_shows_it(tmp_path:
     assert smallest.differences
     assert whole.differences
     least, most = (len(one.case.steps) + len(one.case.active) for one in (smallest, whole))  # type: ignore[union-attr]
-    assert (least, most) == (1, 5)
+    assert (least, most) == (1, 6)
     document = watching.shadow.tally.document()
     assert [(one.pod, one.cause) for one in document.differences] == [("default/large", DifferenceCause.MESSAGE.value)]
 
@@ -208,9 +241,58 @@ def test_another_configuration_is_asked_about_the_same_pods() -> None:
     watching.watched.end("wide")
     watching.watched.admit("web", "2")
     watching.wait()
-    document = watching.shadow.tally.document(watching.shadow.would_be)
+    document = watching.shadow.tally.document()
     assert document.would_be is not None
     assert (document.refused, document.would_be.refusals) == (1, 2)
     assert (document.would_be.refused, document.would_be.admitted) == (["default/wide"], [])
-    assert watching.shadow.tally.counts[Agreement.AGREED, KubeletEvent.REFUSED, DifferenceCause.NONE] == 1
+    assert watching.shadow.tally.counts["v1.37.1", Agreement.AGREED, KubeletEvent.REFUSED, DifferenceCause.NONE] == 1
     assert msgspec.to_builtins(document)["kind"] in str(schema("Shadow"))
+
+
+def test_counts_go_on_after_a_restart_of_the_shadow(tmp_path: Path) -> None:
+    first = Watching(node(), ShadowFolder(tmp_path), LIMITED)
+    first.watched.admit("wide", "10")
+    first.wait()
+    next_day = Watching(first.watched, ShadowFolder(tmp_path), LIMITED, tally=continued(tmp_path, "node", "v1.37.1"))
+    next_day.today = "2026-01-02T00:00:00Z"
+    next_day.watched.admit("large", "40")
+    next_day.wait()
+    found = continued(tmp_path, "node", "v1.37.1").document()
+    assert (found.since, found.agreed, found.refused) == ("2026-01-01T00:00:00Z", 2, 1)
+    assert [(one.day, one.decisions, one.refused) for one in found.days] == [("2026-01-01", 1, 0), ("2026-01-02", 1, 1)]
+    assert found.would_be is not None
+    assert [(one.day, one.refused, one.refusals) for one in found.would_be.days] == [
+        ("2026-01-01", 0, 1),
+        ("2026-01-02", 1, 1),
+    ]
+    other = Watching(
+        first.watched, proposed=replace(LIMITED, topology_manager_scope="pod"), tally=continued(tmp_path, "node", "")
+    )
+    assert other.shadow.tally.would_be is not None
+    assert not other.shadow.tally.would_be.days, "another configuration has refused nothing yet"
+
+
+@pytest.mark.parametrize("node_name", ["other", "node"])
+def test_a_file_of_counts_that_cannot_be_used_is_kept(tmp_path: Path, node_name: str) -> None:
+    watching = Watching(node(), ShadowFolder(tmp_path))
+    watching.watched.admit("web", "2")
+    watching.wait()
+    file = tmp_path / "counts.json"
+    if node_name == "node":
+        file.write_bytes(file.read_bytes()[:-20])
+    damaged, told = file.read_bytes(), list[Finding]()
+    assert continued(tmp_path, node_name, "v1.37.1", told.append).total(Agreement.AGREED) == 0
+    assert (tmp_path / "counts.json.bak-1").read_bytes() == damaged
+    assert not file.exists()
+    [finding] = told
+    assert "kept as counts.json.bak-1, and counting begins anew" in finding.message
+
+
+def test_the_sentence_is_about_seven_days() -> None:
+    days = [WouldBeDayPart(f"2026-01-{day:02}", 10, 1) for day in range(1, 11)]
+    found = Tally("node", "v1.37.1", "2026-01-01T00:00:00Z").document("2026-01-10T12:00:00Z")
+    older = replace_part(found, would_be=WouldBePart(10, [], [], "2026-01-01T00:00:00Z", days))
+    younger = replace_part(found, would_be=WouldBePart(10, [], [], "2026-01-08T00:00:00Z", days[-3:]))
+    words = "the kubelet refused {} pods; with the other configuration {} pods would have been refused."
+    assert f"In the last 7 days {words.format(70, 7)}" in " ".join(shadow_text(older).split())
+    assert f"Since 2026-01-08 {words.format(30, 3)}" in " ".join(shadow_text(younger).split())

@@ -57,6 +57,7 @@ VERBS: Mapping[str, str] = {
     "migrate": "Show how the agent takes over from this kubelet, step by step.",
     "plan": "Show what this node does with these pods.",
     "publish": "Publish what this node has allocated and what is left.",
+    "record": "Record what kubelets do, as scenarios that replay.",
     "replay": "Run recorded scenarios, and compare the answers.",
     "resize": "Show what happens if this pod is resized.",
     "serve": "Show a node in the browser, live.",

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
+from mooring.cli.options import complete_file
 from mooring.cli.output import warn
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
@@ -38,6 +41,15 @@ if TYPE_CHECKING:
 
 KUBELET_ROOT = "/var/lib/kubelet"
 _SOCKET = "pod-resources/kubelet.sock"
+
+pod_resources_option = click.option(
+    "--pod-resources",
+    "pod_resources",
+    default="",
+    metavar="PATH",
+    shell_complete=complete_file,
+    help=f"Socket of the kubelet's PodResources API. Default: {_SOCKET} in its root directory.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +119,18 @@ def kubelet_source(
     path = asked.pod_resources or f"{root}/{_SOCKET}"
     client = podresources.PodResourcesClient(path)
 
-    def end() -> None:
-        client.close()
-        if api is not None:
-            api.close()
-
+    ends: list[Callable[[], object]] = [client.close, *([api.close] if api is not None else [])]
     lister: kubelet_sources.Lister = client
     if not asked.dry_run:
         machine = loader.load_machine(asked.inputs.machine)
         listed = slices.ListedSlices(connector(asked.kubeconfig), asked.name, machine.pci, attributes)
         lister = slices.KubeletAndSlices(client, listed)
+        ends.append(listed.close)
+
+    def end() -> None:
+        for close in ends:
+            close()
+
     return kubelet_sources.KubeletSource(
         asked.name, Path(root), load, lister, socket=Path(path), names=names or api
     ), end

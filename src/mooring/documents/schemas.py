@@ -39,6 +39,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "NodeArchive": "machine:NodeArchiveDocument",
     "Plan": "plan:PlanDocument",
     "PodResources": "podresources:PodResourcesDocument",
+    "Recording": "recording:RecordingDocument",
     "ReleaseComparison": "comparison:ReleaseComparisonDocument",
     "Resize": "resize:ResizeDocument",
     "Shadow": "shadow:ShadowDocument",

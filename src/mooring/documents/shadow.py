@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from mooring.documents.parts import API_VERSION, APIVersion, Count, DocumentPart
 
@@ -16,6 +16,7 @@ class ShadowCountPart(DocumentPart):
     event: Annotated[str, Meta(description="What the kubelet did: admitted, refused, removed or restarted.")]
     cause: Annotated[str, Meta(description="What differs, or why it cannot be told; empty where the two agree.")]
     count: Count
+    release: Annotated[str, Meta(description="The kubelet release by which the engine decided.")] = ""
 
 
 class ShadowDecisionPart(DocumentPart):
@@ -26,6 +27,25 @@ class ShadowDecisionPart(DocumentPart):
     cause: str
     kubelet: Annotated[str, Meta(description="What the kubelet has.")]
     engine: Annotated[str, Meta(description="What the engine has.")]
+    at: Annotated[str, Meta(description="When it was judged.")] = ""
+    release: Annotated[str, Meta(description="The kubelet release by which the engine decided.")] = ""
+
+
+class ShadowDayPart(DocumentPart):
+    """Decisions of one day."""
+
+    day: Annotated[str, Meta(description="Date, UTC.")]
+    decisions: Count
+    differs: Count
+    refused: Annotated[Count, Meta(description="Pods that the kubelet refused.")]
+
+
+class WouldBeDayPart(DocumentPart):
+    """Refusals of one day, by the kubelet and with the other configuration."""
+
+    day: Annotated[str, Meta(description="Date, UTC.")]
+    refused: Annotated[Count, Meta(description="Pods that the kubelet refused.")]
+    refusals: Annotated[Count, Meta(description="Pods that the other configuration would have refused.")]
 
 
 class WouldBePart(DocumentPart):
@@ -34,6 +54,11 @@ class WouldBePart(DocumentPart):
     refusals: Count
     refused: Annotated[list[str], Meta(description="Pods that only this configuration refuses, the newest last.")]
     admitted: Annotated[list[str], Meta(description="Pods that only this configuration admits, the newest last.")]
+    since: Annotated[str, Meta(description="When the comparison began.")] = ""
+    days: Annotated[list[WouldBeDayPart], Meta(description="The newest last, at most 31.")] = field(
+        default_factory=list
+    )
+    configuration: Annotated[str, Meta(description="Digest of this configuration.")] = ""
 
 
 class ShadowDocument(DocumentPart, kw_only=True):
@@ -52,3 +77,7 @@ class ShadowDocument(DocumentPart, kw_only=True):
     blind: Annotated[Count, Meta(description="Looks at which nothing could be seen.")]
     refused: Annotated[Count, Meta(description="Pods that the kubelet refused.")]
     would_be: WouldBePart | None = None
+    days: Annotated[list[ShadowDayPart], Meta(description="The newest last, at most 31.")] = field(default_factory=list)
+    observed_at: Annotated[str, Meta(description="When this was written.")] = ""
+    predicted: Annotated[Count, Meta(description="Pods of which it was said before what would become of them.")] = 0
+    came_true: Annotated[Count, Meta(description="Of those, the pods of which it was right.")] = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mooring.configuration.kubelet_config import kubelet_config
@@ -20,8 +20,20 @@ from mooring.core.moment import SECOND
 from mooring.core.pod import Pod
 from mooring.core.release import Release
 from mooring.decoding.documents import located
-from mooring.decoding.fields import Report, as_mapping, ignore, inside, list_at, mapping_at, name_at, text_at, texts_at
+from mooring.decoding.fields import (
+    Report,
+    as_mapping,
+    flag_at,
+    ignore,
+    inside,
+    list_at,
+    mapping_at,
+    name_at,
+    text_at,
+    texts_at,
+)
 from mooring.decoding.quantities import nanoseconds
+from mooring.devicemanager.state import Holdings
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import pod_from_object
 from mooring.manifest.scenario_lines import scenario_documents
@@ -58,6 +70,10 @@ class Scenario:
     note: str
     raw: Mapping[str, Any]
     """The whole object, for fields that only some readers know."""
+    held: Holdings = field(default_factory=dict)
+    """What active pods hold of the devices, and what others are given where the kubelet draws one of equal ones."""
+    readmits: bool = True
+    """Whether the kubelet starts at the beginning and admits the active pods again; otherwise it runs already."""
 
     @property
     def container_ids(self) -> dict[str, tuple[str, str]]:
@@ -128,6 +144,8 @@ def scenario(
             files=texts_at(content, "files"),
             active=tuple(_active(content, source, gates)),
             devices=mapping_at(content, "devices"),
+            held=_held(content),
+            readmits=flag_at(content, "readmit", default=True),
             steps=tuple(_steps(content, source, kubelet, mooring, report)),
             expect=mapping_at(content, "expect"),
             note=text_at(content, "note"),
@@ -168,6 +186,19 @@ def _gates(kubelet: KubeletConfig, mooring: MooringConfig) -> PodGates:
 def _active(content: Mapping[str, Any], source: str, gates: PodGates) -> Iterator[Pod]:
     for index, item in enumerate(list_at(content, "active")):
         yield _pod(item, f"active[{index}]", source, gates)
+
+
+def _held(content: Mapping[str, Any]) -> Holdings:
+    try:
+        given = mapping_at(content, "held")
+        pods = {uid: mapping_at(given, uid) for uid in given}
+        return {uid: {name: _ids(mapping_at(pod, name)) for name in pod} for uid, pod in pods.items()}
+    except InputError as error:
+        raise inside(error, "held") from None
+
+
+def _ids(container: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    return {resource: frozenset(map(str, list_at(container, resource))) for resource in container}
 
 
 def _steps(

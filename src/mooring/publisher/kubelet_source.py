@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from mooring.checkpoint.device_file import DEVICE_FILE, HeldDevices, device_reco
 from mooring.checkpoint.store import StateFolder
 from mooring.core.errors import InputError, MooringError
 from mooring.core.release import Release
-from mooring.devicemanager.state import Device
+from mooring.devicemanager.state import Device, Holdings
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.publisher.facts_document import digest_of
@@ -225,9 +225,10 @@ class KubeletSource:
         state = NodeState(
             self._node, self._digest, reading.files, device_state(reading.devices, pods, keys, held), keys
         )
+        left = _left(held, {key.uid for key in keys})
         if isinstance(kubelet, str):
-            return Observation(self._facts, state, None, kubelet)
-        return Observation(self._facts, state, rejoined(kubelet, state, {}).node)
+            return Observation(self._facts, state, None, kubelet, left)
+        return Observation(self._facts, state, rejoined(kubelet, state, {}).node, left=left)
 
 
 def _with_release(facts: NodeFacts, release: Release) -> NodeFacts:
@@ -240,6 +241,15 @@ def _started(kind: NodeKind | str, files: StateTexts) -> Kubelet | str:
     # No pod is in it yet: the files name the holders.
     found = restored(kind, NodeState("", kind.digest, files, pods=(PodKey("", ""),)), {})
     return found if isinstance(found, str) else replace(found, node=replace(found.node, active={}))
+
+
+def _left(held: Iterable[HeldDevices], listed: Collection[str]) -> Holdings:
+    """Return what the record says of pods that are not listed; nothing where the uid of a listed one is not known."""
+    found: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
+    for one in held:
+        if one.uid not in listed and "" not in listed:
+            found.setdefault(one.uid, {}).setdefault(one.container, {})[one.resource] = one.ids
+    return found
 
 
 def held_devices(text: str | None) -> tuple[HeldDevices, ...]:

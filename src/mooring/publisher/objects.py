@@ -27,7 +27,8 @@ VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 FACTS: Final = "NodeFacts"
 STATE: Final = "NodeState"
-PLURALS: Final[Mapping[str, str]] = {FACTS: "nodefacts", STATE: "nodestates"}
+SHADOW: Final = "NodeShadow"
+PLURALS: Final[Mapping[str, str]] = {FACTS: "nodefacts", STATE: "nodestates", SHADOW: "nodeshadows"}
 LARGEST_OBJECT: Final = 1_000_000
 """Bytes of an object as JSON. etcd takes 1.5 MiB, and the API server's records of field managers need room."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machineinfo import MachineInfo
+from mooring.devicemanager.state import Holdings
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Node
 from mooring.publisher.facts_document import digest_of, essential, facts_document
@@ -27,6 +28,8 @@ class Observation:
     """As it decides; None when the kubelet would not start on the state."""
     problem: str = ""
     """Why not, in its words."""
+    left: Holdings = field(default_factory=dict)
+    """Devices that the kubelet's record says pods have that are gone: it forgets them when it gives out devices."""
 
 
 class Source(Protocol):

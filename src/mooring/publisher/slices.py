@@ -41,6 +41,7 @@ class ListedSlices:
             clock: seconds that only go forward.
         """
         self._connect, self._node, self._pci, self._rules, self._clock = connect, node, pci, rules, clock
+        self._cluster: Cluster | None = None
         self._known: Mapping[str, tuple[Device, ...]] = {}
         self._listed = float("-inf")
 
@@ -53,17 +54,20 @@ class ListedSlices:
                 self._known = self._devices()
             except (ClusterError, InputError):
                 # Without this right nothing else suffers: the kubelet tells what containers hold.
-                return self._known
+                self.close()
         return self._known
 
+    def close(self) -> None:
+        """Close the way to the API server; the next list opens it again, with renewed credentials."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
     def _devices(self) -> Mapping[str, tuple[Device, ...]]:
-        cluster = self._connect()
-        try:
-            query = {"fieldSelector": f"spec.nodeName={self._node}", **CACHED}
-            pages = Pages(cluster.http, SLICES, query)
-            slices = [slice_of(mapping_of(item), source="ResourceSlices") for page in pages for item in page]
-        finally:
-            cluster.close()
+        if self._cluster is None:
+            self._cluster = self._connect()
+        pages = Pages(self._cluster.http, SLICES, {"fieldSelector": f"spec.nodeName={self._node}", **CACHED})
+        slices = [slice_of(mapping_of(item), source="ResourceSlices") for page in pages for item in page]
         return dynamic_devices(current_devices(slices), self._pci, self._rules)
 
 

@@ -12,16 +12,15 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
-from mooring.publisher import node_topology, objects
-from mooring.publisher.objects import API_VERSION, FACTS, PLURALS, STATE, encoded
+from mooring.publisher import node_topology
+from mooring.publisher.objects import API_VERSION, FACTS, PLURALS, SHADOW, STATE, encoded
 from mooring.service.cluster.apiserver import ClusterError, check_response, cluster_errors
 
 MANAGER: Final = "mooring"
 _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
 _JSON: Final = {"Content-Type": "application/json"}
 _PATHS: Final[Mapping[str, str]] = {
-    FACTS: f"apis/{objects.API_VERSION}/{objects.PLURALS[FACTS]}",
-    STATE: f"apis/{objects.API_VERSION}/{objects.PLURALS[STATE]}",
+    **{kind: f"apis/{API_VERSION}/{PLURALS[kind]}" for kind in (FACTS, STATE, SHADOW)},
     node_topology.KIND: f"apis/{node_topology.API_VERSION}/{node_topology.PLURAL}",
 }
 

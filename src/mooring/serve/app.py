@@ -9,6 +9,8 @@ from http import HTTPStatus
 from typing import Final
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -18,6 +20,7 @@ from mooring.serve.access import Guard, Viewer
 from mooring.serve.node_routes import read_body
 from mooring.serve.security import SecuredApplication
 from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.pages import ASGIMessage, Receive, Send
 
 COOKIE: Final = "mooring-token"
 SCRIPTS: Final = ("theme.js", "serve.js")
@@ -53,12 +56,12 @@ Answer = Callable[[Request, Viewer], Awaitable[Response]]
 class Entrance:
     """Lets people in whom the guard knows."""
 
-    def __init__(self, guard: Guard, namespaces: Callable[[], Collection[str]], asked: Assets) -> None:
+    def __init__(self, guard: Guard, namespaces: Callable[[Request], Collection[str]], asked: Assets) -> None:
         """Let nobody in yet.
 
         Args:
             guard: decides.
-            namespaces: those that the pages show now.
+            namespaces: those of the pods that the answer to a request shows.
             asked: styles of the sign-in page.
         """
         self._guard, self._namespaces, self._assets = guard, namespaces, asked
@@ -73,7 +76,7 @@ class Entrance:
 
         async def endpoint(request: Request) -> Response:
             try:
-                viewer = await self._guard.viewer(_token(request), self._namespaces())
+                viewer = await self._guard.viewer(_token(request), await run_in_threadpool(self._namespaces, request))
             except ClusterError as error:
                 return PlainTextResponse(f"the API server does not answer: {error}\n", HTTPStatus.BAD_GATEWAY)
             if viewer is None:
@@ -136,4 +139,11 @@ def application(routes: list[Route], entrance: Entrance, found: Assets, *, loopb
         Route("/sign-in", entrance.signed_in, methods=["POST"]),
         Route("/healthz", healthy),
     ]
-    return SecuredApplication(Starlette(routes=[*own, *routes]), loopback=loopback)
+    plain = Starlette(routes=[*own, *routes])
+    packed = GZipMiddleware(plain, compresslevel=1)
+
+    async def inner(scope: ASGIMessage, receive: Receive, send: Send) -> None:
+        # A stream of changes goes out at once, packed or not: older middleware keeps it back.
+        await (plain if scope["path"].endswith("/events") else packed)(scope, receive, send)
+
+    return SecuredApplication(inner, loopback=loopback)

@@ -51,23 +51,30 @@ class NodeRoutes:
 
     async def page(self, viewer: Viewer) -> Response:
         """Return the page."""
-        found = self.recording.all()
-        content = await self._body(found[-1], viewer, current=True)
-        return HTMLResponse(node_page(found[-1], content, found[0].number, self.addresses, self.assets))
+        first, now = self.recording.span()
+        content = await self._body(now, viewer, current=True)
+        return HTMLResponse(node_page(now, content, first, self.addresses, self.assets))
 
     async def body(self, request: Request, viewer: Viewer) -> Response:
         """Return the part of the page that changes, as it is or was."""
-        number = request.query_params.get("number", "")
-        wanted = int(number[:18]) if number.isdecimal() else 0
-        return HTMLResponse(await self._body(self.recording.at(wanted), viewer, current=not wanted))
+        number = moment_of(request)
+        try:
+            seen = await run_in_threadpool(self.recording.at, number)
+        except InputError as error:
+            return HTMLResponse(problem_html(str(error)))
+        return HTMLResponse(await self._body(seen, viewer, current=not number))
 
     async def pod(self, request: Request, viewer: Viewer) -> Response:
-        """Explain a pod that is on the node now."""
-        snapshot = self.recording.now.snapshot.seen_by(viewer.may_list)
+        """Explain a pod that is on the node now, or was at a moment."""
+        try:
+            seen = await run_in_threadpool(self.recording.at, moment_of(request))
+        except InputError as error:
+            return HTMLResponse(problem_html(str(error)))
+        snapshot = seen.snapshot.seen_by(viewer.may_list)
         uid = request.query_params.get("uid", "")
         pod = next((one for one in snapshot.pods if one.uid == uid), None)
         if pod is None:
-            return HTMLResponse(problem_html("this pod is not on the node now"), HTTPStatus.NOT_FOUND)
+            return HTMLResponse(problem_html("this pod is not on the node then"), HTTPStatus.NOT_FOUND)
         plan, question = snapshot.plan, snapshot.question
         if plan is None or question is None:
             lines = "; ".join(pod.holds) or pod.why or "It has nothing of its own."
@@ -100,9 +107,8 @@ class NodeRoutes:
         return stream(self.recording.feed, self._news)
 
     def _news(self) -> dict[str, float]:
-        # Read at once: between two readings a thread may record more.
-        found = self.recording.all()
-        return {"number": found[-1].number, "first": found[0].number, "at": found[-1].at}
+        first, now = self.recording.span()  # between two readings a thread may record more
+        return {"number": now.number, "first": first, "at": now.at}
 
     async def _body(self, seen: Recorded, viewer: Viewer, *, current: bool) -> str:
         trouble = self.recording.trouble if current else ""
@@ -113,6 +119,12 @@ class NodeRoutes:
                 shown = Recorded(seen.number, seen.at, snapshot)
                 self._made[key] = await run_in_threadpool(body_html, shown, current=current, trouble=trouble)
             return self._made[key]
+
+
+def moment_of(request: Request) -> int:
+    """Return the number of the moment that a request asks for; 0 for now."""
+    number = request.query_params.get("number", "")
+    return int(number[:18]) if number.isascii() and number.isdecimal() else 0
 
 
 async def read_body(request: Request, most: int) -> bytes | None:

@@ -19,7 +19,7 @@ from mooring.core.errors import InputError, MooringError
 from mooring.serve.access import ClusterGuard, Guard, OpenGuard, Viewer
 from mooring.serve.app import Entrance, application, assets
 from mooring.serve.node_html import Addresses
-from mooring.serve.node_routes import NodeRoutes
+from mooring.serve.node_routes import NodeRoutes, moment_of
 from mooring.serve.recording import Recording
 from mooring.serve.snapshot import NodeSnapshot
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
@@ -85,8 +85,11 @@ def node_application(recording: Recording, guard: Guard, *, loopback: bool) -> A
     styles, script = found.names
     node = NodeRoutes(recording, Addresses(), (f"assets/{styles}", f"assets/{script}"))
 
-    def namespaces() -> Collection[str]:
-        return {pod.namespace for pod in recording.now.snapshot.pods}
+    def namespaces(request: Request) -> Collection[str]:
+        try:
+            return recording.at(moment_of(request)).snapshot.namespaces
+        except InputError:
+            return ()
 
     async def page(_request: Request, viewer: Viewer) -> Response:
         return await node.page(viewer)

@@ -67,7 +67,7 @@ class NodeSnapshot:
 
     def seen_by(self, may_list: MayList) -> NodeSnapshot:
         """Return what a person may see: pods of other namespaces have no name, and nothing is said about them."""
-        if all(may_list(namespace) for namespace in self._namespaces()):
+        if all(may_list(namespace) for namespace in self.namespaces):
             return self
         names = {
             owner.label: _shown_label(owner.label, may_list, place) for place, owner in enumerate(self.view.owners)
@@ -90,9 +90,13 @@ class NodeSnapshot:
             self.question,
         )
 
-    def _namespaces(self) -> set[str]:
+    @property
+    def namespaces(self) -> set[str]:
+        """Those of its pods, and of what it says about others."""
         found = {pod.namespace for pod in self.pods} | {_namespace_of(owner.label) for owner in self.view.owners}
-        return found | {one.name.partition("/")[0] for one in self.view.rejected}
+        found |= {one.name.partition("/")[0] for one in self.view.rejected}
+        found |= {one.namespace for one in self.pending} | {one.namespace for one in self.notices}
+        return found - {""}
 
     def bare(self) -> NodeSnapshot:
         """Return it as it is recorded: without what only the present can be asked."""

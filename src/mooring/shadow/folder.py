@@ -6,7 +6,7 @@ short, which the next one removes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +15,10 @@ import msgspec
 from mooring.checkpoint.store import make_folder, system_words, write_atomically
 from mooring.core.errors import InputError
 from mooring.publisher.objects import NodeFacts
-from mooring.shadow.judgement import Judgement
+from mooring.shadow.counts_file import write_counts
+from mooring.shadow.judgement import Agreement, Judgement
 from mooring.shadow.recording import machine_line
+from mooring.shadow.tally import Tally
 
 MACHINES: Final = "machines.jsonl"
 RECORDING: Final = "recording-{:06}.jsonl"
@@ -30,13 +32,18 @@ FILES: Final = 50
 class ShadowFolder:
     """Written by one thread of one program."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, keeps: Collection[Agreement] = (Agreement.AGREED,)) -> None:
         """Make the folder, and mend what a shadow before left behind.
+
+        Args:
+            path: of the folder.
+            keeps: verdicts; a stretch is recorded when its decisions have no others.
 
         Raises:
             InputError: it cannot be written.
         """
         self._path = make_folder(path)
+        self.keeps = frozenset(keeps)
         self._machines = {line["name"] for line in _lines(path / MACHINES)}
         numbers = sorted(_numbers(path, "recording-*.jsonl"))
         self._file = numbers[-1] if numbers else 0
@@ -46,6 +53,8 @@ class ShadowFolder:
         self._differences = max(_numbers(path, "difference-*"), default=0)
         self.scenarios = 0
         """Written since the start."""
+        self.left_out = 0
+        """Stretches that were to be recorded and of which no scenario can be made."""
 
     def record(self, content: Mapping[str, Any], facts: NodeFacts, digest: str) -> None:
         """Append a scenario.
@@ -62,6 +71,14 @@ class ShadowFolder:
         _append(self._path / RECORDING.format(self._file), content)
         self._written += 1
         self.scenarios += 1
+
+    def count(self, tally: Tally) -> None:
+        """Write the counts.
+
+        Raises:
+            InputError: that fails.
+        """
+        write_counts(self._path, tally)
 
     def difference(
         self, judgements: Iterable[Judgement], contents: Iterable[Mapping[str, Any]], facts: NodeFacts, digest: str

@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from mooring.devicemanager.state import Holdings
 from mooring.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
 from mooring.kubelet.start import start_understood
 from mooring.manifest.steps import Admit, Remove, Restart
+from mooring.publisher.objects import PodKey
 from mooring.publisher.restored import holds, kind_of, restored
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.shadow.observed import ObservedNode, ObservedPod
 from mooring.shadow.orders import Besides, Changes, Mismatch, Order, OrderSearch, Step, unlike_files, unlike_outcome
+from mooring.shadow.restarting import Restarting
 
+_ANYTHING = PodKey("", "")
+"""In a state of which it is not known which pods its files may name."""
 _UNTOLD = frozenset({DifferenceCause.ORDER, DifferenceCause.UNSUPPORTED})
 
 
@@ -32,6 +37,23 @@ class Stretch:
     points: tuple[Kubelet, ...] = ()
     """The engine on the way."""
     leaving: tuple[str, ...] = ()
+    base: Kubelet | None = None
+    """The engine on the state before; None where it would not start."""
+    goal: Kubelet | None = None
+    """The engine on the state after."""
+
+    @property
+    def is_emptied(self) -> bool:
+        """Whether state files were removed before a start."""
+        if self.base is None or not self.points:
+            return False
+        begun, seen = self.points[0].files, self.base.files
+        return (begun.cpu, seen.cpu).count(None) == 1 or (begun.memory, seen.memory).count(None) == 1
+
+    @property
+    def begin(self) -> ObservedNode:
+        """The observation whose machine and configuration a scenario begins with."""
+        return self.after if self.is_emptied else self.before
 
 
 @dataclass(slots=True)
@@ -66,24 +88,38 @@ def judge(before: ObservedNode, *looks: ObservedNode) -> tuple[Stretch, ...]:
     return tuple(stretches)
 
 
-def engine_on(seen: ObservedNode, known: Mapping[str, ObservedPod]) -> Kubelet | str:
+def engine_on(seen: ObservedNode, known: Mapping[str, ObservedPod], *, dropped: bool = True) -> Kubelet | str:
     """Return the engine on a state that was observed; a text says why it would not start.
 
     Args:
         seen: the state.
         known: what is known of its pods.
+        dropped: whether the managers have dropped what pods that are gone left behind; a kubelet that starts does so
+            only when it has asked about the pods that are there.
     """
     kind = kind_of(seen.state.facts, seen.facts)
     if isinstance(kind, str):
         return kind
-    pods = {uid: one.pod for uid, one in known.items() if uid in seen.listed and not one.reason}
-    keys = tuple(key for key in seen.state.pods if key.uid not in known or key.uid in pods)
-    found = restored(kind, replace(seen.state, pods=keys), pods)
+    listed = seen.listed
+    pods = {uid: one.pod for uid, one in known.items() if uid in listed and _is_in(uid, seen, known)}
+    state = replace(seen.state, pods=tuple(key for key in seen.state.pods if key.uid not in known or key.uid in pods))
+    if not dropped:
+        devices = replace(state.devices, held={**seen.left, **state.devices.held})
+        state = replace(state, pods=(*state.pods, _ANYTHING), devices=devices)
+    found = restored(kind, state, pods)
     if isinstance(found, str):
         return found
     # A kubelet that starts admits its pods in the order of their creation.
     active = sorted(found.node.active.items(), key=lambda item: (_created(known, item[0]), item[0]))
     return replace(found, node=replace(found.node, active=dict(active))).counting(found.used)
+
+
+def _is_in(uid: str, seen: ObservedNode, known: Mapping[str, ObservedPod]) -> bool:
+    """Tell whether a pod that is listed was admitted: one that is refused later can be listed while it is asked about.
+
+    One that ran can be refused, too, when its kubelet starts again.
+    """
+    return not known[uid].reason or (uid in seen.pods and seen.pods[uid].ran and not seen.pods[uid].reason)
 
 
 def _stretches(looks: Sequence[ObservedNode], course: _Course) -> Iterator[Stretch]:
@@ -110,7 +146,8 @@ def _course(before: ObservedNode, looks: Sequence[ObservedNode]) -> _Course:
     pods = {uid: one for look in (before, *looks) for uid, one in look.pods.items()}
     listed = frozenset().union(*(look.held for look in looks))
     pods |= last.pods
-    new = {uid: one for uid, one in last.pods.items() if not _was_decided(before, uid)}
+    decided = before.held | {uid for uid in before.pods if before.is_decided(uid)}
+    new = {uid: one for uid, one in last.pods.items() if uid not in decided}
     new = {uid: one for uid, one in new.items() if one.reason or uid not in listed}
     refused = {uid: one for uid, one in new.items() if one.reason}
     possible = {uid: one for uid, one in new.items() if not one.reason and (one.ran or one.leaving)}
@@ -119,8 +156,10 @@ def _course(before: ObservedNode, looks: Sequence[ObservedNode]) -> _Course:
 
 def _stretch(before: ObservedNode, after: ObservedNode, course: _Course) -> Stretch:
     there, here = (frozenset(look.listed - course.refused.keys()) for look in (before, after))
-    arrived = [uid for uid in course.pods if uid in here and uid not in there]
+    new = [uid for uid in course.pods if uid in here and uid not in there]
+    arrived = [uid for uid in new if not _may_be_passed_by(uid, after)]
     possible = tuple(one.pod for uid, one in course.possible.items() if uid not in course.used)
+    possible += tuple(course.pods[uid].pod for uid in new if uid not in arrived)
     leaving = tuple(sorted(there - here))
     facts = after.facts
     restart = Restart(facts.config, facts.mooring.release) if after.starts != before.starts else None
@@ -141,19 +180,55 @@ def _stretch(before: ObservedNode, after: ObservedNode, course: _Course) -> Stre
     if misformed is not None:
         return replace(stretch, judgements=tuple(_verdicts(events, (), misformed)))
     refused = {uid: one for uid, one in course.pods.items() if one.reason}
-    order, said = _ordered(_with_restarted(base, before, after), OrderSearch(goal, refused), changes, events)
-    return replace(stretch, judgements=said, steps=order.steps, points=order.points)
+    search = OrderSearch(goal, refused)
+    begun = ((base, changes),) if restart is None else _begun(base, before, changes, course, search)
+    order, said = _ordered(begun, search, events)
+    return replace(stretch, judgements=said, steps=order.steps, points=order.points, base=base, goal=goal)
+
+
+def _begun(
+    base: Kubelet, before: ObservedNode, changes: Changes, course: _Course, search: OrderSearch
+) -> Iterator[tuple[Kubelet, Changes]]:
+    """Yield what the node may have been when its kubelet started, and what happened to it then.
+
+    The managers learn that all pods were read when the first of them have been asked about, and release nothing until
+    then (removeStaleState and UpdateAllocatedDevices return until sourcesReady.AllReady()).
+
+    Source: kubelet v1.37.1, pkg/kubelet/kubelet.go (syncLoopIteration), cm/cpumanager/cpu_manager.go,
+    cm/memorymanager/memory_manager.go and cm/devicemanager/manager.go; spec: cpu-manager.md section 11 and
+    topology-manager.md section 7.1.
+    """
+    if changes.restart is None:
+        raise AssertionError("only a kubelet that started is asked on what")
+    created = {uid: one.created for uid, one in course.pods.items()}
+    restarting = Restarting(
+        changes.restart, before.facts.config, created, lambda answer, kubelet: search.unlike(answer, kubelet) is None
+    )
+    gone = [uid for uid in changes.leaving if uid not in course.pods or not course.pods[uid].reason]
+    whole = engine_on(before, course.pods, dropped=False)
+    nodes = [base]
+    if not isinstance(whole, str) and whole.node.active.keys() != base.node.active.keys():
+        nodes.insert(0, whole)
+    for node in nodes:
+        left = tuple(uid for uid in node.node.active if uid not in base.node.active)
+        happened = replace(changes, leaving=(*changes.leaving, *left))
+        for begun in restarting.begun(node, gone):
+            yield begun, happened
 
 
 def _ordered(
-    base: Kubelet, search: OrderSearch, changes: Changes, events: tuple[Judgement, ...]
+    begun: Iterable[tuple[Kubelet, Changes]], search: OrderSearch, events: tuple[Judgement, ...]
 ) -> tuple[Order, tuple[Judgement, ...]]:
-    found = search.run(base, changes)
-    if found is not None:
-        return found, events
-    nearest = search.nearest or Order(base)
+    is_cut = False
+    for base, changes in begun:
+        search.runs = 0
+        found = search.run(base, changes)
+        if found is not None:
+            return found, events
+        is_cut = is_cut or search.is_cut
+    nearest = search.nearest or Order(search.goal)
     mismatch = nearest.mismatch or Mismatch(DifferenceCause.ORDER, "", "")
-    if search.is_cut:
+    if is_cut:
         said = _all(events, DifferenceCause.ORDER, f"{search.runs} steps were tried")
     elif mismatch.cause is DifferenceCause.UNSUPPORTED:
         said = _all(events, mismatch.cause, mismatch.engine)
@@ -168,7 +243,7 @@ def _answer(one: ObservedPod, stretches: list[Stretch], besides: Besides) -> Non
     judgement = Judgement(Agreement.AGREED, event, one.pod.uid, _name(one))
     mismatch, position, number = None, None, 0
     for number, stretch in enumerate(stretches):  # noqa: B007 - the last one is where a difference is told
-        there = replace(besides, leaving=stretch.leaving)
+        there = replace(besides, leaving=stretch.leaving, held=_held_at_the_start(stretch))
         mismatch, position = unlike_outcome(one.pod, refused, stretch.points, there)
         if mismatch is None:
             break
@@ -185,11 +260,23 @@ def _answer(one: ObservedPod, stretches: list[Stretch], besides: Besides) -> Non
     stretches[number] = replace(stretch, steps=steps, judgements=(*stretch.judgements, judgement))
 
 
+def _held_at_the_start(stretch: Stretch) -> Holdings:
+    """Return the devices that pods had when the kubelet started, if it did: what it refuses then keeps them a while."""
+    if stretch.before.starts == stretch.after.starts or not stretch.points:
+        return {}
+    return stretch.points[0].node.providers.devices.held
+
+
 def _besides(one: ObservedPod, course: _Course) -> Besides:
     return Besides(
         possible=[other.pod for uid, other in course.possible.items() if uid not in course.used and other is not one],
         ending=[other.pod for other in course.refused.values() if other.leaving and other is not one],
     )
+
+
+def _may_be_passed_by(uid: str, seen: ObservedNode) -> bool:
+    """Tell whether a kubelet that lists a pod may not have been asked about it: it was deleted before."""
+    return uid in seen.pods and seen.pods[uid].leaving and not seen.pods[uid].ran and uid not in seen.holding
 
 
 def _written_again(seen: ObservedNode) -> StateTexts:
@@ -209,22 +296,6 @@ def _written_again(seen: ObservedNode) -> StateTexts:
 
 def _created(known: Mapping[str, ObservedPod], uid: str) -> str:
     return known[uid].created if uid in known else ""
-
-
-def _with_restarted(base: Kubelet, before: ObservedNode, after: ObservedNode) -> Kubelet:
-    """Return the node before; state files that an operator removed for another policy are gone."""
-    if after.starts == before.starts:
-        return base
-    old, new = before.facts.config, after.facts.config
-    return replace(
-        base,
-        cpu_file=None if old.cpu_manager_policy != new.cpu_manager_policy else base.cpu_file,
-        memory_file=None if old.memory_manager_policy != new.memory_manager_policy else base.memory_file,
-    )
-
-
-def _was_decided(before: ObservedNode, uid: str) -> bool:
-    return uid in before.held or (uid in before.pods and before.is_decided(uid))
 
 
 def _unknown_pods(before: ObservedNode, after: ObservedNode, course: _Course) -> list[str]:

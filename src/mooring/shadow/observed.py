@@ -6,13 +6,14 @@ Source: kubelet v1.37.1, pkg/kubelet/kubelet.go (rejectPod); spec: metrics.md se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mooring.core.pod import Pod
-from mooring.decoding.fields import as_mapping, mapping_at, text_at
+from mooring.decoding.fields import as_mapping, mapping_at, text_at, texts_at
+from mooring.devicemanager.state import Holdings
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.pods import pod_from_object
+from mooring.manifest.pods import MIRROR, pod_from_object
 from mooring.publisher.objects import NodeFacts, NodeState
 
 REJECTED: Final = "Pod was rejected: "
@@ -42,8 +43,13 @@ class ObservedPod:
 
     @property
     def created(self) -> str:
-        """When it was created, in a form that sorts; a kubelet that starts admits its pods in this order."""
-        return text_at(mapping_at(self.content, "metadata"), "creationTimestamp")
+        """When it was created, in a form that sorts; a kubelet that starts admits its pods in this order.
+
+        Empty for a static pod: the time is that of its mirror, and its manifest has none, which comes first. Source:
+        kubelet v1.37.1, pkg/kubelet/kubelet.go (HandlePodAdditions).
+        """
+        metadata = mapping_at(self.content, "metadata")
+        return "" if MIRROR in texts_at(metadata, "annotations") else text_at(metadata, "creationTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,10 @@ class ObservedNode:
     """By uid; those included that are gone and that the state still names."""
     holding: frozenset[str] = frozenset()
     """Uids of the pods that hold exclusive CPUs, memory or devices."""
+    at: float = 0.0
+    """When it was seen first, in seconds since 1970."""
+    left: Holdings = field(default_factory=dict)
+    """Devices that the kubelet's record says pods have that are gone."""
 
     @property
     def listed(self) -> frozenset[str]:

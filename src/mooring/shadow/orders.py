@@ -10,6 +10,7 @@ some point of one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -20,7 +21,7 @@ import msgspec
 
 from mooring.core.bits import list_text
 from mooring.core.pod import Pod
-from mooring.devicemanager.state import DeviceState
+from mooring.devicemanager.state import DeviceState, Holdings
 from mooring.kubelet.admit import AdmitMode, AdmitResult, added, admit
 from mooring.kubelet.events import after_event
 from mooring.kubelet.kubelet import Kubelet, StateTexts
@@ -35,6 +36,8 @@ MOST_RUNS: Final = 600
 """Events that are tried for one pair of observations; with more the order is unknown."""
 _MOST_BESIDES: Final = 2
 """Pods of one kind that may have been there, or not, when one was asked about that was refused."""
+UNAVAILABLE: Final = re.compile(r"devices unavailable for (\S+)\. Requested")
+"""In a message about too few devices of a resource: which of a container's resources comes first is random."""
 _Item = TypeVar("_Item")
 _RANKS: Final = (DifferenceCause.MESSAGE, DifferenceCause.REASON, DifferenceCause.OUTCOME, DifferenceCause.UNSUPPORTED)
 """What departs in a refusal, the least first."""
@@ -68,6 +71,8 @@ class Besides:
     """Pods that came and went unseen."""
     ending: Sequence[Pod] = ()
     """Pods that were refused and are deleted: while a kubelet ends them, their requests count again."""
+    held: Holdings = field(default_factory=dict)
+    """Devices of pods that a kubelet which has just started knew, and has not released yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +167,19 @@ class OrderSearch:
             self.nearest = order
 
     def _after(self, order: Order, step: Step) -> Order:
-        kubelet, result = after_event(order.kubelet, step)
+        before = self._knowing_devices(order.kubelet) if isinstance(step, Admit) else order.kubelet
+        kubelet, result = after_event(before, step)
         steps, points = (*order.steps, step), (*order.points, kubelet)
         if result.crash or result.refusal is not None:
             words = result.crash or (result.refusal.message if result.refusal is not None else "")
             return Order(kubelet, steps, points, Mismatch(DifferenceCause.START, "started", words))
         for answer in result.admissions:
-            mismatch = self._unlike(answer, kubelet)
+            mismatch = self.unlike(answer, kubelet)
             if mismatch is not None:
                 return Order(kubelet, steps, points, mismatch)
-        if isinstance(step, Admit):
-            kubelet = self._with_devices(kubelet, step.pod.uid)
         return Order(kubelet, steps, (*order.points, kubelet))
 
-    def _unlike(self, answer: AdmitResult, kubelet: Kubelet) -> Mismatch | None:
+    def unlike(self, answer: AdmitResult, kubelet: Kubelet) -> Mismatch | None:
         """Return in what an answer departs from what the kubelet did with the pod."""
         uid = answer.pod.uid
         refused = self.refused.get(uid)
@@ -187,16 +191,14 @@ class OrderSearch:
             if here.get(name) != cpus:
                 had, has = f"{name}: {list_text(cpus)}", f"{name}: {list_text(here.get(name, 0))}"
                 return Mismatch(DifferenceCause.CPUS, had, has, uid)
-        given, chosen = (_places(one.node.providers.devices, uid) for one in (self.goal, kubelet))
+        given, chosen = (_devices(one.node.providers.devices, uid) for one in (self.goal, kubelet))
         return None if not given or given == chosen else Mismatch(DifferenceCause.DEVICES, str(given), str(chosen), uid)
 
-    def _with_devices(self, kubelet: Kubelet, uid: str) -> Kubelet:
-        """Return the kubelet with the devices that the pod really has: which of equal ones is chosen at random."""
-        held = self.goal.node.providers.devices.held.get(uid)
+    def _knowing_devices(self, kubelet: Kubelet) -> Kubelet:
+        """Return the kubelet with what is known of the devices that pods were given: which of equal ones is random."""
         devices = kubelet.node.providers.devices
-        if held is None or devices.held.get(uid) == held:
-            return kubelet
-        return kubelet.with_devices(replace(devices, held={**devices.held, uid: held}))
+        held = self.goal.node.providers.devices.held
+        return kubelet if devices.drawn == held else kubelet.with_devices(replace(devices, drawn=held))
 
 
 def unlike_answers(answer: AdmitResult, refused: ObservedPod | None) -> Mismatch | None:
@@ -236,18 +238,37 @@ def unlike_outcome(
         besides = replace(besides, ending=())
     for position, point in enumerate(points):
         for kubelet in _possible(point, besides):
-            _, answer = admit(kubelet, pod, AdmitMode.TRIAL)
-            found = unlike_answers(answer, refused)
-            if found is None:
-                return None, position if kubelet is point else None
-            if nearest is None or _RANKS.index(found.cause) < _RANKS.index(nearest.cause):
-                nearest = found
+            for answer in _answers(kubelet, pod):
+                found = unlike_answers(answer, refused)
+                if found is None:
+                    return None, position if kubelet is point else None
+                if nearest is None or _RANKS.index(found.cause) < _RANKS.index(nearest.cause):
+                    nearest = found
     return nearest or Mismatch(DifferenceCause.ORDER, "", "", pod.uid), None
+
+
+def _answers(kubelet: Kubelet, pod: Pod) -> Iterator[AdmitResult]:
+    """Yield the engine's answer, and those in which another of its resources with too few devices is named.
+
+    Source: kubelet v1.37.1, devicemanager manager.go (allocateContainerResources): a walk over a map.
+    """
+    while True:
+        _, answer = admit(kubelet, pod, AdmitMode.TRIAL)
+        yield answer
+        devices = kubelet.node.providers.devices
+        named = UNAVAILABLE.search(answer.decision.message)
+        if named is None or named[1] not in devices.devices:
+            return
+        others = {resource: known for resource, known in devices.devices.items() if resource != named[1]}
+        kubelet = kubelet.with_devices(replace(devices, devices=others))
 
 
 def _possible(kubelet: Kubelet, besides: Besides) -> Iterator[Kubelet]:
     """Yield a node, and what it may have been at that point as well."""
     yield kubelet
+    devices = kubelet.node.providers.devices
+    if besides.held.keys() - devices.held.keys():
+        yield kubelet.with_devices(replace(devices, held={**besides.held, **devices.held}))
     there = [uid for uid in besides.leaving if uid in kubelet.node.active]
     for uids in _few(there):
         less = kubelet.without(uids)
@@ -297,10 +318,10 @@ def _first_member(recorded: str, answered: str) -> tuple[str, str]:
     return f"{place} {first.recorded}", f"{place} {first.answered}"
 
 
-def _places(devices: DeviceState, uid: str) -> dict[str, dict[str, list[int]]]:
-    """Return the NUMA nodes, as masks, of what a pod holds, by container and resource."""
-    masks = {(resource, one.id): one.mask for resource, known in devices.devices.items() for one in known}
+def _devices(devices: DeviceState, uid: str) -> dict[str, dict[str, list[str]]]:
+    """Return what a pod holds, by container and resource."""
     return {
-        name: {resource: sorted(masks.get((resource, one), 0) for one in ids) for resource, ids in held.items()}
-        for name, held in devices.held.get(uid, {}).items()
+        name: {resource: sorted(ids) for resource, ids in sorted(held.items()) if ids}
+        for name, held in sorted(devices.held.get(uid, {}).items())
+        if any(held.values())
     }

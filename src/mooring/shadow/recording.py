@@ -6,11 +6,16 @@ end. The engine has no part in it. The form is that of docs/reference/scenarios.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
+from mooring.configuration.devices import devices_document
+from mooring.core.config import MooringConfig
+from mooring.core.pod import Pod
 from mooring.discovery.machineinfo_json import machine_info_document
 from mooring.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
+from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.pods import MIRROR
 from mooring.manifest.scenario import scenario
 from mooring.manifest.steps import Admit, Remove, Restart
@@ -19,48 +24,143 @@ from mooring.planner.nodearchive.reduction import anonymous_pods, reduced_pods
 from mooring.planner.outcome import state_fields
 from mooring.planner.replay.agreement import differences
 from mooring.planner.replay.scenario import replay_scenario
-from mooring.publisher.facts_document import kubelet_document
+from mooring.publisher.facts_document import kubelet_document, mooring_document
 from mooring.publisher.objects import NodeFacts
+from mooring.shadow.judgement import Agreement, KubeletEvent
 from mooring.shadow.judging import Stretch
 from mooring.shadow.observed import ObservedPod
-from mooring.shadow.orders import Step
+from mooring.shadow.orders import UNAVAILABLE, Step
 
 
 def recorded_scenario(
-    name: str, stretch: Stretch, pods: Mapping[str, ObservedPod], *, anonymous: bool = False
+    node: str, stretch: Stretch, pods: Mapping[str, ObservedPod], *, anonymous: bool = False
 ) -> dict[str, Any] | None:
-    """Return a scenario; None where no manager decided anything.
+    """Return a scenario; None where no manager decided anything, or where it cannot be told what it began with.
 
     Args:
-        name: its id.
+        node: its name.
         stretch: what happened between two observations.
         pods: as they were told of last, by uid.
         anonymous: whether pods get made-up names.
     """
-    before, after = stretch.before, stretch.after
-    wanted = [step for step in stretch.steps if not _is_of_predicates(step, pods)]
-    if not wanted:
+    if stretch.base is None or stretch.goal is None:
         return None
-    named = [step.pod.uid for step in wanted if isinstance(step, Admit)]
-    members = [uid for uid in pods if uid in before.held or uid in named]
-    reduced = _pods((pods[uid].content for uid in members), anonymous=anonymous)
-    started = before.starts == after.starts
-    fields = [_step(step, reduced) for step in wanted]
-    expected = [_expected(step, pods) for step in wanted]
-    gone = [uid for uid in pods if uid not in after.held]
-    # What has ended may stand in a file still; the scenario's end is after its release.
-    texts = state_fields(after.state.files)
-    expected[-1] |= {name: text for name, text in texts.items() if not any(uid in text for uid in gone)}
-    files = {CPU_FILE: before.state.files.cpu, MEMORY_FILE: before.state.files.memory}
+    steps = tuple(_managers_steps(stretch, pods))
+    first, begin = (*stretch.points, stretch.base)[0], stretch.begin
+    # No step can remove a state file; the start of a scenario is without it.
+    if not steps or (stretch.is_emptied and not isinstance(steps[0], Restart)):
+        return None
+    told = [pods[uid].content for uid in pods if uid in first.node.active or uid in _asked(steps)]
+    reduced = _pods(told, anonymous=anonymous)
+    texts = state_fields(stretch.goal.files)
+    active = [reduced.get(uid) or _unknown(pod) for uid, pod in first.node.active.items()]
+    content = {
+        "id": f"{node}-{datetime.fromtimestamp(stretch.after.at, UTC):%Y%m%dT%H%M%S.%fZ}",
+        "observed": {
+            "node": node,
+            "from": _time(stretch.before.at),
+            "to": _time(stretch.after.at),
+            "verdict": _verdict(stretch).value,
+        },
+        "machine": begin.state.facts[:12],
+        "release": begin.facts.mooring.release.name,
+        "kubelet": kubelet_document(begin.facts.config),
+        **_extended(begin.facts),
+        "files": {file: text for file, text in _files(first).items() if text is not None},
+        "active": active,
+        **_devices(first, stretch.goal),
+    }
+    if stretch.is_emptied:
+        steps = steps[1:]
+    else:
+        content["readmit"] = False
+    expected = [_expected(step, pods) for step in steps]
+    if expected:
+        expected[-1] |= texts
+    fields = [_step(step, reduced, stretch.after.facts) for step in steps]
+    begun = {} if expected else {"start": {"afterReadmission": texts} if active else texts}
+    return {**content, "steps": fields, "expect": {**begun, **({"steps": expected} if expected else {})}}
+
+
+def _managers_steps(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterator[Step]:
+    """Yield the steps that the managers are asked about, so that they end where the judge compared."""
+    # The node resources check is no manager: what it refuses at a restart has to go by a step.
+    left = {uid for uid in stretch.leaving if uid in pods and pods[uid].is_of_amounts}
+    refused = ""
+    for step in (*stretch.steps, *_untold(stretch, pods)):
+        match step:
+            case Admit(pod) if not _is_of_predicates(pods[pod.uid]):
+                refused = pod.uid if pods[pod.uid].reason else ""
+                yield step
+            case Remove(uid) if uid in left:
+                left.discard(uid)
+                refused = ""
+                yield step
+            case Remove(uid) if uid not in pods or not pods[uid].is_of_amounts:
+                refused = ""
+                yield step
+            case Restart():
+                yield step
+                yield from (Remove(uid) for uid in sorted(left))
+                left.clear()
+            case _:
+                pass
+    if refused:
+        # What a refused pod was given before its refusal is released later: the files are compared without it.
+        yield Remove(refused)
+
+
+def _untold(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterator[Step]:
+    """Yield what happened, too, where no order fits: nothing is said of its order."""
+    asked, left = _asked(stretch.steps), {step.uid for step in stretch.steps if isinstance(step, Remove)}
+    if _verdict(stretch) is Agreement.AGREED:
+        return
+    for one in stretch.judgements:
+        if one.event in {KubeletEvent.ADMITTED, KubeletEvent.REFUSED} and one.uid not in asked and one.uid in pods:
+            yield Admit(pods[one.uid].pod)
+    yield from (Remove(uid) for uid in stretch.leaving if uid not in left)
+
+
+def _verdict(stretch: Stretch) -> Agreement:
+    said = {one.verdict for one in stretch.judgements}
+    return next((one for one in (Agreement.DIFFERS, Agreement.UNKNOWN) if one in said), Agreement.AGREED)
+
+
+def _time(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+
+
+def _unknown(pod: Pod) -> dict[str, Any]:
+    """Return a pod of which only is known what it left in the files."""
+    containers = [{"name": one.name} for one in pod.containers]
+    return {"metadata": {"name": pod.name, "uid": pod.uid}, "spec": {"containers": containers}}
+
+
+def _asked(steps: Iterable[Step]) -> set[str]:
+    return {step.pod.uid for step in steps if isinstance(step, Admit)}
+
+
+def _files(kubelet: Kubelet) -> dict[str, str | None]:
+    return {CPU_FILE: kubelet.files.cpu, MEMORY_FILE: kubelet.files.memory}
+
+
+def _extended(facts: NodeFacts) -> dict[str, Any]:
+    plain = MooringConfig(release=facts.mooring.release)
+    return {} if facts.mooring == plain else {"mooring": mooring_document(facts.mooring)}
+
+
+def _devices(begun: Kubelet, goal: Kubelet) -> dict[str, Any]:
+    """Return the devices, what active pods hold of them, and what others are given; nothing on a node without any."""
+    state, given = begun.node.providers.devices, goal.node.providers.devices.held
+    if not state.devices:
+        return {}
+    held = {uid: found for uid, found in state.held.items() if uid in begun.node.active}
     return {
-        "id": name,
-        "machine": before.state.facts[:12],
-        "release": before.facts.mooring.release.name,
-        "kubelet": kubelet_document(before.facts.config),
-        "files": {file: text for file, text in files.items() if text is not None},
-        "active": [reduced[uid] for uid in members if uid in before.held and uid in reduced],
-        "steps": fields if started else [_with_facts(field, after.facts) for field in fields],
-        "expect": {"steps": expected},
+        "devices": devices_document(state.devices)["devices"],
+        "held": {
+            uid: {name: {resource: sorted(ids) for resource, ids in given.items()} for name, given in found.items()}
+            for uid, found in ({**given, **held}).items()
+        },
     }
 
 
@@ -110,31 +210,26 @@ def _uid(pod: Mapping[str, Any]) -> str:
     return str(metadata.get("annotations", {}).get(MIRROR) or metadata["uid"])
 
 
-def _is_of_predicates(step: Step, pods: Mapping[str, ObservedPod]) -> bool:
-    if not isinstance(step, Admit):
-        return False
-    seen = pods[step.pod.uid]
+def _is_of_predicates(seen: ObservedPod) -> bool:
     return seen.is_of_amounts or seen.reason == POD_LEVEL_NOT_SUPPORTED
 
 
-def _step(step: Step, pods: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def _step(step: Step, pods: Mapping[str, dict[str, Any]], facts: NodeFacts) -> dict[str, Any]:
     match step:
         case Admit(pod):
             return {"admit": pods[pod.uid]}
         case Remove(uid):
             return {"remove": uid}
         case Restart():
-            return {"restart": True}
-
-
-def _with_facts(step: dict[str, Any], facts: NodeFacts) -> dict[str, Any]:
-    if "restart" not in step:
-        return step
-    return {**step, "kubelet": kubelet_document(facts.config), "release": facts.mooring.release.name}
+            return {"restart": True, "kubelet": kubelet_document(facts.config), "release": facts.mooring.release.name}
 
 
 def _expected(step: Step, pods: Mapping[str, ObservedPod]) -> dict[str, Any]:
     if not isinstance(step, Admit):
         return {}
     seen = pods[step.pod.uid]
-    return {"admitted": not seen.reason, "reason": seen.reason, "message": seen.message}
+    found = {"admitted": not seen.reason, "reason": seen.reason, "message": seen.message}
+    if UNAVAILABLE.search(seen.message):
+        # Which of several resources it names is random.
+        del found["message"]
+    return found

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from mooring.core.config import KubeletConfig
@@ -20,12 +19,13 @@ from mooring.decoding.fields import Report, ignore
 from mooring.publisher.observation import Observation
 from mooring.publisher.restored import holds
 from mooring.shadow.folder import ShadowFolder
-from mooring.shadow.judgement import Agreement
+from mooring.shadow.judgement import Agreement, KubeletEvent
 from mooring.shadow.judging import Stretch, judge
 from mooring.shadow.observed import ObservedNode, ObservedPod
 from mooring.shadow.pods import BoundPods
+from mooring.shadow.predicting import predictions, undecided
 from mooring.shadow.recording import recorded_scenario, smallest
-from mooring.shadow.tally import Tally
+from mooring.shadow.tally import Tally, WouldBeTally, now_text
 from mooring.shadow.would_be import WouldBe, after_steps, would_be
 
 LOOKING: Final = 0.25
@@ -47,6 +47,19 @@ class ObservedKubelet(Protocol):
         """Return what there is now, the same object while nothing changes."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was seen last, so that nothing is computed again while nothing changes."""
+
+    found: Observation
+    changes: int
+    """Of the API server's pods."""
+    seen: ObservedNode
+
+    def is_of(self, found: Observation, changes: int, starts: int) -> bool:
+        return found is self.found and changes == self.changes and starts == self.seen.starts
+
+
 @dataclass(slots=True)
 class Shadow:
     """Watches one kubelet; used by one thread."""
@@ -59,26 +72,28 @@ class Shadow:
     """The configuration that the kubelet might have instead."""
     anonymous: bool = False
     report: Report = ignore
+    alias: str = "node"
+    """Name of the node in an anonymous recording."""
+    quiet: float = QUIET
+    """See :data:`QUIET`."""
     clock: Callable[[], float] = time.monotonic
+    today: Callable[[], str] = now_text
+    """Now, as RFC 3339."""
+    moment: Callable[[], float] = time.time
+    """The same in seconds since 1970, for recordings."""
     said: Callable[[str], object] = print
     """Receives every judgement as a line."""
     would_be: WouldBe | None = None
     _before: ObservedNode | None = None
-    _newest: tuple[Observation, int] | None = None
+    _newest: _Look | None = None
     _changed: float = 0.0
     _looks: list[ObservedNode] = field(default_factory=list)
     """Since what was judged last."""
     _first: float = 0.0
     """When the first of them was."""
     _blind: bool = False
-
-    def run(self, stopping: threading.Event, seconds: float | None = None) -> None:
-        """Watch until told to stop, or for a time; what is not judged yet is judged then."""
-        begun = self.clock()
-        while not stopping.is_set() and (seconds is None or self.clock() - begun < seconds):
-            self.step()
-            stopping.wait(LOOKING)
-        self.step(last=True)
+    _predicted: dict[str, bool] = field(default_factory=dict)
+    """Uid of a pod that is not decided -> whether the engine would admit it."""
 
     def step(self, *, last: bool = False) -> None:
         """Look once, and judge what is due."""
@@ -89,7 +104,7 @@ class Shadow:
         if self._before is None:
             self._begin(seen)
         elif self._looks:
-            is_settled = now - self._changed >= QUIET and not _is_open(seen)
+            is_settled = now - self._changed >= self.quiet and not _is_open(seen)
             if is_settled or now - self._first >= PATIENCE or last:
                 self._judge(self._before, self._looks)
 
@@ -108,16 +123,27 @@ class Shadow:
         if self._blind:
             self.report(Finding("info", "kubelet", "can be seen again"))
         self._blind = False
+        starts = self.source.starts
+        if self._newest is not None and self._newest.is_of(found, changes, starts):
+            return self._newest.seen
         keys = [key.uid for key in found.state.pods if key.uid]
         holding = [uid for uid in keys if found.node is not None and holds(found.node, uid) is not None]
-        starts, pods = self.source.starts, self.pods.snapshot()
-        seen = ObservedNode(found.facts, found.state, starts, pods, frozenset(holding))
+        pods = self.pods.snapshot()
+        seen = ObservedNode(found.facts, found.state, starts, pods, frozenset(holding), self.moment(), found.left)
         if self._before is not None and seen.starts != self._before.starts and self._is_starting(self._before, seen):
             return seen
-        if self._newest is None or found is not self._newest[0] or changes != self._newest[1]:
-            self._newest, self._changed = (found, changes), self.clock()
-            self._add(seen)
+        self._newest, self._changed = _Look(found, changes, seen), self.clock()
+        self._predict(seen)
+        self._add(seen)
         return seen
+
+    def _predict(self, seen: ObservedNode) -> None:
+        """Say what will become of pods that are seen undecided for the first time."""
+        waiting = undecided(seen)
+        new = [uid for uid in waiting if uid not in self._predicted]
+        for one in predictions(seen, new) if new else ():
+            self._predicted[one.uid] = one.admits
+            self.said(one.line())
 
     def _is_starting(self, before: ObservedNode, seen: ObservedNode) -> bool:
         """Tell whether a kubelet that has just started has not read all of its pods yet."""
@@ -132,50 +158,82 @@ class Shadow:
         if not self._looks:
             self._first = self._changed
         elif (self._looks[-1].state, self._looks[-1].starts) == (seen.state, seen.starts):
-            del self._looks[-1]
+            seen = replace(seen, at=self._looks.pop().at)
         self._looks.append(seen)
 
     def _begin(self, seen: ObservedNode) -> None:
         self._before = seen
         self.tally.release = seen.facts.mooring.release.tag
         self.said(f"watching {seen.state.node}, kubelet {self.tally.release}")
-        if self.proposed is not None:
+        if self.proposed is None:
+            self.tally.would_be = None
+        else:
             node = would_be(seen, self.proposed)
             if isinstance(node, str):
                 self.report(Finding("warning", "--would-be", node))
             else:
                 self.would_be = node
+                before = self.tally.would_be
+                if before is None or before.configuration != node.digest:
+                    self.tally.would_be = WouldBeTally(self.today(), node.digest)
 
     def _judge(self, before: ObservedNode, looks: list[ObservedNode]) -> None:
         after = looks[-1]
         pods = {uid: one for look in (before, *looks) for uid, one in look.pods.items()}
-        refused = [uid for uid, one in pods.items() if one.reason]
+        refused, at = [uid for uid, one in pods.items() if one.reason], self.today()
         for stretch in judge(before, *looks):
-            self.tally.add(stretch.judgements)
+            self.tally.add(stretch.judgements, at)
             for one in stretch.judgements:
                 self.said(one.line())
-            if self.would_be is not None:
-                self.would_be = after_steps(self.would_be, stretch.steps, refused)
-            if self.folder is not None and stretch.judgements:
+                if one.event in (KubeletEvent.ADMITTED, KubeletEvent.REFUSED) and one.uid in self._predicted:
+                    admits = self._predicted.pop(one.uid)
+                    self.tally.came(true=admits == (one.event is KubeletEvent.ADMITTED))
+            if self.would_be is not None and self.tally.would_be is not None:
+                self.would_be, answers = after_steps(self.would_be, stretch.steps, refused)
+                self.tally.would_be.add(answers, at)
+            if self.folder is not None and (stretch.judgements or stretch.steps):
                 self._keep(self.folder, stretch, pods)
         self.tally.release = after.facts.mooring.release.tag
+        if self.folder is not None:
+            self._count(self.folder)
         self._before, self._looks = after, []
-        self.pods.forget([uid for uid, one in after.pods.items() if one.leaving and uid not in after.held])
+        self._predicted = {uid: admits for uid, admits in self._predicted.items() if not after.pods[uid].leaving}
+        held = after.held
+        self.pods.forget([uid for uid, one in after.pods.items() if one.leaving and uid not in held])
+
+    def _count(self, folder: ShadowFolder) -> None:
+        try:
+            folder.count(self.tally)
+        except MooringError as error:
+            self.report(Finding("warning", "recording", str(error)))
 
     def _keep(self, folder: ShadowFolder, stretch: Stretch, pods: Mapping[str, ObservedPod]) -> None:
-        state, facts = stretch.before.state, stretch.before.facts
-        name = f"{state.node}-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
-        content = recorded_scenario(name, stretch, pods, anonymous=self.anonymous)
+        begin = stretch.begin
+        node = self.alias if self.anonymous else stretch.before.state.node
+        content = recorded_scenario(node, stretch, pods, anonymous=self.anonymous)
         verdicts = {one.verdict for one in stretch.judgements}
         try:
-            if content is not None and verdicts == {Agreement.AGREED}:
-                folder.record(content, facts, state.facts)
+            if verdicts <= folder.keeps and content is not None:
+                folder.record(content, begin.facts, begin.state.facts)
+            elif verdicts <= folder.keeps and verdicts - {Agreement.AGREED}:
+                folder.left_out += 1
             if Agreement.DIFFERS in verdicts:
-                shown = [] if content is None else [smallest(content, facts), content]
-                where = folder.difference(stretch.judgements, shown, facts, state.facts)
+                shown = [] if content is None else [smallest(content, begin.facts), content]
+                where = folder.difference(stretch.judgements, shown, begin.facts, begin.state.facts)
                 self.report(Finding("warning", "difference", f"kept in {where.name}"))
         except MooringError as error:
             self.report(Finding("warning", "recording", str(error)))
+
+
+def watch(shadows: Sequence[Shadow], stopping: threading.Event, seconds: float | None = None) -> None:
+    """Watch until told to stop, or for a time; what is not judged yet is judged then."""
+    begun = time.monotonic()
+    while not stopping.is_set() and (seconds is None or time.monotonic() - begun < seconds):
+        for one in shadows:
+            one.step()
+        stopping.wait(LOOKING)
+    for one in shadows:
+        one.step(last=True)
 
 
 def _is_open(seen: ObservedNode) -> bool:
@@ -183,8 +241,3 @@ def _is_open(seen: ObservedNode) -> bool:
     if any(key.uid not in seen.pods for key in seen.state.pods):
         return True
     return any(not seen.is_decided(uid) for uid, one in seen.pods.items() if not one.leaving)
-
-
-def now_text() -> str:
-    """Return the time as RFC 3339."""
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Final
+
+import msgspec
 
 from mooring.core.config import KubeletConfig
 from mooring.kubelet.admit import readmit
@@ -11,8 +15,11 @@ from mooring.kubelet.events import after_event
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.manifest.steps import Admit, Restart
+from mooring.publisher.facts_document import kubelet_document
 from mooring.shadow.observed import ObservedNode
 from mooring.shadow.orders import Step
+
+_DIGITS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +27,20 @@ class WouldBe:
     """A node that does not exist, beside the one that does."""
 
     kubelet: Kubelet
-    config: KubeletConfig
-    refused: tuple[str, ...] = ()
-    """Namespace and name of the pods that only this node refuses, the newest last."""
-    admitted: tuple[str, ...] = ()
-    """Of those that only this node admits."""
-    refusals: int = 0
+    digest: str
+    """Of its configuration: counts of one configuration are not continued with another."""
 
 
-MOST_NAMED = 100
-"""Pods that are named; all are counted."""
+@dataclass(frozen=True, slots=True)
+class WouldBeAnswer:
+    """What became of one pod."""
+
+    name: str
+    """Namespace and name."""
+    did: bool
+    """Whether the kubelet admitted it."""
+    would: bool
+    """Whether the other node does."""
 
 
 def would_be(seen: ObservedNode, config: KubeletConfig) -> WouldBe | str:
@@ -44,31 +55,28 @@ def would_be(seen: ObservedNode, config: KubeletConfig) -> WouldBe | str:
     empty = start.kubelet.with_devices(replace(seen.state.devices, held={}))
     ordered = sorted(pods, key=lambda one: (one.created, one.pod.uid))
     kubelet, _ = readmit(empty, [one.pod for one in ordered])
-    return WouldBe(kubelet, config)
+    digest = sha256(msgspec.json.encode(kubelet_document(config), order="sorted")).hexdigest()
+    return WouldBe(kubelet, digest[:_DIGITS])
 
 
-def after_steps(node: WouldBe, steps: Iterable[Step], refused: Collection[str]) -> WouldBe:
-    """Let the same happen to it.
+def after_steps(
+    node: WouldBe, steps: Iterable[Step], refused: Collection[str]
+) -> tuple[WouldBe, tuple[WouldBeAnswer, ...]]:
+    """Let the same happen to it, and return what became of the pods.
 
     Args:
         node: before.
         steps: what happened to the real node.
         refused: uids of the pods that its kubelet refused.
     """
+    kubelet, answers = node.kubelet, list[WouldBeAnswer]()
     for step in steps:
         if isinstance(step, Restart):
             continue
-        if not isinstance(step, Admit) and step.uid not in node.kubelet.node.active:
+        if not isinstance(step, Admit) and step.uid not in kubelet.node.active:
             continue
-        kubelet, result = after_event(node.kubelet, step)
-        node = replace(node, kubelet=kubelet)
+        kubelet, result = after_event(kubelet, step)
         if isinstance(step, Admit):
-            admits = result.admissions[0].admitted
-            name = f"{step.pod.namespace}/{step.pod.name}"
-            did = step.pod.uid not in refused
-            node = replace(node, refusals=node.refusals + (not admits))
-            if admits and not did:
-                node = replace(node, admitted=(*node.admitted, name)[-MOST_NAMED:])
-            elif did and not admits:
-                node = replace(node, refused=(*node.refused, name)[-MOST_NAMED:])
-    return node
+            name, did = f"{step.pod.namespace}/{step.pod.name}", step.pod.uid not in refused
+            answers.append(WouldBeAnswer(name, did, result.admissions[0].admitted))
+    return replace(node, kubelet=kubelet), tuple(answers)

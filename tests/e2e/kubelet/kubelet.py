@@ -97,6 +97,7 @@ def kubelet_on(
     kubeconfig: Path | None = None,
     cpu_state: str = "",
     within: Sequence[str] = (),
+    ending: signal.Signals = signal.SIGKILL,
 ) -> Iterator[Kubelet]:
     """Run a kubelet until the end of the block; one of the same node finds the files of the one before.
 
@@ -110,6 +111,7 @@ def kubelet_on(
         cpu_state: state file of the CPU manager that it finds; empty for none.
         within: words that start a program where its mounts go; a mount namespace of its own by default. Volumes that
             the kubelet mounts itself need that of the runtime.
+        ending: signal that ends it.
     """
     made = Kubelet(name, node.folder / name)
     made.root.mkdir(parents=True, exist_ok=True)
@@ -150,7 +152,7 @@ def kubelet_on(
         error.add_note("\n".join([f"the kubelet of node {name} complained:", *errors[-10:]]))
         raise
     finally:
-        process.send_signal(signal.SIGKILL)
+        process.send_signal(ending)
         process.wait()
 
 

@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 import httpx2
 import pytest
 import yaml
+from tests import patience
 from tests.agent.outside.nodes import busy, snapshot_of
 from tests.service.exported_metrics import label_all
 
@@ -134,12 +134,15 @@ Found = TypeVar("Found")
 
 def until(condition: Callable[[], Found | None]) -> Found:
     """Return what a condition comes to, once it comes to something."""
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.2)
-    raise AssertionError("waited in vain")
+    found: list[Found] = []
+
+    def is_there() -> bool:
+        one = condition()
+        found.extend([one] if one else [])
+        return bool(found)
+
+    patience.until(is_there, "Prometheus says it", seconds=SECONDS, pause=0.2)
+    return found[0]
 
 
 def asked(prometheus: str, path: str, **fields: str) -> Any:

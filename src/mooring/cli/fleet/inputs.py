@@ -14,7 +14,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.fleet import strategy
-    from mooring.fleet.inputs import cluster_files, event_files, work_files
+    from mooring.fleet.inputs import cluster_files, event_files, recordings, work_files
 
 if TYPE_CHECKING:
     from mooring.fleet.cluster import NodeCluster
@@ -31,6 +31,7 @@ class FleetOptions:
     config: tuple[str, ...]
     machines: tuple[str, ...]
     events: tuple[str, ...]
+    traces: tuple[str, ...]
     stay: bool
     seed: int
 
@@ -40,7 +41,12 @@ class FleetOptions:
         Raises:
             InputError: it cannot be read or understood.
         """
-        cluster = cluster_files.load_cluster(self.cluster, self.config, self.machines)
+        if self.cluster:
+            cluster = cluster_files.load_cluster(self.cluster, self.config, self.machines)
+        elif len(self.traces) == 1:
+            cluster = recordings.recorded_cluster(self.traces[0])
+        else:
+            raise click.UsageError("Missing option '--cluster', or one '--trace' whose nodes are the cluster.")
         for path in self.events:
             cluster = event_files.with_events(cluster, path)
         return cluster
@@ -54,7 +60,9 @@ class FleetOptions:
         Raises:
             InputError: it cannot be read or understood.
         """
-        return work_files.load_work(self.work, self.seed + number, stay=self.stay)
+        if not self.work and not self.traces:
+            raise click.UsageError("Missing option '-f' / '--filename', or '--trace'.")
+        return work_files.load_work(self.work, self.seed + number, traces=self.traces, stay=self.stay)
 
 
 machines = click.option(
@@ -69,18 +77,17 @@ _OPTIONS = (
     click.option(
         "--cluster",
         "cluster",
-        required=True,
+        default="",
         metavar="FILE",
         shell_complete=options.complete_file,
         help="The nodes: a document of kind Cluster, a live cluster as kubectl get nodes,pods -A -o json prints it, or "
-        "nodes of Alibaba's traces (.csv).",
+        "nodes of Alibaba's traces (.csv). Default: the nodes of --trace.",
     ),
     click.option(
         "-f",
         "--filename",
         "work",
         multiple=True,
-        required=True,
         metavar="FILE",
         shell_complete=options.complete_file,
         help="The work: manifests, lines of JSON with times (.jsonl), pods of Alibaba's traces (.csv), or a document "
@@ -102,6 +109,14 @@ _OPTIONS = (
         metavar="FILE",
         shell_complete=options.complete_file,
         help="Drains, restarts, taints and other events over time: a document of kind ClusterEvents; repeatable.",
+    ),
+    click.option(
+        "--trace",
+        "traces",
+        multiple=True,
+        metavar="RECORDING",
+        shell_complete=options.complete_file,
+        help="More work: what mooring record saw of nodes, a folder or a file; repeatable.",
     ),
     click.option("--stay", is_flag=True, help="Pods that are on a node stay there: what fits, and what it leaves."),
     click.option("--seed", default=0, show_default=True, help="Of ties among nodes and of generated work."),

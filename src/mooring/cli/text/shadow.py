@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date, timedelta
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -16,6 +17,7 @@ from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)
 _MOST = 10
+_DAYS = 7
 
 
 def shadow_text(found: ShadowDocument, to: str = "") -> str:
@@ -30,6 +32,8 @@ def _parts(found: ShadowDocument) -> Iterator[RenderableType]:
         f": kubelet {found.release}, {plural(total, 'decision')} since {found.since}",
     )
     yield Text(f"agreed {found.agreed}, differs {found.differs}, cannot tell {found.unknown}", "bold")
+    if found.predicted:
+        yield Text(f"predicted before: {plural(found.predicted, 'pod')}, of which {found.came_true} came true")
     if found.counts:
         yield Text("")
         table = new_table("VERDICT", "KUBELET", "CAUSE")
@@ -48,10 +52,18 @@ def _parts(found: ShadowDocument) -> Iterator[RenderableType]:
         yield from _would_be(found, found.would_be)
 
 
+def _first_day(now: str) -> str:
+    """Return the first of the last seven dates."""
+    return str(date.fromisoformat(now[:10]) - timedelta(days=_DAYS - 1))
+
+
 def _would_be(found: ShadowDocument, other: WouldBePart) -> Iterator[RenderableType]:
-    yield Breaking(
-        f"The kubelet refused {plural(found.refused, 'pod')}; with the other configuration "
-        f"{plural(other.refusals, 'pod')} would have been refused."
+    first, begun = _first_day(found.observed_at), other.since[:10]
+    days = [one for one in other.days if one.day >= first]
+    when = f"In the last {_DAYS} days" if begun <= first else f"Since {begun}"
+    yield Text(
+        f"{when} the kubelet refused {plural(sum(one.refused for one in days), 'pod')}; with the other "
+        f"configuration {plural(sum(one.refusals for one in days), 'pod')} would have been refused."
     )
     for words, names in (("only then refused", other.refused), ("only then admitted", other.admitted)):
         if names:

@@ -11,9 +11,16 @@ import click
 
 from mooring.cli import options
 from mooring.cli.extras import needs_extra
-from mooring.cli.options import NodeOptions, complete_file
+from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.publish_inputs import Asked, connector, described_name, described_node, kubelet_source
+from mooring.cli.publish_inputs import (
+    Asked,
+    connector,
+    described_name,
+    described_node,
+    kubelet_source,
+    pod_resources_option,
+)
 from mooring.core.errors import InputError, MooringError
 from mooring.lazy import lazily
 
@@ -47,14 +54,7 @@ _SOURCE = "mooring publish"
 @click.command("publish", epilog=EPILOG)
 @options.kubeconfig("the service account of the pod that this runs in")
 @options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
-@click.option(
-    "--pod-resources",
-    "pod_resources",
-    default="",
-    metavar="PATH",
-    shell_complete=complete_file,
-    help="Socket of the kubelet's PodResources API. Default: pod-resources/kubelet.sock in its root directory.",
-)
+@pod_resources_option
 @options.node_options(without=["node_name"])
 @click.option("--once", "once", is_flag=True, help="Write once and exit.")
 @click.option("--dry-run", "dry_run", is_flag=True, help="Print the objects; nothing is written to the cluster.")

@@ -18,6 +18,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.cli import progress
     from mooring.cli.text import replay as text
+    from mooring.manifest import recordings
     from mooring.planner.replay import file as replay_files
 
 
@@ -28,6 +29,7 @@ EPILOG = """\b
 Examples:
   mooring replay tests/corpora/admission-cpu-packed.jsonl.gz --check
   mooring replay scenario.yaml --machines machines.jsonl -o jsonl
+  mooring replay recordings --check
 
 \b
 A scenario names its machine: one of the machine descriptions, a shipped
@@ -53,13 +55,13 @@ _LONGEST_VALUE = 200
 @click.option("--check", is_flag=True, help="Compare with the recorded answers.")
 @options.output(("text", "jsonl"), "text")
 def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, check: bool) -> int:
-    """Run scenario files (JSON lines, gzip, or YAML) and print or compare the answers.
+    """Run scenario files (JSON lines, gzip, or YAML), or all recordings of a folder, and print or compare the answers.
 
     Exit code 1 when an answer differs from its recording or a scenario is not supported.
     """
     check_open([file for file in files if file == STANDARD_INPUT])
     is_yes = True
-    for file in files:
+    for file in [one for given in files for one in recordings.recording_files(given)]:
         tally = _Tally()
         # Answers that run over the screen one by one are progress enough.
         watched = progress.Watched(
@@ -74,7 +76,7 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
                 with watched.aside():
                     click.echo("\n".join(lines), err=form == "jsonl")
         if form == "text":
-            click.echo(tally.line(file, check=check))
+            click.echo(tally.line(_shown(file, files), check=check))
         is_yes = is_yes and tally.is_yes
     return YES if is_yes else NO
 
@@ -97,9 +99,8 @@ class _Tally:
         """Tell whether everything is supported and nothing differs."""
         return not self._differing and not self._unsupported
 
-    def line(self, file: str, *, check: bool) -> str:
+    def line(self, name: str, *, check: bool) -> str:
         """Return the counts in words."""
-        name = "standard input" if file == STANDARD_INPUT else Path(file).name
         parts = [f"{name}: {self._scenarios} scenario{'' if self._scenarios == 1 else 's'}"]
         if check:
             parts.append(f"{self._agreeing} agree, {self._differing} differ")
@@ -107,6 +108,14 @@ class _Tally:
             parts += [f"{unknown} have no recorded answer"] if unknown else []
         parts.append(f"{self._unsupported} not supported")
         return ", ".join(parts)
+
+
+def _shown(file: str, given: tuple[str, ...]) -> str:
+    """Return the name of a file; with its folder where it is one of a folder, because all nodes' files are alike."""
+    if file == STANDARD_INPUT:
+        return "standard input"
+    path = Path(file)
+    return path.name if file in given else f"{path.parent.name}/{path.name}"
 
 
 def _lines(outcome: ReplayOutcome, *, answers: bool) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from mooring.cli import options
 from mooring.cli.extras import needs_extra
 from mooring.cli.options import NodeOptions, complete_file
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.publish_inputs import Asked, connector, kubelet_source
+from mooring.cli.publish_inputs import Asked, connector, kubelet_source, pod_resources_option
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -23,14 +23,13 @@ with lazily():
     from mooring.manifest import defaults
     from mooring.service import daemon, http, pages
     from mooring.service import options as service_options
+    from mooring.shadow import counts_file, publishing
     from mooring.shadow import folder as folders
     from mooring.shadow import pods as bound
     from mooring.shadow import shadow as shadows
     from mooring.shadow import tally as tallies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mooring.core.machine import Finding
     from mooring.shadow.shadow import Shadow
 
@@ -49,14 +48,7 @@ _LISTING = 30.0
 @click.command("shadow", epilog=EPILOG)
 @options.kubeconfig("the service account of the pod that this runs in")
 @options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
-@click.option(
-    "--pod-resources",
-    "pod_resources",
-    default="",
-    metavar="PATH",
-    shell_complete=complete_file,
-    help="Socket of the kubelet's PodResources API. Default: pod-resources/kubelet.sock in its root directory.",
-)
+@pod_resources_option
 @options.node_options(without=["node_name", "node", "active", "debug_image"])
 @click.option(
     "--would-be",
@@ -71,9 +63,12 @@ _LISTING = 30.0
     "folder",
     default="",
     metavar="DIR",
-    help="Keep recordings, and a folder for each difference, there.",
+    help="Keep counts and recordings there, and a folder for each difference.",
 )
 @click.option("--anonymous", "anonymous", is_flag=True, help="Keep them with made-up names of pods and namespaces.")
+@click.option(
+    "--publish", "publish", is_flag=True, help="Write the counts to the cluster, too, as the node's NodeShadow."
+)
 @click.option("--for", "span", default="", metavar="DURATION", help="End after this time. Default: at SIGTERM.")
 @click.option(
     "--metrics-address", "metrics", default="", metavar="HOST:PORT", help="Serve /metrics there, for Prometheus."
@@ -92,6 +87,7 @@ def command(
     inputs: NodeOptions,
     *,
     anonymous: bool,
+    publish: bool,
 ) -> int:
     """Compare every decision of the kubelet of this node with the engine, until SIGTERM, and change nothing.
 
@@ -103,17 +99,19 @@ def command(
     check_destination(to)
     asked = Asked(inputs, kubeconfig, pod_resources, dry_run=False)
     address = service_options.parse_address(metrics, source="--metrics-address")
-    seconds = _seconds(span)
-    with needs_extra("kube", source=_SOURCE):
-        shadow, follow, end = _shadow(asked, proposed, folder, anonymous=anonymous)
-        try:
-            serving = nullcontext() if address is None else closing(_serving(shadow, address))
-            with daemon.stop_signals() as stopping, serving:
-                shadow.run(stopping, seconds)
-        finally:
-            follow()
-            end()
-    document = shadow.tally.document(shadow.would_be)
+    seconds = seconds_of(span)
+    with needs_extra("kube", source=_SOURCE), ExitStack() as stack:
+        shadow = beside_kubelet(asked, _SOURCE, stack)
+        shadow.anonymous = anonymous
+        if folder:
+            shadow.folder = folders.ShadowFolder(Path(folder))
+            shadow.tally = counts_file.continued(Path(folder), asked.name, shadow.tally.release, _report)
+        shadow.proposed = node_configuration.load_config(proposed).kubelet if proposed else None
+        serving = nullcontext() if address is None else closing(_serving(shadow, address))
+        published = closing(_publishing(shadow, asked)) if publish else nullcontext()
+        with published, daemon.stop_signals() as stopping, serving:
+            shadows.watch([shadow], stopping, seconds)
+    document = shadow.tally.document(tallies.now_text())
     if form == "json":
         emit_document(json_text(document), to)
     else:
@@ -121,7 +119,12 @@ def command(
     return NO if document.differs else YES
 
 
-def _seconds(span: str) -> float | None:
+def seconds_of(span: str) -> float | None:
+    """Return how long ``--for`` says; None without it.
+
+    Raises:
+        InputError: it is no time.
+    """
     if not span:
         return None
     try:
@@ -130,39 +133,25 @@ def _seconds(span: str) -> float | None:
         raise InputError(error.problem, field="--for", remedy=error.remedy) from None
 
 
-def _shadow(
-    asked: Asked, proposed: str, folder: str, *, anonymous: bool
-) -> tuple[Shadow, Callable[[], object], Callable[[], object]]:
-    """Return a shadow that watches, and what ends its ways to the API server and to the kubelet.
+def beside_kubelet(asked: Asked, program: str, stack: ExitStack) -> Shadow:
+    """Return a shadow that watches the kubelet of this computer; its ways to it and to the API server end with a stack.
 
     Raises:
         InputError: an option cannot be used, or the API server does not tell the pods of the node.
     """
-    kept = folders.ShadowFolder(Path(folder)) if folder else None
     known = bound.BoundPods(lambda: gates, _report)
     source, end = kubelet_source(asked, known.names)
+    stack.callback(end)
     facts = source.facts
     gates = defaults.PodGates.of_node(facts.config, facts.mooring)
-    other = node_configuration.load_config(proposed).kubelet if proposed else None
     follower = bound.follower_of(known, connector(asked.kubeconfig), asked.name)
     follower.start()
+    stack.callback(follower.stop)
     if not follower.has_listed.wait(_LISTING):
-        follower.stop()
-        end()
         problem = "the API server does not tell the pods of the node"
-        raise InputError(problem, source=_SOURCE, remedy="may this account list and watch pods?")
-    tally = tallies.Tally(asked.name, facts.mooring.release.tag, shadows.now_text())
-    shadow = shadows.Shadow(
-        source,
-        known,
-        tally,
-        kept,
-        other,
-        anonymous=anonymous,
-        report=_report,
-        said=lambda line: click.echo(line, err=True),
-    )
-    return shadow, follower.stop, end
+        raise InputError(problem, source=program, remedy="may this account list and watch pods?")
+    tally = tallies.Tally(asked.name, facts.mooring.release.tag, tallies.now_text())
+    return shadows.Shadow(source, known, tally, report=_report, said=_say)
 
 
 def _say(line: str) -> None:
@@ -171,6 +160,10 @@ def _say(line: str) -> None:
 
 def _report(finding: Finding) -> None:
     warn([finding])
+
+
+def _publishing(shadow: Shadow, asked: Asked) -> publishing.ShadowPublisher:
+    return publishing.ShadowPublisher(shadow.tally, connector(asked.kubeconfig), _report).start()
 
 
 def _serving(shadow: Shadow, address: service_options.Address) -> http.HTTPServer:

@@ -23,6 +23,7 @@ from mooring.decoding.documents import load_documents, located
 from mooring.decoding.fields import Document, as_mapping, check_names, count_at, inside, list_at, mapping_at, text_at
 from mooring.fleet.inputs import alibaba
 from mooring.fleet.inputs.kinds import Kinds
+from mooring.fleet.inputs.recordings import recorded_arrivals
 from mooring.fleet.inputs.seconds import seconds_at
 from mooring.fleet.inputs.workload_files import is_workload, workload_of
 from mooring.fleet.scheduler.asked import PodDemand
@@ -36,11 +37,12 @@ MOST_PODS: Final = 1_000_000
 _LINE_FIELDS: Final = ("pod", "workload", "at", "runs", "leaves", "owner", "count")
 
 
-def load_work(paths: Sequence[str], seed: int = 0, *, stay: bool = False) -> Work:
+def load_work(paths: Sequence[str], seed: int = 0, *, traces: Sequence[str] = (), stay: bool = False) -> Work:
     """Read work from files; all of them together are one.
 
     Args:
         paths: of the files.
+        traces: recordings of nodes.
         seed: of random pods.
         stay: whether pods do not end.
 
@@ -58,6 +60,9 @@ def load_work(paths: Sequence[str], seed: int = 0, *, stay: bool = False) -> Wor
         else:
             draw = random.Random(seed)  # noqa: S311 - repeatable
             _gather(found, _of_documents(load_documents(path), kinds, findings, draw), path)
+    for path in traces:
+        _gather(found, recorded_arrivals(path, kinds, findings), path)
+    paths = (*paths, *traces)
     if not found:
         raise InputError("there is no pod in it", source=", ".join(paths), remedy="give manifests or a trace")
     if stay:

@@ -12,6 +12,7 @@ from mooring.core.pod import Pod
 from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.events import ordered
 from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.manifest.recordings import is_recording, node_histories
 from mooring.manifest.scenario import Scenario, load_scenarios
 from mooring.manifest.steps import Admit, Offline, Reboot, Remove, Restart
 from mooring.node.resources import pod_requests
@@ -66,7 +67,9 @@ def trace_of_scenario(scenario: Scenario) -> tuple[Trace, tuple[Finding, ...]]:
     steps = tuple(Restart() if isinstance(step, Restart | Reboot) else step for step in known)
     changed = sum(1 for step in scenario.steps if isinstance(step, Restart) and step.kubelet is not None)
     texts = scenario.files
+    # The pods of a kubelet that runs come to each variant in their order: files are of the one policy alone.
     files = StateTexts(texts.get(CPU_FILE), texts.get(MEMORY_FILE), scenario.container_ids)
+    files = files if scenario.readmits else StateTexts()
     findings: tuple[Finding, ...] = ()
     if changed:
         them = "a restart changes" if changed == 1 else f"{changed} restarts change"
@@ -96,14 +99,17 @@ SEPARATOR = "#"
 
 
 def load_trace(source: str) -> tuple[Scenario, str]:
-    """Return the scenario that ``FILE`` or ``FILE#ID`` names, and the file.
+    """Return the scenario that ``FILE`` or ``FILE#ID`` names, or a whole recording as one, and the file.
 
     Raises:
-        InputError: it cannot be read, there is none of that name, or no name tells several apart.
+        InputError: it cannot be read, there is none of that name, no name tells several apart, or a recording is of
+            several nodes.
     """
     file, wanted = source, ""
     if SEPARATOR in source and not Path(source).exists():
         file, _, wanted = source.rpartition(SEPARATOR)
+    if not wanted and source != "-" and is_recording(file):
+        return _recorded(file)
     found: Scenario | None = None
     for case in load_scenarios(file):
         if not isinstance(case, Scenario) or (wanted and case.id != wanted):
@@ -117,6 +123,16 @@ def load_trace(source: str) -> tuple[Scenario, str]:
         problem = f"no scenario is called {wanted!r:.80}" if wanted else "holds no scenario"
         raise InputError(problem, source=file, remedy="see docs/reference/scenarios.md for the format")
     return found, file
+
+
+def _recorded(path: str) -> tuple[Scenario, str]:
+    histories = node_histories(path)
+    if len(histories) > 1:
+        names = ", ".join(one.node for one in histories[:5])
+        remedy = f"name the folder of one: {path}/{histories[0].node}"
+        raise InputError(f"has recordings of several nodes: {names}", source=path, remedy=remedy)
+    [history] = histories
+    return replace(history.scenario, id=history.node), history.file
 
 
 def trace_machine(scenario: Scenario, file: str) -> Machine:

@@ -110,7 +110,12 @@ class _ScenarioRun:
         if self._start.kubelet is not None:
             kubelet = self._start.kubelet.at(Moment(0, BOOT.format(1)))
             if scenario.devices:
-                kubelet = kubelet.with_devices(DeviceState(device_table(scenario.devices)))
+                running = {pod.uid for pod in scenario.active}
+                held = {uid: found for uid, found in scenario.held.items() if uid in running}
+                table = device_table(scenario.devices)
+                kubelet = kubelet.with_devices(DeviceState(table, held, drawn=scenario.held))
+            if not scenario.readmits:
+                kubelet = replace(kubelet, node=kubelet.node.adopt(scenario.active)).settled()
             self._timeline = Timeline.of(kubelet)
 
     def outcome(self) -> dict[str, Any]:
@@ -126,7 +131,7 @@ class _ScenarioRun:
         start = _start_fields(self._timeline.kubelet)
         start["allocatableCPUs"] = str(self._timeline.kubelet.settings.allocatable_cpus)
         outcome: dict[str, Any] = {"start": start}
-        if self._scenario.active:
+        if self._scenario.active and self._scenario.readmits:
             kubelet, results = readmit(self._timeline.kubelet, self._scenario.active, AdmitMode.MANAGERS)
             self._timeline = Timeline.of(kubelet)
             start["readmitted"] = self._readmission_fields(results)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
@@ -86,6 +87,7 @@ def _digest(text: str) -> str:
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
 
 
+@cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("mooring.render.html"),

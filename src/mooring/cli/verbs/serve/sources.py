@@ -13,12 +13,14 @@ with lazily():
     from mooring.agent.status import api
     from mooring.agent.status import picture as status_picture
     from mooring.cli import running_inputs
-    from mooring.serve import agent_status, node_plan, watched
+    from mooring.serve import agent_status, node_plan, shadowed, watched
+    from mooring.serve import history as histories
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mooring.cli.options import NodeOptions
+    from mooring.serve.recording import KeptMoments
     from mooring.serve.snapshot import NodeSnapshot
 
 
@@ -50,3 +52,19 @@ def described_source(inputs: NodeOptions) -> Callable[[], NodeSnapshot]:
         return node_plan.snapshot_of(question_of(asked)), files
 
     return watched.WatchedNode(read)
+
+
+def kept_moments(history: str, recordings: str, report: Callable[[str], object]) -> KeptMoments | None:
+    """Return the moments before the page's start; None where no folder is named.
+
+    Args:
+        history: folder of the page's own timeline.
+        recordings: folder of a shadow.
+        report: receives why a moment cannot be kept.
+
+    Raises:
+        InputError: the folder cannot be used.
+    """
+    if history:
+        return histories.SnapshotHistory(Path(history), report)
+    return shadowed.ShadowedMoments(Path(recordings)) if recordings else None

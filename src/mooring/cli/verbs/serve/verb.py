@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +15,8 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli.verbs.serve import sources
-    from mooring.serve import cluster_run, node_html, recording, run
+    from mooring.serve import node_html, recording, run
+    from mooring.serve.cluster import run as cluster_run
     from mooring.service import options as service_options
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ Examples:
   mooring serve --node node.tar.gz
   mooring serve --machine epyc-7763-2s-nps4 --config kubelet.yaml -f pods.yaml
   mooring serve --listen 0.0.0.0:9478 --certificate tls.crt --key tls.key --kubeconfig kubeconfig
+  mooring serve --history /var/lib/mooring/history
+  mooring serve --recordings /var/lib/mooring/shadow
   mooring serve --export node.html
 """
 
@@ -55,6 +59,18 @@ Examples:
     metavar="SECONDS",
     help="Time between two readings of the node.",
 )
+@click.option(
+    "--history",
+    default="",
+    metavar="DIR",
+    help="Keep the timeline of the last day in this folder, so that it is there after a restart.",
+)
+@click.option(
+    "--recordings",
+    default="",
+    metavar="DIR",
+    help="Begin the timeline with what mooring shadow or mooring record wrote in the last day.",
+)
 @click.option("--certificate", default="", metavar="FILE", help="Certificate for HTTPS, PEM.")
 @click.option("--key", default="", metavar="FILE", help="Its key, PEM.")
 @options.kubeconfig("the pod's service account")
@@ -66,6 +82,8 @@ def command(
     socket: str,
     listen: str,
     period: float,
+    history: str,
+    recordings: str,
     certificate: str,
     key: str,
     kubeconfig: str,
@@ -83,25 +101,29 @@ def command(
         if export:
             check_destination(export)
         asked = _options(listen, kubeconfig, certificate, key)
+        if history and recordings:
+            raise click.UsageError("give --history or --recordings, not both")
+        if cluster and history:
+            raise click.UsageError("--history is for one node; --cluster takes --recordings")
         if cluster:
-            return _cluster(asked, export)
+            return _cluster(asked, export, recordings)
         source = sources.agent_source(socket) if agent or socket else sources.described_source(inputs)
         first = source()
         if export:
             emit_document(node_html.exported(first), export)
             return YES
-        recorded = recording.Recording(first)
+        recorded = recording.Recording(first, kept=sources.kept_moments(history, recordings, _say))
         app = run.node_application(recorded, run.guard_of(asked), loopback=asked.is_loopback)
         with run.looking(recorded, source, period):
             run.run_application(app, asked, _say)
     return YES
 
 
-def _cluster(asked: ServeOptions, export: str) -> int:
+def _cluster(asked: ServeOptions, export: str, recordings: str) -> int:
     if export:
         emit_document(cluster_run.export_cluster(asked.kubeconfig), export)
     else:
-        cluster_run.serve_cluster(asked, _say)
+        cluster_run.serve_cluster(asked, Path(recordings) if recordings else None, _say)
     return YES
 
 

@@ -87,12 +87,21 @@ function countDown() {
 
 async function openStory(uid, name) {
   const section = document.getElementById("story");
-  const text = await textOf(`${main.dataset.pod}?uid=${encodeURIComponent(uid)}`);
+  const then = viewOf().startsWith("?number=") ? viewOf().replace("?", "&") : "";
+  const text = await textOf(`${main.dataset.pod}?uid=${encodeURIComponent(uid)}${then}`);
   document.getElementById("story-title").textContent = name;
   document.getElementById("story-body").replaceChildren(...elementsOf(text));
   section.hidden = false;
   document.getElementById("story-title").focus({ preventScroll: true });
   section.scrollIntoView({ block: "start" });
+}
+
+/** A time in words, with its day where that is not today. */
+function momentText(seconds) {
+  if (seconds === undefined) return "cannot be read";
+  const at = new Date(Number(seconds) * 1000);
+  const isToday = at.toDateString() === new Date().toDateString();
+  return isToday ? at.toLocaleTimeString() : at.toLocaleString();
 }
 
 function listenToNode() {
@@ -105,8 +114,9 @@ function listenToNode() {
   });
   moment?.addEventListener("input", async () => {
     await refresh();
-    const words = isNow() ? "now" : live.querySelector("[data-at]")?.dataset.at;
-    document.getElementById("moment-words").textContent = isNow() ? words : new Date(Number(words) * 1000).toLocaleTimeString();
+    const words = isNow() ? "now" : momentText(live.querySelector("[data-at]")?.dataset.at);
+    document.getElementById("moment-words").textContent = words;
+    moment.setAttribute("aria-valuetext", words);
     document.getElementById("now").hidden = isNow();
   });
   document.getElementById("now")?.addEventListener("click", () => {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mooring.core.pod import Pod
 from mooring.kubelet.kubelet import Kubelet
@@ -16,6 +16,7 @@ from mooring.kubelet.shapes import view_key
 from mooring.manifest.scheduling_fields import NO_FIELDS, SchedulingFields, Taint
 from mooring.publisher.objects import NodeFacts, NodeState
 from mooring.publisher.restored import NodeKind, kind_of, restored
+from mooring.publisher.shadow_document import ShadowStatus
 from mooring.serve.feed import Feed
 
 UNPUBLISHED = "has published nothing"
@@ -66,6 +67,8 @@ class NodeNow:
     refused: tuple[ClusterPod, ...]
     key: bytes = b""
     """Of all that decides about a new pod but the sums of its pods."""
+    shadow: ShadowStatus | None = None
+    """What a shadow of its kubelet counted, where one runs."""
 
 
 class KnownCluster:
@@ -77,6 +80,7 @@ class KnownCluster:
         self._lock = threading.RLock()
         self._kinds: dict[str, NodeKind | str] = {}
         self._states: dict[str, NodeState | str] = {}
+        self._shadows: dict[str, ShadowStatus] = {}
         self._nodes: dict[str, ClusterNode] = {}
         self._pods: dict[str, ClusterPod] = {}
         self._by_node: dict[str, dict[str, None]] = {}
@@ -118,6 +122,25 @@ class KnownCluster:
         """Forget what a node published."""
         with self._lock:
             self._states.pop(name, None)
+            self._forget([name])
+
+    def put_shadow(self, name: str, shadow: ShadowStatus) -> None:
+        """Take what the shadow of a node counted."""
+        with self._lock:
+            self._shadows[name] = shadow
+            self._forget([name])
+
+    def keep_shadows(self, names: Iterable[str]) -> None:
+        """Forget the counts of all shadows but those of these nodes."""
+        kept = set(names)
+        with self._lock:
+            for name in [name for name in self._shadows if name not in kept]:
+                self.drop_shadow(name)
+
+    def drop_shadow(self, name: str) -> None:
+        """Forget the counts of a shadow."""
+        with self._lock:
+            self._shadows.pop(name, None)
             self._forget([name])
 
     def put_node(self, node: ClusterNode) -> None:
@@ -202,7 +225,7 @@ class KnownCluster:
                 return None
             found = self._made.get(name)
             if found is None:
-                found = self._made[name] = self._node(name)
+                found = self._made[name] = replace(self._node(name), shadow=self._shadows.get(name))
             return found
 
     def all(self) -> list[NodeNow]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -13,14 +14,16 @@ from mooring.manifest.pod_files import FINISHED
 from mooring.manifest.pods import MIRROR, pod_from_object
 from mooring.manifest.scheduling_fields import NO_FIELDS, scheduling_fields, taint_of
 from mooring.publisher.facts_document import facts_of
-from mooring.publisher.objects import FACTS, GROUP, PLURALS, STATE, VERSION
+from mooring.publisher.objects import FACTS, GROUP, PLURALS, SHADOW, STATE, VERSION
+from mooring.publisher.shadow_document import shadow_of
 from mooring.publisher.state_document import state_of
-from mooring.serve.known_cluster import ClusterNode, ClusterPod, KnownCluster
+from mooring.serve.cluster.known import ClusterNode, ClusterPod, KnownCluster
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.following import Follower
 from mooring.service.cluster.watching import PODS, mapping_of
 
 NODES: Final = "api/v1/nodes"
+_PATH: Final = f"apis/{GROUP}/{VERSION}"
 Content = Mapping[str, Any]
 
 
@@ -48,8 +51,8 @@ class ObjectListener:
         self.drop(mapping_of(item))
 
     def failed(self, error: ClusterError, times: int) -> None:
-        """Report an outage once."""
-        if times == 1:
+        """Report an outage once; a kind that the cluster does not serve is none."""
+        if times == 1 and error.code != HTTPStatus.NOT_FOUND:
             self.report(str(error))
 
 
@@ -57,11 +60,10 @@ def followers(cluster: KnownCluster, connect: Callable[[], Cluster], report: Cal
     """Return what follows the API server: facts first, because states are about them.
 
     Args:
-        cluster: is told everything.
+        cluster: receives facts, states, nodes and pods.
         connect: opens a way to the API server.
         report: receives what is the matter.
     """
-    group = f"apis/{GROUP}/{VERSION}"
 
     def facts(content: Content) -> str:
         name = _name(content)
@@ -92,11 +94,31 @@ def followers(cluster: KnownCluster, connect: Callable[[], Cluster], report: Cal
         return Follower(connect, path, listener, name="serve")
 
     return [
-        follower(f"{group}/{PLURALS[FACTS]}", facts, _nothing, _nothing),
-        follower(f"{group}/{PLURALS[STATE]}", state, cluster.drop_state, cluster.keep_states),
+        follower(f"{_PATH}/{PLURALS[FACTS]}", facts, _nothing, _nothing),
+        follower(f"{_PATH}/{PLURALS[STATE]}", state, cluster.drop_state, cluster.keep_states),
         follower(NODES, node, cluster.drop_node, cluster.keep_nodes),
         follower(PODS, pod, cluster.drop_pod, cluster.keep_pods),
     ]
+
+
+def shadow_follower(cluster: KnownCluster, connect: Callable[[], Cluster], report: Callable[[str], object]) -> Follower:
+    """Return what follows the counts of ``mooring shadow --publish``; a cluster need not have any.
+
+    Args:
+        cluster: receives the counts.
+        connect: opens a way to the API server.
+        report: receives what is the matter.
+    """
+
+    def put(content: Content) -> str:
+        try:
+            cluster.put_shadow(*shadow_of(dict(content)))
+        except InputError as error:
+            report(str(error))
+        return _name(content)
+
+    listener = ObjectListener(put, lambda content: cluster.drop_shadow(_name(content)), cluster.keep_shadows, report)
+    return Follower(connect, f"{_PATH}/{PLURALS[SHADOW]}", listener, name="serve")
 
 
 def node_of(content: Content) -> ClusterNode:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet
-from mooring.serve.known_cluster import NodeNow
+from mooring.publisher.shadow_document import AgreementCounts, agreement_by_release
+from mooring.serve.cluster.known import NodeNow
 
 SHADES = 4
 """Shades of tiles besides that of a node without free CPUs."""
@@ -32,6 +33,8 @@ class NodeTile:
     trouble: str = ""
     """Why nothing is known."""
     closed: bool = False
+    differs: int = 0
+    """Decisions of its kubelet in which a shadow saw a difference."""
 
     @property
     def split(self) -> int:
@@ -48,11 +51,11 @@ class NodeTile:
     @property
     def words(self) -> str:
         """What the tile says, in words."""
-        if self.free is None:
-            return f"{self.name}: {self.trouble}"
-        parts = [f"{self.name}: {self.free} of {self.offered} exclusive CPUs free"]
+        known = f"{self.free} of {self.offered} exclusive CPUs free"
+        parts = [f"{self.name}: {self.trouble if self.free is None else known}"]
         parts += [f"at most {self.together} of them on one NUMA node"] if self.split else []
         parts += [f"{self.refused} pods refused"] if self.refused else []
+        parts += [f"{self.differs} decisions of its kubelet differ from the engine"] if self.differs else []
         return ", ".join([*parts, "cordoned"] if self.closed else parts)
 
 
@@ -68,13 +71,16 @@ class ClusterSums:
     """CPUs that pods on one NUMA node cannot use although the sums of their node promise them."""
     refused: Mapping[str, int]
     """Reason -> pods that are still listed."""
+    agreement: Mapping[str, AgreementCounts]
+    """Release of kubelets -> what their shadows counted."""
 
 
 def tile(node: NodeNow) -> NodeTile:
     """Return the tile of a node."""
-    kubelet = node.kubelet
+    kubelet, differs = node.kubelet, node.shadow.differs if node.shadow is not None else 0
+    pods, refused = len(node.pods), len(node.refused)
     if isinstance(kubelet, str):
-        return NodeTile(node.node.name, None, 0, 0, 0, len(node.pods), len(node.refused), kubelet, node.node.closed)
+        return NodeTile(node.node.name, None, 0, 0, 0, pods, refused, kubelet, node.node.closed, differs)
     free = _free(kubelet)
     offers = kubelet.settings.allocatable_cpus.mask if kubelet.settings.cpu is not None else 0
     topology = kubelet.settings.topology
@@ -86,9 +92,10 @@ def tile(node: NodeNow) -> NodeTile:
         offers.bit_count(),
         together,
         max(((offers & mask).bit_count() for mask in numa), default=0),
-        len(node.pods),
-        len(node.refused),
+        pods,
+        refused,
         closed=node.node.closed,
+        differs=differs,
     )
 
 
@@ -102,7 +109,8 @@ def _free(kubelet: Kubelet) -> int:
 def sums(nodes: Iterable[NodeNow], tiles: Iterable[NodeTile]) -> ClusterSums:
     """Return the sums of nodes and their tiles."""
     found = list(tiles)
-    refused = Counter(pod.refusal for node in nodes for pod in node.refused)
+    there = list(nodes)
+    refused = Counter(pod.refusal for node in there for pod in node.refused)
     return ClusterSums(
         len(found),
         sum(one.free is None for one in found),
@@ -110,6 +118,7 @@ def sums(nodes: Iterable[NodeNow], tiles: Iterable[NodeTile]) -> ClusterSums:
         sum(one.offered for one in found),
         sum(one.split for one in found),
         dict(refused.most_common()),
+        agreement_by_release(node.shadow for node in there if node.shadow is not None),
     )
 
 

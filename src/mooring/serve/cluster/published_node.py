@@ -5,7 +5,7 @@ from __future__ import annotations
 from mooring.core.machine import Machine
 from mooring.planner.question import Question
 from mooring.render.view import NodeView
-from mooring.serve.known_cluster import NodeNow
+from mooring.serve.cluster.known import NodeNow
 from mooring.serve.node_plan import snapshot_of
 from mooring.serve.snapshot import NodeNotice, NodeSnapshot
 

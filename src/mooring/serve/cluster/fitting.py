@@ -11,7 +11,7 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.shapes import Load, PodShape, is_plain, load_of, shape_of
 from mooring.manifest.scheduling_fields import NO_FIELDS, SchedulingFields
 from mooring.planner.prediction import ADMITTED, Prediction, check, predicted
-from mooring.serve.known_cluster import NodeNow
+from mooring.serve.cluster.known import NodeNow
 
 UNKNOWN = "nothing is known of the node"
 KEPT_OFF = "labels, affinity or taints keep the pod off"

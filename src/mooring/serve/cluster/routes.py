@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 from cachetools import LRUCache
@@ -21,14 +22,15 @@ from mooring.core.errors import InputError
 from mooring.manifest.defaults import PodGates
 from mooring.serve.access import Guard, Viewer
 from mooring.serve.app import Answer, Entrance, application, assets
-from mooring.serve.cluster_html import cluster_body, cluster_page, fittings_html
-from mooring.serve.fitting import FittingSearch
-from mooring.serve.known_cluster import KnownCluster
+from mooring.serve.cluster.fitting import FittingSearch
+from mooring.serve.cluster.html import TileSheet, cluster_page, fittings_html
+from mooring.serve.cluster.known import KnownCluster
+from mooring.serve.cluster.published_node import snapshot_of_node
 from mooring.serve.node_html import Addresses, problem_html
 from mooring.serve.node_plan import pods_in_text
 from mooring.serve.node_routes import LARGEST_MANIFEST, NodeRoutes, read_body, stream
-from mooring.serve.published_node import snapshot_of_node
-from mooring.serve.recording import Recording
+from mooring.serve.recording import KeptMoments, Recording
+from mooring.serve.shadowed import ShadowedMoments
 from mooring.service.pages import Application
 
 TICK: Final = 0.5
@@ -45,7 +47,10 @@ class ClusterRoutes:
     cluster: KnownCluster
     name: str
     assets: tuple[str, str]
+    recordings: Path | None = None
+    """Folder of ``mooring record``: one for each node."""
     _open: LRUCache[str, NodeRoutes] = field(default_factory=lambda: LRUCache(MOST_OPEN))
+    _sheet: TileSheet = field(default_factory=TileSheet)
     _made: LRUCache[tuple[int, str, frozenset[str] | None], str] = field(default_factory=lambda: LRUCache(_KEPT))
     _making: asyncio.Lock = field(default_factory=asyncio.Lock)
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -106,7 +111,8 @@ class ClusterRoutes:
         now = self.cluster.node(name)
         if found is None and now is not None:
             styles, script = (f"../../{one}" for one in self.assets)
-            found = NodeRoutes(Recording(snapshot_of_node(now)), Addresses(up="../../"), (styles, script))
+            recording = Recording(snapshot_of_node(now), kept=kept_of_node(self.recordings, name))
+            found = NodeRoutes(recording, Addresses(up="../../"), (styles, script))
             self._open[name] = found
         return found
 
@@ -123,8 +129,18 @@ class ClusterRoutes:
         key = self.cluster.feed.version, labels, viewer.namespaces
         async with self._making:
             if key not in self._made:
-                self._made[key] = await run_in_threadpool(cluster_body, self.cluster, labels, viewer)
+                self._made[key] = await run_in_threadpool(self._sheet.body, self.cluster, labels, viewer)
             return self._made[key]
+
+
+def kept_of_node(recordings: Path | None, name: str) -> KeptMoments | None:
+    """Return what was recorded of a node; None where nothing was, or where it cannot be read."""
+    try:
+        if recordings is None or recordings / name not in recordings.iterdir():  # no name leads out of it
+            return None
+        return ShadowedMoments(recordings / name)
+    except (OSError, InputError):
+        return None
 
 
 @contextmanager
@@ -150,13 +166,13 @@ def ticking(routes: ClusterRoutes) -> Iterator[None]:
 
 
 def cluster_application(
-    cluster: KnownCluster, name: str, guard: Guard, *, loopback: bool
+    cluster: KnownCluster, name: str, guard: Guard, *, loopback: bool, recordings: Path | None = None
 ) -> tuple[Application, ClusterRoutes]:
     """Return the pages of a cluster as an application, and what keeps them up to date."""
     found = assets()
     styles, script = found.names
-    routes = ClusterRoutes(cluster, name, (f"assets/{styles}", f"assets/{script}"))
-    entrance = Entrance(guard, lambda: cluster.namespaces, found)
+    routes = ClusterRoutes(cluster, name, (f"assets/{styles}", f"assets/{script}"), recordings)
+    entrance = Entrance(guard, lambda _request: cluster.namespaces, found)
 
     async def node_events(node: NodeRoutes, _request: Request, _viewer: Viewer) -> Response:
         return node.events()

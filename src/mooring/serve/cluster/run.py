@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from mooring.core.errors import InputError
-from mooring.serve.cluster_html import exported_cluster
-from mooring.serve.cluster_listeners import followers
-from mooring.serve.cluster_routes import cluster_application, ticking
-from mooring.serve.known_cluster import KnownCluster
+from mooring.serve.cluster.html import exported_cluster
+from mooring.serve.cluster.known import KnownCluster
+from mooring.serve.cluster.listeners import followers, shadow_follower
+from mooring.serve.cluster.routes import cluster_application, ticking
 from mooring.serve.run import ServeOptions, connection, guard_of, run_application
 from mooring.service.cluster.apiserver import Cluster
 
@@ -24,24 +25,27 @@ def following(
     cluster: KnownCluster, connect: Callable[[], Cluster], report: Callable[[str], object]
 ) -> Iterator[Callable[[float], bool]]:
     """Follow the API server until the end of the block; gives what waits until everything is listed."""
-    made = followers(cluster, connect, report)
-    for one in made:
+    needed = followers(cluster, connect, report)
+    everything = [*needed, shadow_follower(cluster, connect, report)]
+    for one in everything:
         one.start()
     try:
-        yield lambda seconds: all(one.has_listed.wait(seconds) for one in made)
+        yield lambda seconds: all(one.has_listed.wait(seconds) for one in needed)
     finally:
-        for one in made:
+        for one in everything:
             one.stop()
 
 
-def serve_cluster(options: ServeOptions, say: Callable[[str], object]) -> None:
+def serve_cluster(options: ServeOptions, recordings: Path | None, say: Callable[[str], object]) -> None:
     """Serve the pages of a cluster until SIGTERM or SIGINT.
 
     Raises:
         InputError: they cannot be served.
     """
     cluster, connect = KnownCluster(), connection(options.kubeconfig)
-    app, routes = cluster_application(cluster, NAME, guard_of(options), loopback=options.is_loopback)
+    app, routes = cluster_application(
+        cluster, NAME, guard_of(options), loopback=options.is_loopback, recordings=recordings
+    )
     with following(cluster, connect, say), ticking(routes):
         run_application(app, options, say)
 

@@ -39,7 +39,15 @@ class ShadowProcess:
 
     def decided(self, *events: str) -> int:
         """Return how many decisions it has judged."""
-        return sum(line.startswith(("agreed", "differs", "cannot")) and _event(line) in events for line in self.lines)
+        return sum(_is_decision(line) and _event(line) in events for line in self.lines)
+
+    def judged(self) -> set[str]:
+        """Return the names of the pods of which it has said something."""
+        return {line.split(":")[1].split()[0].rpartition("/")[2] for line in self.lines if _is_decision(line)}
+
+
+def _is_decision(line: str) -> bool:
+    return line.startswith(("agreed", "differs", "cannot"))
 
 
 def _event(line: str) -> str:

@@ -1,0 +1,170 @@
+"""``mooring record``: what kubelets do, as scenarios that can be replayed."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.cli import options
+from mooring.cli.extras import needs_extra
+from mooring.cli.options import NodeOptions
+from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.publish_inputs import Asked, connector, pod_resources_option
+from mooring.core.errors import InputError
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.cli.text import record as text
+    from mooring.cli.verbs import shadow as beside
+    from mooring.documents import recording as documents
+    from mooring.service import daemon
+    from mooring.shadow import counts_file, published
+    from mooring.shadow import folder as folders
+    from mooring.shadow import judgement as judgements
+    from mooring.shadow import pods as bound
+    from mooring.shadow import shadow as shadows
+    from mooring.shadow import tally as tallies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mooring.core.machine import Finding
+    from mooring.manifest.defaults import PodGates
+    from mooring.service.cluster.following import Follower
+    from mooring.shadow.shadow import Shadow
+
+EPILOG = """\b
+Examples:
+  mooring record --folder recordings --config /var/lib/kubelet/config.yaml
+  mooring record node-1 node-2 --folder recordings --for 24h --anonymous
+  mooring replay recordings --check
+"""
+_SOURCE = "mooring record"
+_LISTING = 30.0
+"""Seconds in which the API server has told everything once."""
+
+
+@click.command("record", epilog=EPILOG)
+@click.argument("nodes", nargs=-1, metavar="[NODE...]")
+@click.option("--folder", "folder", required=True, metavar="DIR", help="A folder for each node is made there.")
+@click.option("--for", "span", default="", metavar="DURATION", help="End after this time. Default: at SIGTERM.")
+@click.option("--anonymous", "anonymous", is_flag=True, help="Make up names of nodes, pods and namespaces.")
+@options.kubeconfig("the service account of the pod that this runs in")
+@options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
+@pod_resources_option
+@options.node_options(without=["node_name", "node", "active", "debug_image"])
+@options.output(("text", "json"), "text")
+@options.to_file
+def command(
+    nodes: tuple[str, ...],
+    folder: str,
+    span: str,
+    kubeconfig: str,
+    pod_resources: str,
+    form: str,
+    to: str,
+    inputs: NodeOptions,
+    *,
+    anonymous: bool,
+) -> int:
+    """Record what the kubelets of nodes do as scenarios, until SIGTERM, and change nothing.
+
+    With NODE: what these nodes publish (mooring publish) and the pods of the API server are followed, from anywhere.
+    Without: the kubelet of this node, by its files and its PodResources API; the options that describe a node are for
+    it.
+
+    What the engine decides otherwise is recorded, too, and told on standard error.
+    """
+    check_destination(to)
+    seconds = beside.seconds_of(span)
+    with needs_extra("kube", source=_SOURCE), ExitStack() as stack:
+        if nodes:
+            found = _of_nodes(tuple(dict.fromkeys(nodes)), kubeconfig, stack)
+        else:
+            asked = Asked(inputs, kubeconfig, pod_resources, dry_run=False)
+            found = [beside.beside_kubelet(asked, _SOURCE, stack)]
+        for number, one in enumerate(found, 1):
+            one.anonymous, one.alias = anonymous, f"node-{number}"
+            _keep(one, Path(folder))
+        with daemon.stop_signals() as stopping:
+            shadows.watch(found, stopping, seconds)
+    document = documents.RecordingDocument(nodes=[_part(one, folder) for one in found])
+    if form == "json":
+        emit_document(json_text(document), to)
+    else:
+        emit(text.recording_text(document, to), to)
+    return YES
+
+
+def _of_nodes(names: Sequence[str], kubeconfig: str, stack: ExitStack) -> list[Shadow]:
+    """Return shadows that look at what nodes publish.
+
+    Raises:
+        InputError: the API server does not answer, or a node publishes nothing.
+    """
+    connect, nodes = connector(kubeconfig), published.PublishedNodes()
+    _start(published.followers_of(nodes, names, connect, _report), stack, "what nodes publish")
+    for name in names:
+        try:
+            nodes.known(name)
+        except published.UnpublishedError as error:
+            remedy = "run mooring publish on it, or mooring record without NODE"
+            raise InputError(str(error), source=_SOURCE, remedy=remedy) from None
+    found, followers = [], []
+    for name in names:
+        source = published.PublishedKubelet(name, nodes)
+        pods = bound.BoundPods(_gates(source), _report)
+        followers.append(bound.follower_of(pods, connect, name))
+        tally = tallies.Tally(name, "", tallies.now_text())
+        found.append(shadows.Shadow(source, pods, tally, report=_report, quiet=published.QUIET))
+    _start(followers, stack, "the pods of the nodes")
+    return found
+
+
+def _gates(source: published.PublishedKubelet) -> Callable[[], PodGates]:
+    return lambda: source.gates
+
+
+def _start(followers: Sequence[Follower], stack: ExitStack, what: str) -> None:
+    for one in followers:
+        one.start()
+        stack.callback(one.stop)
+    if not all(one.has_listed.wait(_LISTING) for one in followers):
+        raise InputError(f"the API server does not tell {what}", source=_SOURCE, remedy="may this account list them?")
+
+
+def _keep(one: Shadow, folder: Path) -> None:
+    """Let a shadow record everything, and tell only what did not agree."""
+    name = one.alias if one.anonymous else one.tally.node
+    if Path(name).name != name:
+        raise InputError(f"{name!r:.80} is no name of a node", source=_SOURCE, remedy="write names of Node objects")
+
+    def say(line: str) -> None:
+        if not line.startswith(judgements.Agreement.AGREED.value):
+            click.echo(line if line.startswith("watching") else f"{name}: {line}", err=True)
+
+    one.said, one.folder = say, folders.ShadowFolder(folder / name, tuple(judgements.Agreement))
+    one.tally = counts_file.continued(folder / name, name, one.tally.release, _report)
+
+
+def _part(one: Shadow, folder: str) -> documents.RecordedNodePart:
+    kept, total = one.folder, one.tally.total
+    return documents.RecordedNodePart(
+        one.tally.node,
+        one.tally.release,
+        one.tally.since,
+        str(Path(folder) / one.tally.node),
+        0 if kept is None else kept.scenarios,
+        0 if kept is None else kept.left_out,
+        total(judgements.Agreement.AGREED),
+        total(judgements.Agreement.DIFFERS),
+        total(judgements.Agreement.UNKNOWN),
+        one.tally.blind,
+    )
+
+
+def _report(finding: Finding) -> None:
+    warn([finding])
