@@ -32,6 +32,7 @@ class DifferenceCause(Enum):
     REASON = "reason"
     MESSAGE = "message"
     CPUS = "cpus"
+    MEMORY = "memory"
     DEVICES = "devices"
     CPU_FILE = "cpu state file"
     MEMORY_FILE = "memory state file"

@@ -15,9 +15,10 @@ from mooring.kubelet.start import start_understood
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.publisher.objects import PodKey
 from mooring.publisher.restored import holds, kind_of, restored
+from mooring.shadow.besides import Besides
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.shadow.observed import ObservedNode, ObservedPod
-from mooring.shadow.orders import Besides, Changes, Mismatch, Order, OrderSearch, Step, unlike_files, unlike_outcome
+from mooring.shadow.orders import Changes, Mismatch, Order, OrderSearch, Step, unlike_files, unlike_outcome
 from mooring.shadow.restarting import Restarting
 
 _ANYTHING = PodKey("", "")

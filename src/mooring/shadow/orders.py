@@ -13,32 +13,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from itertools import combinations
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import msgspec
 
 from mooring.core.bits import list_text
 from mooring.core.pod import Pod
-from mooring.devicemanager.state import DeviceState, Holdings
-from mooring.kubelet.admit import AdmitMode, AdmitResult, added, admit
+from mooring.devicemanager.state import DeviceState
+from mooring.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.kubelet.events import after_event
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.manifest.steps import Admit, Remove, Restart
-from mooring.node.resources import pod_requests
+from mooring.memorymanager.state import Block
 from mooring.planner.outcome import state_fields
 from mooring.planner.replay.agreement import differences
+from mooring.shadow.besides import Besides, possible_nodes
 from mooring.shadow.judgement import DifferenceCause
 from mooring.shadow.observed import ObservedPod
 
 MOST_RUNS: Final = 600
 """Events that are tried for one pair of observations; with more the order is unknown."""
-_MOST_BESIDES: Final = 2
-"""Pods of one kind that may have been there, or not, when one was asked about that was refused."""
 UNAVAILABLE: Final = re.compile(r"devices unavailable for (\S+)\. Requested")
 """In a message about too few devices of a resource: which of a container's resources comes first is random."""
-_Item = TypeVar("_Item")
 _RANKS: Final = (DifferenceCause.MESSAGE, DifferenceCause.REASON, DifferenceCause.OUTCOME, DifferenceCause.UNSUPPORTED)
 """What departs in a refusal, the least first."""
 Step: TypeAlias = Admit | Remove | Restart
@@ -55,24 +51,6 @@ class Changes:
     leaving: tuple[str, ...] = ()
     """Uids of pods that the kubelet listed, or may have, and does not any more."""
     restart: Restart | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Besides:
-    """Pods that may have been there, or not, at a point of an order.
-
-    Source: kubelet v1.37.1, pkg/kubelet/kubelet_pods.go (filterOutInactivePods): a failed pod that is being ended is
-    active.
-    """
-
-    leaving: Sequence[str] = ()
-    """Uids of pods that left."""
-    possible: Sequence[Pod] = ()
-    """Pods that came and went unseen."""
-    ending: Sequence[Pod] = ()
-    """Pods that were refused and are deleted: while a kubelet ends them, their requests count again."""
-    held: Holdings = field(default_factory=dict)
-    """Devices of pods that a kubelet which has just started knew, and has not released yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +169,12 @@ class OrderSearch:
             if here.get(name) != cpus:
                 had, has = f"{name}: {list_text(cpus)}", f"{name}: {list_text(here.get(name, 0))}"
                 return Mismatch(DifferenceCause.CPUS, had, has, uid)
+        blocks, placed = (one.node.memory.assignments.get(uid, {}) for one in (self.goal, kubelet))
+        for name, found in blocks.items():
+            # The order of the blocks of several memory types is random.
+            if set(found) != set(placed.get(name, ())):
+                had, has = (f"{name}: {_block_text(one)}" for one in (found, placed.get(name, ())))
+                return Mismatch(DifferenceCause.MEMORY, had, has, uid)
         given, chosen = (_devices(one.node.providers.devices, uid) for one in (self.goal, kubelet))
         return None if not given or given == chosen else Mismatch(DifferenceCause.DEVICES, str(given), str(chosen), uid)
 
@@ -237,7 +221,7 @@ def unlike_outcome(
     if refused is None or not refused.is_of_amounts:
         besides = replace(besides, ending=())
     for position, point in enumerate(points):
-        for kubelet in _possible(point, besides):
+        for kubelet in possible_nodes(point, besides, "" if refused is None else refused.message):
             for answer in _answers(kubelet, pod):
                 found = unlike_answers(answer, refused)
                 if found is None:
@@ -261,28 +245,6 @@ def _answers(kubelet: Kubelet, pod: Pod) -> Iterator[AdmitResult]:
             return
         others = {resource: known for resource, known in devices.devices.items() if resource != named[1]}
         kubelet = kubelet.with_devices(replace(devices, devices=others))
-
-
-def _possible(kubelet: Kubelet, besides: Besides) -> Iterator[Kubelet]:
-    """Yield a node, and what it may have been at that point as well."""
-    yield kubelet
-    devices = kubelet.node.providers.devices
-    if besides.held.keys() - devices.held.keys():
-        yield kubelet.with_devices(replace(devices, held={**besides.held, **devices.held}))
-    there = [uid for uid in besides.leaving if uid in kubelet.node.active]
-    for uids in _few(there):
-        less = kubelet.without(uids)
-        for guests in _few(besides.possible):
-            more = less
-            for pod in guests:
-                more, _ = admit(more, pod, AdmitMode.TRIAL)
-            for pods in _few(besides.ending):
-                yield more.counting(reduce(added, map(pod_requests, pods), more.used)) if pods else more
-
-
-def _few(items: Sequence[_Item]) -> Iterator[tuple[_Item, ...]]:
-    for count in range(_MOST_BESIDES + 1):
-        yield from combinations(items, count)
 
 
 def _choices(left: Changes) -> Iterator[tuple[Step, Changes]]:
@@ -316,6 +278,15 @@ def _first_member(recorded: str, answered: str) -> tuple[str, str]:
         return recorded[:200], answered[:200]
     place = first.field.removeprefix("file.")
     return f"{place} {first.recorded}", f"{place} {first.answered}"
+
+
+def _block_text(blocks: Sequence[Block]) -> str:
+    """Return memory blocks in words.
+
+    >>> _block_text((Block((0, 1), "memory", 512),))
+    '512 memory on 0-1'
+    """
+    return ", ".join(sorted(f"{one.size} {one.type} on {list_text(one.mask)}" for one in blocks)) or "none"
 
 
 def _devices(devices: DeviceState, uid: str) -> dict[str, dict[str, list[str]]]:

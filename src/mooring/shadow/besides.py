@@ -1,0 +1,105 @@
+"""Which pods may have been on a node, or not, when its kubelet was asked about a pod that it refused.
+
+Between two observations the active pods are known only in part: pods have left at some time, others came and went
+unseen, and a kubelet counts the requests of a refused pod again while it ends that pod.
+
+Source: kubelet v1.37.1, pkg/kubelet/kubelet_pods.go (filterOutInactivePods): a failed pod that a kubelet is ending is
+active.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import chain, combinations, islice, product
+from typing import Final, NamedTuple, TypeVar
+
+from mooring.core.pod import Pod
+from mooring.devicemanager.state import Holdings
+from mooring.kubelet.admit import AdmitMode, added, admit
+from mooring.kubelet.kubelet import Kubelet
+from mooring.node.resources import pod_requests
+
+MOST_OF_A_KIND: Final = 2
+"""Pods of one kind that are tried together where the refusal does not name how much was used."""
+MOST_SUMS: Final = 100_000
+"""Sets of pods of which the sum is compared with the amount that a refusal names."""
+MOST_NODES: Final = 40
+"""Nodes that are asked for one point of an order where the refusal names how much was used."""
+_USED: Final = re.compile(r"enough resource: (?P<resource>\S+), requested: \d+, used: (?P<used>\d+), ")
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Besides:
+    """Pods that may have been there, or not, at a point of an order."""
+
+    leaving: Sequence[str] = ()
+    """Uids of pods that left."""
+    possible: Sequence[Pod] = ()
+    """Pods that came and went unseen."""
+    ending: Sequence[Pod] = ()
+    """Pods that were refused and are deleted: while a kubelet ends them, their requests count again."""
+    held: Holdings = field(default_factory=dict)
+    """Devices of pods that a kubelet which has just started knew, and has not released yet."""
+
+
+class _Chosen(NamedTuple):
+    """Some of these pods, together."""
+
+    left: Sequence[str] = ()
+    guests: Sequence[Pod] = ()
+    ending: Sequence[Pod] = ()
+
+
+def possible_nodes(kubelet: Kubelet, besides: Besides, message: str) -> Iterator[Kubelet]:
+    """Yield a node, and what it may have been at that point as well.
+
+    Args:
+        kubelet: the node.
+        besides: pods that may have been there, or not.
+        message: of the refusal. Where it names how much was used, only nodes on which that much was used follow.
+    """
+    yield kubelet
+    devices = kubelet.node.providers.devices
+    if besides.held.keys() - devices.held.keys():
+        yield kubelet.with_devices(replace(devices, held={**besides.held, **devices.held}))
+    besides = replace(besides, leaving=[uid for uid in besides.leaving if uid in kubelet.node.active])
+    named = _USED.search(message)
+    chosen: Iterator[_Chosen]
+    if named is None or named["resource"] == "pods":
+        few = product(_few(besides.leaving), _few(besides.possible), _few(besides.ending))
+        chosen = (_Chosen(left, guests, ending) for left, guests, ending in few)
+    else:
+        chosen = islice(_with_sum(kubelet, besides, named["resource"], int(named["used"])), MOST_NODES)
+    for some in chosen:
+        node = kubelet.without(some.left)
+        for pod in some.guests:
+            node, _ = admit(node, pod, AdmitMode.TRIAL)
+        yield node.counting(reduce(added, map(pod_requests, some.ending), node.used)) if some.ending else node
+
+
+def _few(items: Sequence[_Item]) -> Iterator[tuple[_Item, ...]]:
+    return chain.from_iterable(combinations(items, count) for count in range(MOST_OF_A_KIND + 1))
+
+
+def _with_sum(kubelet: Kubelet, besides: Besides, resource: str, used: int) -> Iterator[_Chosen]:
+    """Yield the sets of pods with which this much of a resource is used, the smallest first."""
+    wanted = used - kubelet.used.get(resource, 0)
+    choices = (
+        *((-pod_requests(kubelet.node.active[uid]).get(resource, 0), _Chosen(left=(uid,))) for uid in besides.leaving),
+        *((pod_requests(pod).get(resource, 0), _Chosen(guests=(pod,))) for pod in besides.possible),
+        *((pod_requests(pod).get(resource, 0), _Chosen(ending=(pod,))) for pod in besides.ending),
+    )
+    # A pod that requests nothing of the resource changes no sum.
+    changing = [one for one in choices if one[0]]
+    sets = chain.from_iterable(combinations(changing, count) for count in range(len(changing) + 1))
+    for some in islice(sets, MOST_SUMS):
+        if sum(amount for amount, _ in some) == wanted:
+            yield reduce(_together, (one for _, one in some), _Chosen())
+
+
+def _together(some: _Chosen, others: _Chosen) -> _Chosen:
+    return _Chosen((*some.left, *others.left), (*some.guests, *others.guests), (*some.ending, *others.ending))

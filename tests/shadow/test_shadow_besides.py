@@ -1,0 +1,55 @@
+"""Refusals that name how much was used: the pods that were counted are found, however many they were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.shadow.observing import STATIC, Node, node
+
+from mooring.shadow.judgement import Judgement
+from mooring.shadow.judging import judge
+
+SHARED = replace(STATIC, cpu_manager_policy="none")
+REFUSED = ("10", "11", "12", "13", "14")
+"""CPUs of pods that the node with 15 of them refuses beside one with 7; any sum of some is a sum of no others."""
+
+
+def refused_after(*counted: str) -> Node:
+    """Return a node whose kubelet refused a pod while it was still ending pods that it had refused before."""
+    watched = node(SHARED)
+    watched.admit("first", "7")
+    return and_refused(watched, 7 + sum(map(int, counted)))
+
+
+def and_refused(watched: Node, used: int) -> Node:
+    for cpus in REFUSED:
+        assert not watched.admit(f"large-{cpus}", cpus)
+    kubelet = watched.kubelet
+    watched.kubelet = kubelet.counting({**kubelet.used, "cpu": used * 1000})
+    assert not watched.admit("last", "9")
+    assert f"used: {used * 1000}," in watched.objects["last"]["status"]["message"]
+    watched.kubelet = kubelet
+    return watched
+
+
+@pytest.mark.parametrize("counted", [(), REFUSED[:1], REFUSED[1:3], REFUSED[:4], REFUSED])
+def test_refused_pods_that_a_kubelet_was_ending_are_found_by_their_sum(counted: tuple[str, ...]) -> None:
+    before = node(SHARED)
+    before.admit("first", "7")
+    watched = refused_after(*counted)
+    lines = [one.line() for one in said(before, watched)]
+    assert lines == [f"agreed: default/large-{cpus} refused" for cpus in REFUSED] + ["agreed: default/last refused"]
+
+
+def test_a_sum_that_no_pods_explain_differs() -> None:
+    before = node(SHARED)
+    before.admit("first", "7")
+    watched = node(SHARED)
+    watched.admit("first", "7")
+    lines = [one.line() for one in said(before, and_refused(watched, 9))]
+    assert lines[-1].startswith("differs: default/last refused: message: ")
+
+
+def said(before: Node, after: Node) -> list[Judgement]:
+    return [one for stretch in judge(before.observed(), after.observed()) for one in stretch.judgements]
