@@ -25,7 +25,7 @@ from mooring.memorymanager.state import MemoryState
 from mooring.node import Node
 from mooring.node.providers import Providers
 from mooring.node.settings import Settings, build_settings
-from mooring.node.start import RestoredStates, start_managers
+from mooring.node.start import RestoredStates, running_managers, start_managers
 
 with lazily():
     from mooring.checkpoint import cpu_file, cpu_load, memory_file, memory_load
@@ -98,8 +98,22 @@ def start_understood(
     """Do the same with a configuration that was understood before, to start many nodes of one kind."""
     cpu, memory = _load_cpu(settings, files), _load_memory(settings, files.memory)
     started = start_managers(settings, RestoredStates(_restored(cpu), _restored(memory)), observer)
+    return _start(info, mooring, settings, files, (cpu, memory), started)
+
+
+def running_kubelet(info: MachineInfo, settings: Settings, mooring: MooringConfig, files: StateTexts) -> Start:
+    """Return the kubelet that runs and has written these files; it need not be able to start on them."""
+    cpu, memory = _load_cpu(settings, files), _load_memory(settings, files.memory)
+    found = running_managers(settings, RestoredStates(_restored(cpu), _restored(memory)))
+    return _start(info, mooring, settings, files, (cpu, memory), found)
+
+
+def _start(
+    info: MachineInfo, mooring: MooringConfig, settings: Settings, files: StateTexts, loaded: _Loaded, started: Started
+) -> Start:
+    cpu, memory = loaded
     if started.refusal is not None or started.cpu is None or started.memory is None:
-        return Start(None, started.refusal, _refused_files(settings, files, (cpu, memory), started))
+        return Start(None, started.refusal, _refused_files(settings, files, loaded, started))
     node = Node(settings, Providers(started.cpu, started.memory))
     # A state that is taken over as it was read does not change its file.
     texts = (

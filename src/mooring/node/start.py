@@ -94,15 +94,44 @@ def start_managers(settings: Settings, restored: RestoredStates, observer: Obser
     return Started(cpu, memory, StartRefusal("start", overcommitted) if overcommitted else None)
 
 
-def _start_cpu_manager(settings: Settings, state: CPUState | StartRefusal | None) -> CPUState | StartRefusal:
-    if isinstance(state, StartRefusal):
-        return state
+def running_managers(settings: Settings, read: RestoredStates) -> Started:
+    """Return the managers of a kubelet that runs and has written what was read.
+
+    A running kubelet can write a state on which it would not start again, such as an empty shared pool
+    (kubernetes/kubernetes#141196), or memory of a group that counts on another of its nodes after a release
+    (kubernetes/kubernetes#131253): only the policies are checked.
+
+    Args:
+        settings: configuration and policies.
+        read: what the files hold.
+    """
+    cpu, memory = _read_cpu(settings, read.cpu), _read_memory(settings, read.memory)
+    if isinstance(cpu, StartRefusal):
+        return Started(None, None, cpu)
+    return Started(cpu, None, memory) if isinstance(memory, StartRefusal) else Started(cpu, memory, None)
+
+
+def _read_cpu(settings: Settings, state: CPUState | StartRefusal | None) -> CPUState | StartRefusal:
     policy = settings.config.cpu_manager_policy
     if state is None:
-        state = CPUState(policy, NO_CPUS, {})
-    elif state.policy != policy:
+        return CPUState(policy, NO_CPUS, {})
+    if isinstance(state, CPUState) and state.policy != policy:
         return StartRefusal("start", restore_error("cpu", policy_mismatch("cpu", policy, state.policy)))
-    if settings.cpu is None:
+    return state
+
+
+def _read_memory(settings: Settings, state: MemoryState | StartRefusal | None) -> MemoryState | StartRefusal:
+    policy = settings.config.memory_manager_policy
+    if state is None:
+        return MemoryState(policy, {}, {})
+    if isinstance(state, MemoryState) and state.policy != policy:
+        return StartRefusal("start", restore_error("memory", policy_mismatch("memory", policy, state.policy)))
+    return state
+
+
+def _start_cpu_manager(settings: Settings, found: CPUState | StartRefusal | None) -> CPUState | StartRefusal:
+    state = _read_cpu(settings, found)
+    if isinstance(state, StartRefusal) or settings.cpu is None:
         return state
     refused = why_not_fresh(state) if settings.cpu.resizes else ""
     started = refused or start(settings.cpu, state)
@@ -112,16 +141,10 @@ def _start_cpu_manager(settings: Settings, state: CPUState | StartRefusal | None
 
 
 def _start_memory_manager(
-    settings: Settings, state: MemoryState | StartRefusal | None, observer: Observer | None
+    settings: Settings, found: MemoryState | StartRefusal | None, observer: Observer | None
 ) -> MemoryState | StartRefusal:
-    if isinstance(state, StartRefusal):
-        return state
-    policy = settings.config.memory_manager_policy
-    if state is None:
-        state = MemoryState(policy, {}, {})
-    elif state.policy != policy:
-        return StartRefusal("start", restore_error("memory", policy_mismatch("memory", policy, state.policy)))
-    if settings.memory is None:
+    state = _read_memory(settings, found)
+    if isinstance(state, StartRefusal) or settings.memory is None:
         return state
     started = start_memory(settings.memory, state, observer)
     if isinstance(started, str):

@@ -1,4 +1,4 @@
-"""A node as it stands according to what it published: the engine started on its state, with the pods that are in it.
+"""A node as it stands according to what it published: the engine on its state, with the pods that are in it.
 
 Whatever cannot be read or does not fit together is a reason in words, never an exception: it came over a network, and
 a scheduler waits for an answer about many nodes.
@@ -14,7 +14,7 @@ from mooring.core.errors import MooringError
 from mooring.core.pod import Container, Pod, QoS
 from mooring.cpumanager.policy import STATIC
 from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_understood
+from mooring.kubelet.start import running_kubelet
 from mooring.node import Node
 from mooring.node.hotplug import remembered
 from mooring.node.settings import Settings, build_settings
@@ -63,14 +63,14 @@ def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> Kubel
     if missing:
         return missing
     try:
-        start = start_understood(kind.facts.machine, kind.settings, kind.facts.mooring, state.files)
+        start = running_kubelet(kind.facts.machine, kind.settings, kind.facts.mooring, state.files)
         if start.kubelet is not None and (state.offline or state.displaced):
             node = remembered(start.kubelet.node, state.offline, state.displaced)
             start = replace(start, kubelet=replace(start.kubelet, node=node))
     except (MooringError, ValueError, ArithmeticError, LookupError) as error:
         return f"{type(error).__name__}: {error}"
     if start.kubelet is None:
-        return start.refusal.message if start.refusal is not None else "the kubelet would not start on it"
+        return start.refusal.message if start.refusal is not None else "the kubelet has not written it"
     return rejoined(start.kubelet, state, pods)
 
 

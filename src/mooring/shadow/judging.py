@@ -66,6 +66,8 @@ class _Course:
     """By uid; those that were not decided before."""
     possible: dict[str, ObservedPod]
     """Pods that were admitted and that no observation lists, or that were gone before anything was told of them."""
+    ran: frozenset[str]
+    """Uids of pods that ran before they were refused: their kubelet started again."""
     used: set[str] = field(default_factory=set)
 
 
@@ -81,11 +83,12 @@ def judge(before: ObservedNode, *looks: ObservedNode) -> tuple[Stretch, ...]:
     course = _course(before, looks)
     stretches = list(_stretches((before, *looks), course))
     for uid, one in (course.refused | course.possible).items():
-        if one.reason or (one.ran and uid not in course.used):
-            _answer(one, stretches, _besides(one, course))
-        elif uid in course.used:
-            judgement = Judgement(Agreement.AGREED, KubeletEvent.ADMITTED, uid, _name(one))
+        if uid in course.used:
+            event = KubeletEvent.REFUSED if one.reason else KubeletEvent.ADMITTED
+            judgement = Judgement(Agreement.AGREED, event, uid, _name(one))
             stretches[-1] = replace(stretches[-1], judgements=(*stretches[-1].judgements, judgement))
+        elif one.reason or one.ran:
+            _answer(one, stretches, _besides(one, course))
     return tuple(stretches)
 
 
@@ -149,10 +152,11 @@ def _course(before: ObservedNode, looks: Sequence[ObservedNode]) -> _Course:
     pods |= last.pods
     decided = before.held | {uid for uid in before.pods if before.is_decided(uid)}
     new = {uid: one for uid, one in last.pods.items() if uid not in decided}
-    new = {uid: one for uid, one in new.items() if one.reason or uid not in listed}
+    ran = frozenset(uid for look in looks for uid, one in look.pods.items() if one.ran and not one.reason)
+    new = {uid: one for uid, one in new.items() if (one.reason and uid not in ran) or uid not in listed}
     refused = {uid: one for uid, one in new.items() if one.reason}
     possible = {uid: one for uid, one in new.items() if not one.reason and (one.ran or one.leaving)}
-    return _Course(pods, refused, possible)
+    return _Course(pods, refused, possible, ran)
 
 
 def _stretch(before: ObservedNode, after: ObservedNode, course: _Course) -> Stretch:
@@ -181,10 +185,39 @@ def _stretch(before: ObservedNode, after: ObservedNode, course: _Course) -> Stre
     if misformed is not None:
         return replace(stretch, judgements=tuple(_verdicts(events, (), misformed)))
     refused = {uid: one for uid, one in course.pods.items() if one.reason}
-    search = OrderSearch(goal, refused)
-    begun = ((base, changes),) if restart is None else _begun(base, before, changes, course, search)
-    order, said = _ordered(begun, search, events)
+    search = OrderSearch(goal, refused, course.ran, after.state.files.memory)
+    begins = _begins if restart is None else _begun
+    order, said = _ordered(begins(base, before, changes, course, search), search, events)
     return replace(stretch, judgements=said, steps=order.steps, points=order.points, base=base, goal=goal)
+
+
+def _begins(
+    base: Kubelet, before: ObservedNode, changes: Changes, course: _Course, search: OrderSearch
+) -> Iterator[tuple[Kubelet, Changes]]:
+    """Yield the node, and where memory lies on several NUMA nodes the node as it was seen, with what pods left behind.
+
+    What is released first decides on which node the memory of others counts then, and the kubelet releases in random
+    order.
+
+    Source: kubelet v1.37.1, cm/memorymanager/memory_manager.go (removeStaleState: a walk over a map) and
+    policy_static.go (releaseMemory); spec: memory-manager.md section 5.
+    """
+    yield base, changes
+    whole = engine_on(before, course.pods, dropped=False)
+    if isinstance(whole, str) or not (_is_over_several(whole) or _is_over_several(search.goal)):
+        return
+    left = tuple(uid for uid in whole.node.active if uid not in base.node.active)
+    refused = tuple(one.pod for uid, one in course.refused.items() if uid not in course.used)
+    happened = replace(changes, leaving=(*changes.leaving, *left))
+    if left:
+        yield whole, happened
+    if refused:
+        yield whole, replace(happened, refused=refused)
+
+
+def _is_over_several(kubelet: Kubelet) -> bool:
+    """Tell whether memory of a container lies on several NUMA nodes."""
+    return any(len(node.cells) > 1 for node in kubelet.node.memory.nodes.values())
 
 
 def _begun(

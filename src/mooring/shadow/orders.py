@@ -4,8 +4,8 @@ Between two looks at a kubelet several pods can have come and gone, and the kube
 first is not known, and where a pod lies depends on it. An order fits when every decision on its way is the kubelet's
 and the state files at its end say what the kubelet's say.
 
-A pod that was refused changes nothing, so that it stands in no order: it has to be refused in the kubelet's words at
-some point of one.
+A pod that was refused stands in no order: it has to be refused in the kubelet's words at some point of one. Only where
+memory lies on several NUMA nodes it can change something: on which of them the memory of others counts.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class Changes:
     leaving: tuple[str, ...] = ()
     """Uids of pods that the kubelet listed, or may have, and does not any more."""
     restart: Restart | None = None
+    refused: tuple[Pod, ...] = ()
+    """Pods that were refused, where their places among the others matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,10 @@ class OrderSearch:
     """The engine on the state that was observed afterwards."""
     refused: Mapping[str, ObservedPod] = field(default_factory=dict)
     """Pods that the kubelet refused, by uid; all others it admitted."""
+    ran: frozenset[str] = frozenset()
+    """Uids of refused pods that the kubelet had admitted before: it refused them when it started again."""
+    memory: str | None = None
+    """The memory manager's state file at the end, as it was observed."""
     runs: int = 0
     nearest: Order | None = None
     """Of those that do not fit, the one that went furthest; of equals the first."""
@@ -124,9 +130,12 @@ class OrderSearch:
 
         Source: kubelet v1.37.1, cm/cpumanager and cm/memorymanager (removeStaleState); spec: state-files.md.
         """
-        there = self.goal.node.active
-        kept = kubelet.without([uid for uid in kubelet.node.active if uid not in there])
-        return unlike_files(self.goal.files, kept.files)
+        there, goal = self.goal.node.active, self.goal.files
+        kept = _as_read(kubelet).without([uid for uid in kubelet.node.active if uid not in there]).files
+        # Where memory is released on several NUMA nodes depends on what is released first.
+        if self.memory is not None and self.memory == kubelet.files.memory:
+            kept = replace(kept, memory=goal.memory)
+        return unlike_files(goal, kept)
 
     def _ended(self, order: Order, leaving: Iterable[str]) -> Order:
         for uid in leaving:
@@ -134,7 +143,7 @@ class OrderSearch:
         return order
 
     def _is_new(self, order: Order, rest: Changes) -> bool:
-        files, left = order.kubelet.files, (*rest.admitted, *rest.possible)
+        files, left = order.kubelet.files, (*rest.admitted, *rest.possible, *rest.refused)
         key = (files.cpu, files.memory, tuple(sorted(order.kubelet.node.active)), tuple(one.uid for one in left))
         is_new = (*key, rest.leaving, rest.restart is None) not in self._seen
         self._seen.add((*key, rest.leaving, rest.restart is None))
@@ -152,15 +161,21 @@ class OrderSearch:
             words = result.crash or (result.refusal.message if result.refusal is not None else "")
             return Order(kubelet, steps, points, Mismatch(DifferenceCause.START, "started", words))
         for answer in result.admissions:
-            mismatch = self.unlike(answer, kubelet)
+            mismatch = self.unlike(answer, kubelet, is_first=isinstance(step, Admit))
             if mismatch is not None:
                 return Order(kubelet, steps, points, mismatch)
         return Order(kubelet, steps, (*order.points, kubelet))
 
-    def unlike(self, answer: AdmitResult, kubelet: Kubelet) -> Mismatch | None:
-        """Return in what an answer departs from what the kubelet did with the pod."""
+    def unlike(self, answer: AdmitResult, kubelet: Kubelet, *, is_first: bool = False) -> Mismatch | None:
+        """Return in what an answer departs from what the kubelet did with the pod.
+
+        Args:
+            answer: of the engine.
+            kubelet: that answered, afterwards.
+            is_first: whether the pod is new, and does not run already.
+        """
         uid = answer.pod.uid
-        refused = self.refused.get(uid)
+        refused = None if is_first and uid in self.ran else self.refused.get(uid)
         if refused is not None or not answer.admitted:
             return unlike_answers(answer, refused)
         there = self.goal.node.cpu.assignments.get(uid, {})
@@ -258,6 +273,17 @@ def _choices(left: Changes) -> Iterator[tuple[Step, Changes]]:
     for pod in left.possible:
         rest = replace(left, possible=tuple(one for one in left.possible if one is not pod))
         yield Admit(pod), replace(rest, leaving=(*left.leaving, pod.uid))
+    for pod in left.refused:
+        yield Admit(pod), replace(left, refused=tuple(one for one in left.refused if one is not pod))
+
+
+def _as_read(kubelet: Kubelet) -> Kubelet:
+    """Return the kubelet with its memory assignments in the order in which a file has them."""
+    node = kubelet.node
+    memory = node.memory
+    ordered = {uid: dict(sorted(held.items())) for uid, held in sorted(memory.assignments.items())}
+    providers = replace(node.providers, memory=replace(memory, assignments=ordered))
+    return replace(kubelet, node=replace(node, providers=providers))
 
 
 def unlike_files(files: StateTexts, engine: StateTexts) -> Mismatch | None:

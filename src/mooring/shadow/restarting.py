@@ -10,9 +10,9 @@ devicemanager manager.go (readCheckpoint: no devices until plugins register agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import chain, combinations, islice, product
 from typing import Final
 
 from mooring.core.config import KubeletConfig
@@ -25,6 +25,8 @@ from mooring.manifest.steps import Restart
 
 MOST_ASKED: Final = 400
 """Pods that are asked about until an order fits."""
+MOST_SUBSETS: Final = 32
+"""Sets of pods that may have ended before the kubelet was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ class Restarting:
             yield node
             if node.files == base.files:
                 continue
-            for uids in ((), leaving) if leaving else ((),):
-                ordered = self._ordered(node.without(uids))
+            for uids in islice(_subsets(leaving), MOST_SUBSETS):
+                ordered = self._ordered(_absent(node, uids))
                 if ordered is not None:
                     yield ordered
 
@@ -94,3 +96,17 @@ class Restarting:
 
     def _second(self, pod: Pod) -> str:
         return self.created.get(pod.uid, "")
+
+
+def _subsets(uids: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield no pod, all, and then some of them: the fewer are missing from all, the earlier."""
+    yield ()
+    yield from chain.from_iterable(combinations(uids, count) for count in range(len(uids), 0, -1))
+
+
+def _absent(kubelet: Kubelet, uids: Iterable[str]) -> Kubelet:
+    """Return the kubelet without pods that have ended while it was away: its files still have what they held."""
+    node = kubelet.node
+    for uid in uids:
+        node = node.withdraw(uid)
+    return replace(kubelet, node=node)
