@@ -52,7 +52,9 @@ class Changes:
     """Uids of pods that the kubelet listed, or may have, and does not any more."""
     restart: Restart | None = None
     refused: tuple[Pod, ...] = ()
-    """Pods that were refused, where their places among the others matter."""
+    """Refused pods that may have been asked about between the two."""
+    asked: tuple[Pod, ...] = ()
+    """Refused pods that were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class OrderSearch:
     def _orders(self, order: Order, left: Changes) -> Iterator[Order]:
         if self.is_cut:
             return
-        if not left.admitted and left.restart is None:
+        if not left.admitted and not left.asked and left.restart is None:
             found = self._unlike_at_the_end(order.kubelet)
             if found is None:
                 yield self._ended(order, left.leaving)
@@ -143,7 +145,7 @@ class OrderSearch:
         return order
 
     def _is_new(self, order: Order, rest: Changes) -> bool:
-        files, left = order.kubelet.files, (*rest.admitted, *rest.possible, *rest.refused)
+        files, left = order.kubelet.files, (*rest.admitted, *rest.possible, *rest.refused, *rest.asked)
         key = (files.cpu, files.memory, tuple(sorted(order.kubelet.node.active)), tuple(one.uid for one in left))
         is_new = (*key, rest.leaving, rest.restart is None) not in self._seen
         self._seen.add((*key, rest.leaving, rest.restart is None))
@@ -273,6 +275,8 @@ def _choices(left: Changes) -> Iterator[tuple[Step, Changes]]:
     for pod in left.possible:
         rest = replace(left, possible=tuple(one for one in left.possible if one is not pod))
         yield Admit(pod), replace(rest, leaving=(*left.leaving, pod.uid))
+    for pod in left.asked:
+        yield Admit(pod), replace(left, asked=tuple(one for one in left.asked if one is not pod))
     for pod in left.refused:
         yield Admit(pod), replace(left, refused=tuple(one for one in left.refused if one is not pod))
 

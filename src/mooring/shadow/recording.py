@@ -27,9 +27,9 @@ from mooring.planner.replay.scenario import replay_scenario
 from mooring.publisher.facts_document import kubelet_document, mooring_document
 from mooring.publisher.objects import NodeFacts
 from mooring.shadow.judgement import Agreement, KubeletEvent
-from mooring.shadow.judging import Stretch
 from mooring.shadow.observed import ObservedPod
 from mooring.shadow.orders import UNAVAILABLE, Step
+from mooring.shadow.stretch import Stretch
 
 
 def recorded_scenario(

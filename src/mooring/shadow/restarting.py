@@ -53,7 +53,7 @@ class Restarting:
             if node.files == base.files:
                 continue
             for uids in islice(_subsets(leaving), MOST_SUBSETS):
-                ordered = self._ordered(_absent(node, uids))
+                ordered = self._ordered(absent(node, uids))
                 if ordered is not None:
                     yield ordered
 
@@ -104,8 +104,8 @@ def _subsets(uids: Sequence[str]) -> Iterator[tuple[str, ...]]:
     yield from chain.from_iterable(combinations(uids, count) for count in range(len(uids), 0, -1))
 
 
-def _absent(kubelet: Kubelet, uids: Iterable[str]) -> Kubelet:
-    """Return the kubelet without pods that have ended while it was away: its files still have what they held."""
+def absent(kubelet: Kubelet, uids: Iterable[str]) -> Kubelet:
+    """Return the kubelet without pods about which it is not asked when it starts: its files have what they held."""
     node = kubelet.node
     for uid in uids:
         node = node.withdraw(uid)
