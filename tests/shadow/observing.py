@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,13 +47,24 @@ class Node:
             before: CPU of a container that runs before them; empty for none.
             created: its place in the order of creation; after all others by default.
         """
+        init = [container("before", before, memory)] if before else []
+        return self.admit_pod(
+            uid, init, [container(f"c{number}", cpu, memory) for number, cpu in enumerate(cpus)], created=created
+        )
+
+    def admit_pod(
+        self,
+        uid: str,
+        init: Sequence[dict[str, Any]],
+        containers: Sequence[dict[str, Any]],
+        *,
+        created: int | None = None,
+    ) -> bool:
+        """Admit a pod with these containers, and write its status."""
         asked = {"creationTimestamp": f"{len(self.objects) if created is None else created:06}"}
         content: dict[str, Any] = {
             "metadata": {"name": uid, "uid": uid, **asked},
-            "spec": {
-                "initContainers": [container("before", before, memory)] if before else [],
-                "containers": [container(f"c{number}", cpu, memory) for number, cpu in enumerate(cpus)],
-            },
+            "spec": {"initContainers": list(init), "containers": list(containers)},
         }
         pod = observed_pod(content, self.gates).pod
         self.kubelet, result = after_event(self.kubelet, Admit(pod))

@@ -19,7 +19,7 @@ import msgspec
 
 from mooring.core.bits import list_text
 from mooring.core.pod import Pod
-from mooring.devicemanager.state import DeviceState
+from mooring.devicemanager.state import DeviceState, Holdings
 from mooring.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.kubelet.events import after_event
 from mooring.kubelet.kubelet import Kubelet, StateTexts
@@ -93,6 +93,8 @@ class OrderSearch:
     """Uids of refused pods that the kubelet had admitted before: it refused them when it started again."""
     memory: str | None = None
     """The memory manager's state file at the end, as it was observed."""
+    left: Holdings = field(default_factory=dict)
+    """Devices at the end of pods that are gone by then."""
     runs: int = 0
     nearest: Order | None = None
     """Of those that do not fit, the one that went furthest; of equals the first."""
@@ -198,7 +200,7 @@ class OrderSearch:
     def _knowing_devices(self, kubelet: Kubelet) -> Kubelet:
         """Return the kubelet with what is known of the devices that pods were given: which of equal ones is random."""
         devices = kubelet.node.providers.devices
-        held = self.goal.node.providers.devices.held
+        held = {**self.left, **self.goal.node.providers.devices.held}
         return kubelet if devices.drawn == held else kubelet.with_devices(replace(devices, drawn=held))
 
 

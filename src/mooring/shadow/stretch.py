@@ -140,7 +140,7 @@ def stretch_between(before: ObservedNode, after: ObservedNode, window: Window, a
         return replace(stretch, judgements=tuple(_verdicts(events, (), misformed)))
     # A pod that runs can be refused at a later start.
     refused = {uid: one for uid, one in window.pods.items() if one.reason and not _runs(uid, after)}
-    search = OrderSearch(goal, refused, window.ran, after.state.files.memory)
+    search = OrderSearch(goal, refused, window.ran, after.state.files.memory, after.left)
     begins = _begins if restart is None else _begun
     order, said = _ordered(begins(base, before, changes, window, search), search, events)
     return replace(
@@ -181,6 +181,21 @@ def _begins(
 def _is_over_several(kubelet: Kubelet) -> bool:
     """Tell whether memory of a container lies on several NUMA nodes."""
     return any(len(node.cells) > 1 for node in kubelet.node.memory.nodes.values())
+
+
+def _counts_elsewhere(kubelet: Kubelet, goal: Kubelet) -> bool:
+    """Tell whether two differ only in which NUMA node of several the memory of a container counts on."""
+
+    def sums(one: Kubelet) -> dict[tuple[tuple[int, ...], str], int]:
+        found: dict[tuple[tuple[int, ...], str], int] = {}
+        for node in one.node.memory.nodes.values():
+            for kind, table in node.memory.items():
+                found[node.cells, kind] = found.get((node.cells, kind), 0) + table.reserved
+        return found
+
+    there = goal.node.active
+    kept = kubelet.without([uid for uid in kubelet.node.active if uid not in there])
+    return kept.node.memory.assignments == goal.node.memory.assignments and sums(kept) == sums(goal)
 
 
 def _begun(
@@ -228,7 +243,9 @@ def _ordered(
     mismatch = Mismatch(DifferenceCause.ORDER, "", "")
     nearest = search.nearest or Order(search.goal, mismatch=mismatch)
     mismatch = nearest.mismatch or mismatch
-    if is_cut:
+    if mismatch.cause is DifferenceCause.MEMORY_FILE and _counts_elsewhere(nearest.kubelet, search.goal):
+        said = _all(events, DifferenceCause.ORDER, "on which NUMA node of several memory counts depends on releases")
+    elif is_cut:
         said = _all(events, DifferenceCause.ORDER, f"{search.runs} steps were tried")
     elif mismatch.cause is DifferenceCause.UNSUPPORTED:
         said = _all(events, mismatch.cause, mismatch.engine)
