@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.shadow.observing import MACHINE, STATIC, Node, node
+from tests.shadow.observing import STATIC, Node, node
 
 from mooring.core.config import KubeletConfig, ReservedMemory
 from mooring.manifest.scenario import scenario
@@ -45,12 +45,13 @@ events = st.lists(
 def unlike(before: ObservedNode, *looks: ObservedNode) -> Iterator[tuple[str, list[FieldDifference]]]:
     """Yield what of the recordings between observations does not replay."""
     pods = {uid: one for look in (before, *looks) for uid, one in look.pods.items()}
+    machine = before.facts.machine
     for stretch in judge(before, *looks):
         said = [one.line() for one in stretch.judgements if one.verdict is not Agreement.AGREED]
         content = recorded_scenario("it", stretch, pods)
         if content is not None and not said:
             case = scenario(content, source="recording")
-            answer = replay_scenario(case, {case.machine: MACHINE})
+            answer = replay_scenario(case, {case.machine: machine})
             if found := differences(content["expect"], answer["expect"]):
                 yield str(content["steps"]), found
 

@@ -15,6 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.shadow.observing import STATIC, Node, container
+from tests.shadow.test_shadow_recording import unlike
 
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.devicemanager.state import Device, DeviceState
@@ -67,12 +68,17 @@ class Sequence:
 
     def judged(self, steps: int) -> Iterator[Judgement]:
         """Let events happen, and judge every few of them."""
-        before, looks = self.observed(), list[ObservedNode]()
+        for looks in self.windows(steps):
+            yield from (one for stretch in judge(*looks) for one in stretch.judgements)
+
+    def windows(self, steps: int) -> Iterator[list[ObservedNode]]:
+        """Let events happen, and give the observations that are judged together; each begins where one ended."""
+        looks = [self.observed()]
         for look in self.looks(steps):
             looks.append(look)
-            if len(looks) > 3 or self.drawn.random() < 0.2:
-                yield from (one for stretch in judge(before, *looks) for one in stretch.judgements)
-                before, looks = look, []
+            if len(looks) > 4 or self.drawn.random() < 0.2:
+                yield looks
+                looks = [look]
 
     def looks(self, steps: int) -> Iterator[ObservedNode]:
         """Let events happen, and observe some of what they bring about."""
@@ -157,6 +163,12 @@ def sequence(seed: int, claimed: str = "") -> Sequence:
 def test_a_shadow_differs_in_no_decision_of_a_long_sequence(seed: int) -> None:
     judged = list(sequence(seed).judged(STEPS))
     assert [one.line() for one in judged if one.verdict is Agreement.DIFFERS] == []
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32))
+def test_what_agrees_in_a_long_sequence_replays(seed: int) -> None:
+    assert [found for looks in sequence(seed).windows(STEPS) for found in unlike(*looks)] == []
 
 
 def test_it_can_tell_nearly_always() -> None:

@@ -88,6 +88,14 @@ def start_kubelet(
     return start_understood(info, settings, mooring, files, observer)
 
 
+def kubelet_that_runs(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig, files: StateTexts) -> Start:
+    """Return the kubelet that runs and has written these files; it need not be able to start on them."""
+    settings = build_settings(config, mooring, info)
+    return (
+        Start(None, settings, files) if isinstance(settings, StartRefusal) else running(info, settings, mooring, files)
+    )
+
+
 def start_understood(
     info: MachineInfo,
     settings: Settings,
@@ -101,8 +109,8 @@ def start_understood(
     return _start(info, mooring, settings, files, (cpu, memory), started)
 
 
-def running_kubelet(info: MachineInfo, settings: Settings, mooring: MooringConfig, files: StateTexts) -> Start:
-    """Return the kubelet that runs and has written these files; it need not be able to start on them."""
+def running(info: MachineInfo, settings: Settings, mooring: MooringConfig, files: StateTexts) -> Start:
+    """Do the same with a configuration that was understood before."""
     cpu, memory = _load_cpu(settings, files), _load_memory(settings, files.memory)
     found = running_managers(settings, RestoredStates(_restored(cpu), _restored(memory)))
     return _start(info, mooring, settings, files, (cpu, memory), found)

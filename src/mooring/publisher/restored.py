@@ -14,7 +14,7 @@ from mooring.core.errors import MooringError
 from mooring.core.pod import Container, Pod, QoS
 from mooring.cpumanager.policy import STATIC
 from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import running_kubelet
+from mooring.kubelet.start import running
 from mooring.node import Node
 from mooring.node.hotplug import remembered
 from mooring.node.settings import Settings, build_settings
@@ -63,7 +63,7 @@ def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> Kubel
     if missing:
         return missing
     try:
-        start = running_kubelet(kind.facts.machine, kind.settings, kind.facts.mooring, state.files)
+        start = running(kind.facts.machine, kind.settings, kind.facts.mooring, state.files)
         if start.kubelet is not None and (state.offline or state.displaced):
             node = remembered(start.kubelet.node, state.offline, state.displaced)
             start = replace(start, kubelet=replace(start.kubelet, node=node))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from mooring.core.pod import Pod
 from mooring.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
-from mooring.kubelet.start import running_kubelet
+from mooring.kubelet.start import running
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.publisher.objects import PodKey
 from mooring.publisher.restored import holds, kind_of, restored
@@ -38,6 +38,8 @@ class Stretch:
     """The engine on the state after."""
     fits: bool = False
     """Whether the order fits."""
+    ran: frozenset[str] = frozenset()
+    """Uids of pods that were admitted, and refused when their kubelet started again."""
 
     @property
     def is_emptied(self) -> bool:
@@ -125,7 +127,7 @@ def stretch_between(before: ObservedNode, after: ObservedNode, window: Window, a
     changes = Changes(tuple(window.pods[uid].pod for uid in arrived), possible, leaving, restart, asked=asked)
     base, goal = (engine_on(look, window.pods) for look in (before, after))
     events = tuple(_events(changes, window.pods, _holders(before, base) - _holders(after, goal)))
-    stretch = Stretch(before, after, leaving=leaving)
+    stretch = Stretch(before, after, leaving=leaving, ran=window.ran)
     unknown = _unknown_pods(before, after, window)
     if unknown:
         return replace(stretch, judgements=tuple(_all(events, DifferenceCause.PODS, f"{', '.join(unknown)} not known")))
@@ -167,7 +169,7 @@ def _begins(
     """
     yield base, changes
     whole = engine_on(before, window.pods, dropped=False)
-    if isinstance(whole, str) or not (_is_over_several(whole) or _is_over_several(search.goal)):
+    if isinstance(whole, str) or not (is_over_several(whole) or is_over_several(search.goal)):
         return
     left = tuple(uid for uid in whole.node.active if uid not in base.node.active)
     refused = tuple(one.pod for uid, one in window.refused.items() if uid not in window.used)
@@ -178,7 +180,7 @@ def _begins(
         yield whole, replace(happened, refused=refused)
 
 
-def _is_over_several(kubelet: Kubelet) -> bool:
+def is_over_several(kubelet: Kubelet) -> bool:
     """Tell whether memory of a container lies on several NUMA nodes."""
     return any(len(node.cells) > 1 for node in kubelet.node.memory.nodes.values())
 
@@ -264,7 +266,7 @@ def _written_again(seen: ObservedNode) -> StateTexts:
     kind, files = kind_of(seen.state.facts, seen.facts), seen.state.files
     if isinstance(kind, str):
         return files
-    started = running_kubelet(kind.facts.machine, kind.settings, kind.facts.mooring, files).kubelet
+    started = running(kind.facts.machine, kind.settings, kind.facts.mooring, files).kubelet
     if started is None:
         return files
     settings, node = started.settings, started.node

@@ -23,7 +23,7 @@ from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.admit import AdmitMode, AdmitResult, readmit
 from mooring.kubelet.events import after_event, check_known
 from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
+from mooring.kubelet.start import kubelet_that_runs, start_kubelet
 from mooring.kubelet.timeline import Timeline, advanced, resized, retried
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.scenario import MergeCase, Scenario
@@ -103,7 +103,8 @@ class _ScenarioRun:
         texts = scenario.files
         self._info = info
         self._files = StateTexts(texts.get(CPU_FILE), texts.get(MEMORY_FILE), scenario.container_ids)
-        self._start = start_kubelet(info, scenario.kubelet, scenario.mooring, self._files)
+        begin = start_kubelet if scenario.readmits else kubelet_that_runs
+        self._start = begin(info, scenario.kubelet, scenario.mooring, self._files)
         self._endless = False
         self._boots = 1
         self._timeline: Timeline | None = None
