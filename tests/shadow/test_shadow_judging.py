@@ -198,3 +198,36 @@ def test_a_static_pod_has_the_uid_of_its_manifest_and_comes_first_after_a_restar
     watched.restart(STATIC)
     assert watched.kubelet.node.cpu.assignments["static"]["c0"] & 0b10, "the first that are free"
     assert [one.line() for one in said(before, watched.observed())] == ["agreed: kubelet restarted"]
+
+
+def test_a_pod_that_runs_and_is_refused_by_the_next_kubelet_was_admitted_before() -> None:
+    watched = node()
+    before = watched.observed()
+    assert watched.admit("wide", "10")
+    assert watched.admit("web", "2")
+    between = watched.observed()
+    watched.kubelet = replace(watched.kubelet, cpu_file=None)
+    watched.restart(ALIGNED)
+    assert watched.objects["wide"]["status"]["reason"] == "TopologyAffinityError"
+    assert sorted(one.line() for one in said(before, between, watched.observed())) == [
+        "agreed: default/web admitted",
+        "agreed: default/wide admitted",
+        "agreed: default/wide removed",
+        "agreed: kubelet restarted",
+    ]
+
+
+def test_files_that_are_removed_stay_removed_when_a_pod_ends_meanwhile() -> None:
+    watched = node()
+    for uid, created in (("gone", 0), ("second", 1), ("first", 1)):
+        watched.admit(uid, "2", created=created)
+    before = watched.observed()
+    watched.objects["gone"]["status"]["phase"] = "Succeeded"
+    active = watched.kubelet.node.active
+    ordered = {uid: active[uid] for uid in ("first", "second")}
+    watched.kubelet = replace(watched.kubelet, node=replace(watched.kubelet.node, active=ordered), cpu_file=None)
+    watched.restart()
+    assert [one.line() for one in said(before, watched.observed())] == [
+        "agreed: kubelet restarted",
+        "agreed: default/gone removed",
+    ]

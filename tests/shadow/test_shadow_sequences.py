@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.shadow.observing import STATIC, Node, container
 from tests.shadow.test_shadow_recording import unlike
@@ -159,6 +159,7 @@ def sequence(seed: int, claimed: str = "") -> Sequence:
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@example(121)  # devices of a pod that came and went, and a refusal that only another order explains
 @given(st.integers(0, 2**32))
 def test_a_shadow_differs_in_no_decision_of_a_long_sequence(seed: int) -> None:
     judged = list(sequence(seed).judged(STEPS))
