@@ -59,8 +59,9 @@ class Node:
         containers: Sequence[dict[str, Any]],
         *,
         created: int | None = None,
+        starts: bool = True,
     ) -> bool:
-        """Admit a pod with these containers, and write its status."""
+        """Admit a pod with these containers, and write its status; ``starts`` tells whether its init containers end."""
         asked = {"creationTimestamp": f"{len(self.objects) if created is None else created:06}"}
         content: dict[str, Any] = {
             "metadata": {"name": uid, "uid": uid, **asked},
@@ -69,12 +70,18 @@ class Node:
         pod = observed_pod(content, self.gates).pod
         self.kubelet, result = after_event(self.kubelet, Admit(pod))
         [answer] = result.admissions
+        if answer.admitted and not starts:
+            self.kubelet = answer.decided.counting(self.kubelet.used)
         if answer.admitted:
             content["status"] = {"phase": "Running", "qosClass": "Guaranteed"}
         else:
             content["status"] = refusal(answer)
         self.objects[uid] = content
         return answer.admitted
+
+    def start(self, uid: str) -> None:
+        """Let the init containers of a pod end, and its other containers start."""
+        self.kubelet = self.kubelet.start_containers(uid)
 
     def end(self, uid: str, *, released: bool = True) -> None:
         """Let a pod finish; the kubelet releases what it had now or later."""

@@ -1,7 +1,7 @@
 """Long sequences of events on a kubelet that is the engine: a shadow agrees with every decision.
 
-Pods come, end and leave things behind, some with memory on several NUMA nodes or with devices of which the kubelet
-draws; it starts again with its state files, without one or both of them, or with another configuration; pods of one
+Pods come, end and leave things behind, some with memory on several NUMA nodes, with init containers that take their
+time or with devices of which the kubelet draws; it starts again with its state files, without one or both of them, or with another configuration; pods of one
 second are asked about in any order then. Observations are rare: much happens between two of them.
 """
 
@@ -107,6 +107,8 @@ class Sequence:
         elif kind < 0.9 and there:
             end = self.drawn.choice((watched.end, lambda uid: watched.end(uid, released=False), watched.leave))
             end(self.drawn.choice(there))
+        elif kind < 0.95 and there:
+            watched.start(self.drawn.choice(there))
         elif kind >= 0.95:
             seen = self.observed()
             self._restart()
@@ -123,7 +125,7 @@ class Sequence:
         names = [one["name"] for one in (*before, *containers)]
         taken = {name: {GPU: frozenset(drawn.sample([one.id for one in DEVICES.devices[GPU]], 4))} for name in names}
         watched.kubelet = watched.kubelet.with_devices(replace(devices, drawn={uid: taken}))
-        watched.admit_pod(uid, before, containers, created=self.second)
+        watched.admit_pod(uid, before, containers, created=self.second, starts=drawn.random() < 0.6)
 
     def _container(self, name: str) -> dict[str, Any]:
         drawn = self.drawn
@@ -186,7 +188,7 @@ def test_a_kubelet_with_another_policy_than_it_says_differs_in_long_sequences() 
 
 def test_the_sequences_have_what_makes_orders_matter() -> None:
     causes = {"groups": 0, "devices": 0, "refused again": 0, "left behind": 0}
-    for seed in range(6):
+    for seed in range(16):
         found = sequence(seed)
         for look in found.looks(STEPS):
             causes["groups"] += '"cells":[0,1]' in (look.state.files.memory or "")

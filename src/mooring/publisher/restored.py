@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import MooringError
-from mooring.core.pod import Container, Pod, QoS
+from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.cpumanager.policy import STATIC
+from mooring.cpumanager.requests import exclusive_cpus
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import running
+from mooring.memorymanager.requests import container_requests
 from mooring.node import Node
 from mooring.node.hotplug import remembered
 from mooring.node.settings import Settings, build_settings
@@ -103,6 +105,29 @@ def holds(node: Node, uid: str) -> object:
     devices = node.providers.devices.held.get(uid)
     found = (cpus, memory, devices)
     return found if any((*cpus, *memory, devices)) else None
+
+
+def holds_all(node: Node, pod: Pod) -> bool:
+    """Tell whether a pod holds something, and all of its containers have what the managers give them.
+
+    A kubelet gives containers their CPUs and memory one after another; between two of them a merge can take minutes.
+    """
+    if holds(node, pod.uid) is None:
+        return False
+    settings, gates = node.settings, node.settings.pod_level
+    if gates.manages(pod) or gates.leaves_out(pod):
+        return True
+    cpus, memory = node.cpu.assignments.get(pod.uid, {}), node.memory.assignments.get(pod.uid, {})
+    for container in pod.containers:
+        if settings.cpu is not None and container.name not in cpus and exclusive_cpus(pod, container, gates) > 0:
+            return False
+        # What an init container had is released when it has ended.
+        is_pinned = (
+            settings.memory is not None and pod.qos is QoS.GUARANTEED and container.kind is not ContainerKind.INIT
+        )
+        if is_pinned and container.name not in memory and container_requests(pod, container, gates):
+            return False
+    return True
 
 
 def _missing_file(settings: Settings, files: StateTexts) -> str:

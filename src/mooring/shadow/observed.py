@@ -63,7 +63,7 @@ class ObservedNode:
     pods: Mapping[str, ObservedPod]
     """By uid; those included that are gone and that the state still names."""
     holding: frozenset[str] = frozenset()
-    """Uids of the pods that hold exclusive CPUs, memory or devices."""
+    """Uids of the pods that hold all exclusive CPUs, memory and devices that their containers are to have."""
     at: float = 0.0
     """When it was seen first, in seconds since 1970."""
     left: Holdings = field(default_factory=dict)
@@ -79,8 +79,13 @@ class ObservedNode:
         """Uids of the pods that it lists and that were not refused, as far as is known."""
         return frozenset(uid for uid in self.listed if uid not in self.pods or not self.pods[uid].reason)
 
+    @property
+    def waiting(self) -> frozenset[str]:
+        """Uids of the pods that it lists and has not decided about, as far as is known."""
+        return frozenset(uid for uid in self.listed if uid in self.pods and not self.is_decided(uid))
+
     def is_decided(self, uid: str) -> bool:
-        """Tell whether what became of a pod is known: it was refused, a container was made, or it is gone."""
+        """Tell whether what became of a pod is known: it was refused, it holds all, or a container was made."""
         seen = self.pods[uid]
         return bool(seen.reason) or seen.ran or uid in self.holding
 

@@ -134,8 +134,8 @@ class OrderSearch:
 
         Source: kubelet v1.37.1, cm/cpumanager and cm/memorymanager (removeStaleState); spec: state-files.md.
         """
-        there, goal = self.goal.node.active, self.goal.files
-        kept = _as_read(kubelet).without([uid for uid in kubelet.node.active if uid not in there]).files
+        there, goal = self.goal.node.active, with_started(self.goal).files
+        kept = with_started(_as_read(kubelet).without([uid for uid in kubelet.node.active if uid not in there])).files
         # Where memory is released on several NUMA nodes depends on what is released first.
         if self.memory is not None and self.memory == kubelet.files.memory:
             kept = replace(kept, memory=goal.memory)
@@ -188,7 +188,8 @@ class OrderSearch:
             if here.get(name) != cpus:
                 had, has = f"{name}: {list_text(cpus)}", f"{name}: {list_text(here.get(name, 0))}"
                 return Mismatch(DifferenceCause.CPUS, had, has, uid)
-        blocks, placed = (one.node.memory.assignments.get(uid, {}) for one in (self.goal, kubelet))
+        # Whether the init containers have ended since, and released theirs, is not known.
+        blocks, placed = (one.node.memory.assignments.get(uid, {}) for one in (self.goal, answer.decided))
         for name, found in blocks.items():
             # The order of the blocks of several memory types is random.
             if set(found) != set(placed.get(name, ())):
@@ -281,6 +282,13 @@ def _choices(left: Changes) -> Iterator[tuple[Step, Changes]]:
         yield Admit(pod), replace(left, asked=tuple(one for one in left.asked if one is not pod))
     for pod in left.refused:
         yield Admit(pod), replace(left, refused=tuple(one for one in left.refused if one is not pod))
+
+
+def with_started(kubelet: Kubelet) -> Kubelet:
+    """Return the kubelet when the containers of all pods have started: init containers have released their memory."""
+    for uid in kubelet.node.active:
+        kubelet = kubelet.start_containers(uid)
+    return kubelet
 
 
 def _as_read(kubelet: Kubelet) -> Kubelet:

@@ -17,7 +17,7 @@ from mooring.core.errors import MooringError
 from mooring.core.machine import Finding
 from mooring.decoding.fields import Report, ignore
 from mooring.publisher.observation import Observation
-from mooring.publisher.restored import holds
+from mooring.publisher.restored import holds_all
 from mooring.shadow.folder import ShadowFolder
 from mooring.shadow.judgement import Agreement, KubeletEvent
 from mooring.shadow.judging import judge
@@ -128,8 +128,10 @@ class Shadow:
         if self._newest is not None and self._newest.is_of(found, changes, starts):
             return self._newest.seen
         keys = [key.uid for key in found.state.pods if key.uid]
-        holding = [uid for uid in keys if found.node is not None and holds(found.node, uid) is not None]
         pods = self.pods.snapshot()
+        holding = [
+            uid for uid in keys if found.node is not None and uid in pods and holds_all(found.node, pods[uid].pod)
+        ]
         seen = ObservedNode(found.facts, found.state, starts, pods, frozenset(holding), self.moment(), found.left)
         if self._before is not None and seen.starts != self._before.starts and self._is_starting(self._before, seen):
             return seen

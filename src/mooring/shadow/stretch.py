@@ -13,7 +13,7 @@ from mooring.publisher.objects import PodKey
 from mooring.publisher.restored import holds, kind_of, restored
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.shadow.observed import ObservedNode, ObservedPod
-from mooring.shadow.orders import Changes, Mismatch, Order, OrderSearch, Step, unlike_files
+from mooring.shadow.orders import Changes, Mismatch, Order, OrderSearch, Step, unlike_files, with_started
 from mooring.shadow.restarting import Restarting, absent
 
 _ANYTHING = PodKey("", "")
@@ -100,7 +100,7 @@ def _is_in(uid: str, seen: ObservedNode, known: Mapping[str, ObservedPod]) -> bo
 
     One that ran can be refused, too, when its kubelet starts again.
     """
-    return not known[uid].reason or _runs(uid, seen)
+    return uid not in seen.waiting and (not known[uid].reason or _runs(uid, seen))
 
 
 def _runs(uid: str, seen: ObservedNode) -> bool:
@@ -116,7 +116,7 @@ def stretch_between(before: ObservedNode, after: ObservedNode, window: Window, a
         window: what is known of the pods.
         asked: refused pods that have to be refused in the kubelet's words on the way.
     """
-    there, here = (frozenset(look.listed - window.refused.keys()) for look in (before, after))
+    there, here = (look.listed - window.refused.keys() - look.waiting for look in (before, after))
     new = [uid for uid in window.pods if uid in here and uid not in there]
     arrived = [uid for uid in new if not _may_be_passed_by(uid, after)]
     possible = tuple(one.pod for uid, one in window.possible.items() if uid not in window.used)
@@ -168,6 +168,9 @@ def _begins(
     policy_static.go (releaseMemory); spec: memory-manager.md section 5.
     """
     yield base, changes
+    started = with_started(base)
+    if started.files != base.files:
+        yield started, changes
     whole = engine_on(before, window.pods, dropped=False)
     if isinstance(whole, str) or not (is_over_several(whole) or is_over_several(search.goal)):
         return
