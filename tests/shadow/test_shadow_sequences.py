@@ -1,8 +1,9 @@
-"""Long sequences of events on a kubelet that is the engine: a shadow agrees with every decision.
+"""Long sequences of events on a kubelet that is the engine: a shadow differs in no decision.
 
 Pods come, end and leave things behind, some with memory on several NUMA nodes, with init containers that take their
-time or with devices of which the kubelet draws; it starts again with its state files, without one or both of them, or with another configuration; pods of one
-second are asked about in any order then. Observations are rare: much happens between two of them.
+time or with devices of which the kubelet draws. The kubelet starts again with its state files, without one or both of
+them, or with another configuration; pods of one second are asked about in any order then. Observations are rare: much
+happens between two of them.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Sequence:
         for _ in range(steps):
             yield from self._happened()
             self.ran |= {uid for uid in self.watched.objects if self._runs(uid)}
-            if self.drawn.random() < 0.4:
+            if self.drawn.random() < 0.6:
                 yield self.observed()
 
     def observed(self) -> ObservedNode:

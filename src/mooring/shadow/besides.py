@@ -38,6 +38,8 @@ class Besides:
 
     leaving: Sequence[str] = ()
     """Uids of pods that left."""
+    arrived: Sequence[str] = ()
+    """Uids of pods that came, in an order of which others may fit as well."""
     possible: Sequence[Pod] = ()
     """Pods that came and went unseen."""
     ending: Sequence[Pod] = ()
@@ -88,8 +90,9 @@ def _few(items: Sequence[_Item]) -> Iterator[tuple[_Item, ...]]:
 def _with_sum(kubelet: Kubelet, besides: Besides, resource: str, used: int) -> Iterator[_Chosen]:
     """Yield the sets of pods with which this much of a resource is used, the smallest first."""
     wanted = used - kubelet.used.get(resource, 0)
+    gone = dict.fromkeys([*besides.leaving, *(uid for uid in besides.arrived if uid in kubelet.node.active)])
     choices = (
-        *((-pod_requests(kubelet.node.active[uid]).get(resource, 0), _Chosen(left=(uid,))) for uid in besides.leaving),
+        *((-pod_requests(kubelet.node.active[uid]).get(resource, 0), _Chosen(left=(uid,))) for uid in gone),
         *((pod_requests(pod).get(resource, 0), _Chosen(guests=(pod,))) for pod in besides.possible),
         *((pod_requests(pod).get(resource, 0), _Chosen(ending=(pod,))) for pod in besides.ending),
     )

@@ -73,7 +73,8 @@ def _window(before: ObservedNode, looks: Sequence[ObservedNode]) -> Window:
     new = {uid: one for uid, one in new.items() if (one.reason and uid not in ran) or uid not in listed}
     refused = {uid: one for uid, one in new.items() if one.reason}
     possible = {uid: one for uid, one in new.items() if not one.reason and (one.ran or one.leaving)}
-    return Window(pods, refused, possible, ran)
+    waiting = {uid: last.pods[uid] for uid in last.waiting if uid not in refused}
+    return Window(pods, refused, possible, waiting, ran)
 
 
 def _answer(one: ObservedPod, stretches: list[Stretch], window: Window) -> None:
@@ -83,7 +84,10 @@ def _answer(one: ObservedPod, stretches: list[Stretch], window: Window) -> None:
     judgement = Judgement(Agreement.AGREED, event, one.pod.uid, name_of(one))
     mismatch, position, number = None, None, 0
     for number, stretch in enumerate(stretches):  # noqa: B007 - the last one is where a difference is told
-        there = replace(besides, leaving=stretch.leaving, held=_held_at_the_start(stretch))
+        arrived = [
+            step.pod.uid for step in stretch.steps if isinstance(step, Admit) and step.pod.uid not in window.refused
+        ]
+        there = replace(besides, leaving=stretch.leaving, arrived=arrived, held=_held_at_the_start(stretch))
         mismatch, position = unlike_outcome(one.pod, refused, stretch.points, there)
         if mismatch is None:
             break
@@ -129,7 +133,8 @@ def _held_at_the_start(stretch: Stretch) -> Holdings:
 
 
 def _besides(one: ObservedPod, window: Window) -> Besides:
+    possible = window.possible | window.waiting
     return Besides(
-        possible=[other.pod for uid, other in window.possible.items() if uid not in window.used and other is not one],
+        possible=[other.pod for uid, other in possible.items() if uid not in window.used and other is not one],
         ending=[other.pod for other in window.refused.values() if other.leaving and other is not one],
     )

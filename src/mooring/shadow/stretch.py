@@ -64,6 +64,8 @@ class Window:
     """By uid; those that were not decided before."""
     possible: dict[str, ObservedPod]
     """Pods that were admitted and that no observation lists, or that were gone before anything was told of them."""
+    waiting: dict[str, ObservedPod]
+    """Pods that the kubelet lists and has not decided about at the end, as far as is known."""
     ran: frozenset[str]
     """Uids of pods that ran before they were refused: their kubelet started again."""
     used: set[str] = field(default_factory=set)
@@ -174,6 +176,7 @@ def _begins(
     whole = engine_on(before, window.pods, dropped=False)
     if isinstance(whole, str) or not (is_over_several(whole) or is_over_several(search.goal)):
         return
+    whole = absent(whole, before.waiting)
     left = tuple(uid for uid in whole.node.active if uid not in base.node.active)
     refused = tuple(one.pod for uid, one in window.refused.items() if uid not in window.used)
     happened = replace(changes, leaving=(*changes.leaving, *left))
@@ -224,6 +227,7 @@ def _begun(
     gone = [uid for uid in changes.leaving if uid not in window.pods or not window.pods[uid].reason]
     whole = engine_on(before, window.pods, dropped=False)
     nodes = [base]
+    whole = whole if isinstance(whole, str) else absent(whole, before.waiting)
     if not isinstance(whole, str) and whole.node.active.keys() != base.node.active.keys():
         # What refused pods left behind is there still, and such a pod is not asked about again.
         left = [uid for uid in whole.node.active if uid not in base.node.active]
