@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from replies_with_devices import kept, spread
@@ -41,6 +41,8 @@ class Client:
         self._number, self._kubelet = number, kubelet
         self._sandbox, self._pods = "", 0
         self._sizes, self._containers = list[int](), list[str]()
+        self.creations: list[int] = []
+        """Which of all requests were CreateContainer."""
 
     def step(self) -> None:
         """Do one of these, as chance wants it."""
@@ -59,13 +61,26 @@ class Client:
             self._sandbox, self._containers = "", []
 
     def _started(self, place: int) -> str:
+        self.creations.append(len(self._kubelet.wired.waits))
         made = self._kubelet.start(self._sandbox, f"c{place}", self._sizes[place])
         assert made is not None
         return made
 
 
-def replies(folder: Path, requests: int) -> tuple[list[float], list[float], float]:
-    """Return the milliseconds of each reply, those of the disk alone, and the agent's CPU milliseconds of a reply."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one run showed, in milliseconds."""
+
+    replies: list[float]
+    creations: list[float]
+    """Those to CreateContainer."""
+    disk: list[float]
+    cpu: float
+    """Of the agent, for a reply."""
+
+
+def replies(folder: Path, requests: int) -> Found:
+    """Let the clients work until so many requests were answered."""
     wired = WiredRuntime(folder / "nri.sock", replace(NEW, timeout=PATIENCE, registration_timeout=PATIENCE))
     kubelet, disk = Kubelet(wired), list[float]()
     draw = random.Random(0)  # noqa: S311 - as above
@@ -84,7 +99,9 @@ def replies(folder: Path, requests: int) -> tuple[list[float], list[float], floa
             waits, cpu = wired.waits[first:], watched.cpu() - before
     finally:
         wired.close()
-    return [1000 * one for one in waits], disk, 1000 * cpu / len(waits)
+    times = [1000 * one for one in waits]
+    creations = [times[one - first] for client in clients for one in client.creations if one >= first]
+    return Found(times, creations, disk, 1000 * cpu / len(times))
 
 
 def main(requests: int, places: Sequence[str]) -> None:
@@ -92,10 +109,13 @@ def main(requests: int, places: Sequence[str]) -> None:
     for place in places:
         folder = Path(tempfile.mkdtemp(prefix="mooring-", dir=place))
         try:
-            times, disk, cpu = replies(folder, requests)
+            found = replies(folder, requests)
         finally:
             shutil.rmtree(folder)
-        sys.stdout.write(f"{place}: {spread(times)}; disk alone: {spread(disk)}; {cpu:.2f} ms of CPU a reply\n")
+        sys.stdout.write(
+            f"{place}: all replies {spread(found.replies)}; CreateContainer {spread(found.creations)}; "
+            f"disk alone {spread(found.disk)}; {found.cpu:.2f} ms of CPU a reply\n"
+        )
 
 
 if __name__ == "__main__":
