@@ -36,6 +36,7 @@ def test_a_disk_that_takes_nothing_stops_nobody_not_even_a_start(
         (reason,) = agent.status["reasons"]
         assert reason.startswith("the state cannot be written: ")
         assert word in reason
+        until(lambda: [line for line in agent.log if word in line["event"]], "the log says so", seconds=PATIENCE)
         agent.end(signal.SIGKILL)
         agent.start()
         assert world.synchronize(listening.next()) == [], "the runtime knows what the disk does not"
