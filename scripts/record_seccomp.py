@@ -39,6 +39,7 @@ SAME = (
     ("getpid", "getppid", "gettid", "getuid", "geteuid", "getgid", "getegid"),
     ("getrlimit", "prlimit64"),
     ("gettimeofday", "clock_gettime", "time"),
+    ("fsync", "fdatasync"),
     ("inotify_init", "inotify_init1"),
     ("lstat", "stat", "fstat", "newfstatat", "statx"),
     ("mkdir", "mkdirat"),

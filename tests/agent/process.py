@@ -241,9 +241,9 @@ def why_no_small_disk() -> str:
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[SmallDisk]:
-    """Mount a file system of 128 KiB over a folder, for as long as the block lasts."""
+    """Mount a file system of 512 KiB over a folder, for as long as the block lasts."""
     folder.mkdir()
-    script = 'mount -t tmpfs -o size=128k tmpfs "$1" && echo mounted && exec cat'
+    script = 'mount -t tmpfs -o size=512k tmpfs "$1" && echo mounted && exec cat'
     words = ["unshare", "-m", "sh", "-c", script, "sh", str(folder)]
     holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdin is not None

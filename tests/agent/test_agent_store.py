@@ -31,6 +31,15 @@ def with_pod(state: AgentState, uid: str = "a", cpus: str = "2") -> AgentState:
     return made.state
 
 
+def written(folder: Path, *states: AgentState) -> Store:
+    """Write states and let the state files follow; return what wrote them, as that of an agent that runs."""
+    store = Store(folder)
+    for state in states:
+        assert store.write(state) == ""
+    assert store.write_files() == ""
+    return store
+
+
 def test_an_agent_waits_for_one_that_is_ending_and_not_for_ever(tmp_path: Path) -> None:
     ending, starting = Store(tmp_path), Store(tmp_path)
     ending.lock()
@@ -51,7 +60,7 @@ def test_an_agent_waits_for_one_that_is_ending_and_not_for_ever(tmp_path: Path) 
 
 
 def test_what_a_killed_writer_left_behind_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    Store(tmp_path).write(small_state())
+    written(tmp_path, small_state())
     kept = {one.name for one in tmp_path.iterdir()}
     for name in (".journal.json.77-1", ".cpu_manager_state.77-0"):
         (tmp_path / name).write_text("half")
@@ -92,20 +101,22 @@ def test_a_restart_finds_the_state_and_the_pods(tmp_path: Path) -> None:
 
 def test_the_files_beside_the_journal_are_a_kubelets(tmp_path: Path) -> None:
     state = with_pod(small_state())
-    Store(tmp_path).write(state)
+    written(tmp_path, state)
     assert (tmp_path / "cpu_manager_state").read_text() == state.kubelet.files.cpu
     assert (tmp_path / "memory_manager_state").read_text() == state.kubelet.files.memory
 
 
 def test_a_state_file_is_replaced_only_where_it_differs_or_is_missing(tmp_path: Path) -> None:
     files = [tmp_path / "cpu_manager_state", tmp_path / "memory_manager_state"]
-    store, state = Store(tmp_path), small_state()
-    store.write(state)
+    state = small_state()
+    store = written(tmp_path, state)
     first = [one.stat().st_ino for one in files]
     files[1].unlink()
-    store.write(state)
+    store.write(small_state())
+    store.write_files()
     assert files[0].stat().st_ino == first[0]
     store.write(with_pod(state))
+    store.write_files()
     assert [one.read_text() for one in files] == [
         with_pod(state).kubelet.files.cpu,
         with_pod(state).kubelet.files.memory,
@@ -119,15 +130,23 @@ def test_an_empty_folder_and_none_are_an_empty_state(tmp_path: Path) -> None:
         assert (stored.texts.cpu, dict(stored.pods), stored.reports) == (None, {}, ())
 
 
-def test_every_cut_of_the_journal_is_noticed_and_the_files_are_used(tmp_path: Path) -> None:
-    state = with_pod(small_state())
-    Store(tmp_path).write(state)
+@pytest.mark.parametrize("is_ended", [True, False], ids=["ended", "killed"])
+def test_every_cut_of_the_journal_is_noticed_and_what_is_left_is_used(tmp_path: Path, is_ended: bool) -> None:
+    states = [with_pod(small_state()), with_pod(with_pod(small_state()), "b")]
+    store = written(tmp_path, *states)
+    if is_ended:
+        store.finish()
     whole = (tmp_path / JOURNAL_FILE).read_bytes()
-    for length in range(0, len(whole), 97):
+    for length in [*range(0, len(whole), 97), len(whole) // 2]:
         (tmp_path / JOURNAL_FILE).write_bytes(whole[:length])
         stored = Store(tmp_path).read()
-        assert [report.finding for report in stored.reports] == [ReportKind.STATE_DAMAGED]
-        assert stored.texts == state.kubelet.files
+        if [report.finding for report in stored.reports] == [ReportKind.STATE_DAMAGED]:
+            assert stored.texts in [state.kubelet.files for state in states]
+        else:
+            # Behind the newest record nothing was cut but line ends.
+            assert (stored.texts, stored.reports) == (states[1].kubelet.files, ())
+            assert not whole[length:].strip()
+            assert not is_ended
 
 
 @given(st.binary(max_size=60), st.integers(0, 5000))
@@ -154,12 +173,19 @@ def test_another_version_kind_or_checksum_is_no_journal(old: str, new: str) -> N
 
 def test_files_that_differ_from_the_journal_are_reported_and_the_journal_counts(tmp_path: Path) -> None:
     first, second = with_pod(small_state()), with_pod(with_pod(small_state()), "b")
-    Store(tmp_path).write(first)
-    # A crash between two renames: the state files are newer.
+    written(tmp_path, first).finish()
     (tmp_path / "cpu_manager_state").write_text(second.kubelet.files.cpu or "")
     stored = Store(tmp_path).read()
     assert stored.texts == first.kubelet.files
     assert [report.finding for report in stored.reports] == [ReportKind.STATE_DIFFERED]
+
+
+def test_state_files_that_a_killed_agent_left_behind_are_no_finding(tmp_path: Path) -> None:
+    first, second = with_pod(small_state()), with_pod(with_pod(small_state()), "b")
+    written(tmp_path, first).write(second)
+    stored = Store(tmp_path).read()
+    assert (stored.texts, stored.reports) == (second.kubelet.files, ())
+    assert (tmp_path / "cpu_manager_state").read_text() == first.kubelet.files.cpu
 
 
 def test_a_folder_that_cannot_be_written_is_a_problem_in_words(tmp_path: Path) -> None:
@@ -170,10 +196,11 @@ def test_a_folder_that_cannot_be_written_is_a_problem_in_words(tmp_path: Path) -
 
 def test_a_problem_of_one_file_leaves_the_older_state_whole(tmp_path: Path) -> None:
     first = with_pod(small_state())
-    Store(tmp_path).write(first)
+    store = written(tmp_path, first)
     (tmp_path / JOURNAL_FILE).unlink()
     (tmp_path / JOURNAL_FILE).mkdir()
-    assert Store(tmp_path).write(with_pod(first, "b")) != ""
+    assert store.write(with_pod(first, "b")) != ""
+    assert store.finish() != ""
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     stored = Store(tmp_path).read()
     assert resume(*SMALL, MooringConfig(), stored).state.kubelet.node.cpu.assignments.keys() >= {"a"}
@@ -235,7 +262,7 @@ def test_a_named_pipe_in_place_of_the_lock_does_not_hold_the_agent(tmp_path: Pat
 @pytest.mark.parametrize("broken", ["cpu", "memory", "both"])
 def test_state_that_the_engine_refuses_is_left_out_and_reported(tmp_path: Path, broken: str) -> None:
     state = with_pod(small_state())
-    Store(tmp_path).write(state)
+    written(tmp_path, state)
     (tmp_path / JOURNAL_FILE).unlink()
     for name in ("cpu", "memory"):
         if broken in (name, "both"):

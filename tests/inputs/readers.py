@@ -24,7 +24,7 @@ from mooring.agent.interrupts.journal import InterruptJournal
 from mooring.agent.nri.frames import FrameReader, MessageReader, MessageType
 from mooring.agent.nri.methods import parse
 from mooring.agent.nri.ttrpc import TTRPCRequestMessage
-from mooring.agent.storage.journal import JournalWriter, read_journal
+from mooring.agent.storage.journal import JournalWriter, read_journal, read_newest
 from mooring.checkpoint.device_file import device_record
 from mooring.configuration.node_configuration import configuration_of
 from mooring.core.config import KubeletConfig, MooringConfig
@@ -142,7 +142,7 @@ _DEVICE_RECORD = json.dumps(
 
 
 def _journal(data: bytes) -> object:
-    return read_journal(data.decode(errors="surrogateescape"))
+    return read_newest(data.decode(errors="surrogateescape"))
 
 
 def _journal_body(data: bytes) -> object:
@@ -151,7 +151,8 @@ def _journal_body(data: bytes) -> object:
 
 
 def _journal_seeds() -> list[bytes]:
-    return [JournalWriter().text(agent_handler.busy_state()).encode()]
+    alone, first, second = (JournalWriter().text(agent_handler.busy_state(), each).encode() for each in range(3))
+    return [alone, first + b"\n\n" + second + b"\n"]
 
 
 def _nri(data: bytes) -> object:
@@ -318,7 +319,7 @@ READERS = (
     Reader("device-record", device_objects.record, device_objects.record_seeds),
     Reader("dynamic-objects", device_objects.dynamic, device_objects.dynamic_seeds),
     Reader("journal", _journal, _journal_seeds),
-    Reader("journal-body", _journal_body, lambda: [agent_handler.body_of(seed) for seed in _journal_seeds()]),
+    Reader("journal-body", _journal_body, lambda: [agent_handler.body_of(_journal_seeds()[0])]),
     Reader("nri-connection", _nri, _nri_seeds),
     Reader("nri-call", _nri_call, _call_seeds),
     Reader("archive", archives.read, archives.seeds),

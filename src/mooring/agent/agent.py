@@ -212,6 +212,7 @@ class Agent:
         self._reconcile_interrupts()
         if self.devices is not None:
             self.devices.reconcile()
+        self.holder.write_files()
         if now - self._written >= WRITING:
             self._written = now
             self.holder.write_again()
@@ -248,6 +249,7 @@ class Agent:
         """Take the locks of the state folder and the node; return why the folder has none."""
         unlockable = store.lock()
         opened.callback(store.unlock)
+        opened.callback(store.finish)
         self._lock = NodeLock(self.options.nri_socket)
         opened.callback(self._lock.close)
         return unlockable

@@ -61,7 +61,7 @@ class StateHolder:
         self._lock = RLock()
         self._answered = 0.0
         self._effective: dict[str, Cpuset] = {}
-        self._unwritable = ""
+        self._unwritable = self._files_unwritable = ""
         self._troubled: Mapping[str, PluginFailures] = {}
         self._publish()
 
@@ -125,6 +125,22 @@ class StateHolder:
                 if not self._unwritable:
                     self._executor.log.info("state written again")
                 self._publish()
+        if self._files_unwritable:
+            self._write_files()
+
+    def write_files(self) -> None:
+        """Let the state files follow the journal, unless that failed; :meth:`write_again` tries it again."""
+        if not self._files_unwritable:
+            self._write_files()
+
+    def _write_files(self) -> None:
+        # Without the lock: no reply waits for them.
+        if (problem := self._store.write_files()) != self._files_unwritable:
+            with self._lock:
+                self._files_unwritable = problem
+                self._publish()
+            if problem:
+                self.complain("state files", problem)
 
     def problem(self, problem: str) -> None:
         """Record that the state folder cannot be written."""
@@ -222,7 +238,7 @@ class StateHolder:
                 self._published.snapshot(),
                 state=self.state,
                 effective=dict(self._effective),
-                unwritable=self._unwritable,
+                unwritable=self._unwritable or self._files_unwritable,
                 troubled_plugins=self._troubled,
                 taken=time.time(),
             )

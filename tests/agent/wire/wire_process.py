@@ -82,13 +82,13 @@ class WireProcess:
 
 
 @contextlib.contextmanager
-def agent_process(folder: Path, socket: Path) -> Iterator[WireProcess]:
+def agent_process(folder: Path, socket: Path, machine: str = MACHINE) -> Iterator[WireProcess]:
     """Run an agent until the end of the block; then it ends at SIGTERM with code 0, without internal errors."""
     configuration = folder / "agent.yaml"
     configuration.write_text(_CONFIGURATION.format(folder=folder, socket=socket), encoding="utf-8")
     with (folder / "agent.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "mooring", "agent", "--config", str(configuration), "--machine", MACHINE],
+            [sys.executable, "-m", "mooring", "agent", "--config", str(configuration), "--machine", machine],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

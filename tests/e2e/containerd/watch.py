@@ -18,6 +18,7 @@ from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.containerd.world import World
 from tests.patience import until
 
+from mooring.agent.storage.journal import read_newest
 from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 
@@ -148,12 +149,13 @@ class Watch:
             assert not found, "\n".join([*found[:20], *self._history(found[0].partition(":")[0])])
             status = self.agent.status()
             assert status["cpus"]["overlap"] == ""
-            assert _stored(self.agent) == {
+            decided = {
                 (pod["uid"], one["name"]): CPUSet.parse(one["cpus"])
                 for pod in status["pods"]
                 for one in pod["containers"]
                 if one["cpus"]
             }
+            until(lambda: _stored(self.agent) == decided, "the state file says the same", pause=ASKING)
 
     def _differences(self) -> list[str]:
         """Return what is not as the agent says, in words."""
@@ -221,8 +223,8 @@ def nothing_is_left(node: Runtime, agent: AgentProcess, *, was_restarted: bool =
     until(lambda: agent.status()["pods"] == [], "the agent has forgotten every pod")
     status = agent.status()
     assert (status["pods"], status["held"], status["cpus"]["exclusive"]) == ([], [], "")
-    assert _stored(agent) == {}
-    assert json.loads(agent.journal.read_text(encoding="utf-8"))["body"]["containers"] == {}
+    until(lambda: _stored(agent) == {}, "the state file is empty", pause=ASKING)
+    assert read_newest(agent.journal.read_text(encoding="utf-8"))[0].containers == {}
     if was_restarted:
         # A containerd that ends in the middle of a creation forgets the sandbox that it was making (2.1.9).
         return

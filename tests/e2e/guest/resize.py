@@ -117,8 +117,8 @@ def step_5_after_a_restart_the_node_s_delay_begins_anew_and_a_pod_s_own_goes_on(
     PLAY.grow("own", 5)
     node, to_node = PLAY.begin_to_shrink("node", 5)
     own, to_own = PLAY.begin_to_shrink("own", 3)
+    until(lambda: on_disk("preAssignments").keys() == {"uid-own"}, "the state file has what is pending")
     before = on_disk("preAssignments")
-    assert before.keys() == {"uid-own"}, before
     deadline = before["uid-own"]["app"]["applyAt"]
     assert own.sent + delay() * SECOND <= deadline <= own.answered + delay() * SECOND
     began = PLAY.restart(*new_version())
@@ -171,7 +171,7 @@ def step_8_an_older_version_leaves_a_pod_with_what_it_has_and_resizes_nothing() 
     PLAY.restart(*old_version())
     # As a kubelet does, it drops what it does not know when it writes.
     PLAY.run("before", 2)
-    assert (on_disk("preAssignments"), on_disk("baselines")) == ({}, {})
+    until(lambda: not on_disk("preAssignments") and not on_disk("baselines"), "the state file has neither")
     stays(*asked)
     PLAY.node.resize(PLAY.pods["node"], "6")
     PLAY.node.resize(PLAY.pods["node"], "5")

@@ -281,9 +281,14 @@ def test_an_older_kubelet_reads_the_state_file_of_a_pending_release(
 ) -> None:
     delayed.grow("6")
     delayed.shrink("2", FIRST_CPUS)
-    text = (delayed.node.folder / "state-of-agent" / "cpu_manager_state").read_text(encoding="utf-8")
-    data = json.loads(json.loads(text)["data"])
-    assert data.keys() >= {"baselines", "preAssignments"}
+    file = delayed.node.folder / "state-of-agent" / "cpu_manager_state"
+
+    def has_followed() -> bool:
+        members = json.loads(json.loads(file.read_text("utf-8"))["data"])
+        return {"baselines", "preAssignments"} <= {*members}
+
+    until(has_followed, "the state file has what is pending")
+    text = file.read_text(encoding="utf-8")
     policies = {"cpuManagerPolicy": "static", **RESIZED.reservations}
     for name, gates in (("gate-off", {}), ("gate-on", {GATES[0]: True})):
         settings = {**policies, "featureGates": gates}

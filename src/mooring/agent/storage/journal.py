@@ -15,6 +15,7 @@ import msgspec
 from mooring.agent.nri.types import LinuxResources, PodSandbox
 from mooring.agent.reactor.desired import list_of, node_set_of, nodes_of, set_of
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer, LastSeen, Phase, Setting
+from mooring.agent.storage.journal_file import records_in
 from mooring.agent.storage.pod_text import PodText, pod_of_text, text_of_pod
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet
@@ -24,6 +25,8 @@ from mooring.kubelet.kubelet import StateTexts
 
 KIND = "AgentJournal"
 VERSION = 1
+_HEAD = f'{{"kind":"{KIND}",'
+"""Of every record. Within one it cannot be: there every quote of a text has a backslash before it."""
 
 
 class ContainerRow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,6 +62,7 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     offline: str = ""
     displaced: dict[str, dict[int, int]] = {}
     sandboxes: dict[str, SandboxRow] = {}
+    sequence: int = 0
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -85,6 +89,8 @@ class Journal:
     """Pod uid, then a CPU that it lost, and its replacement CPU."""
     sandboxes: Mapping[str, SandboxRow] = field(default_factory=dict)
     """By id; an older agent wrote none."""
+    sequence: int = 0
+    """Number of the record among those in its file, which are two; 0 in a file that has this one alone."""
 
     @property
     def last_seen(self) -> LastSeen:
@@ -132,8 +138,8 @@ class JournalWriter:
         self._made: dict[str, tuple[Pod, msgspec.Raw]] = {}
         self._rows: dict[str, tuple[KnownContainer, ContainerRow]] = {}
 
-    def text(self, state: AgentState) -> str:
-        """Return the journal of a state."""
+    def text(self, state: AgentState, sequence: int = 0) -> str:
+        """Return the journal of a state as one line; the number is 0 for one that is alone in its file."""
         # Until the first Synchronize the pods are remembered and not active, and what runs is only what ran.
         pods = {**state.remembered, **state.kubelet.node.active}
         boxes = {**state.last_seen.sandboxes, **state.sandboxes}
@@ -152,6 +158,7 @@ class JournalWriter:
                     one.id: SandboxRow(one.uid, one.name, one.namespace, one.cgroup_parent, one.cgroups_path, one.pid)
                     for one in boxes.values()
                 },
+                sequence,
             )
         )
         envelope = _Envelope(KIND, VERSION, _checksum(body), msgspec.Raw(body))
@@ -178,8 +185,29 @@ def _row(one: KnownContainer) -> ContainerRow:
     return ContainerRow(one.sandbox_id, one.uid, one.name, cpus, mems, one.cgroup, one.pid, one.claims)
 
 
+def read_newest(text: str) -> tuple[Journal, str]:
+    """Return the newest whole record of a journal's file, and in words what of the file is damaged.
+
+    Raises:
+        JournalError: no record is whole.
+    """
+    found: list[Journal] = []
+    problems: list[str] = []
+    for each in records_in(text, _HEAD):
+        try:
+            found.append(read_journal(each))
+        except JournalError as error:
+            problems.append(str(error))
+    if not found:
+        raise JournalError(problems[0])
+    newest = max(found, key=lambda one: one.sequence)
+    if newest.sequence and len(found) == 1 and not problems:
+        problems.append("one is missing")
+    return newest, problems[0] if problems else ""
+
+
 def read_journal(text: str) -> Journal:
-    """Return what a journal says.
+    """Return what one record says.
 
     Raises:
         JournalError: it is not whole.
@@ -203,8 +231,9 @@ def read_journal(text: str) -> Journal:
         raise JournalError(f"it cannot be understood: {error}") from None
     users = {uid: frozenset(pods) for uid, pods in body.claims.items()}
     texts = StateTexts(body.cpu, body.memory)
+    known = {pod.uid: pod for pod in pods}
     return Journal(
-        texts, {pod.uid: pod for pod in pods}, body.containers, users, offline, body.displaced, body.sandboxes
+        texts, known, body.containers, users, offline, body.displaced, body.sandboxes, sequence=body.sequence
     )
 
 

@@ -1,8 +1,9 @@
-"""The agent's own folder: the state files in the kubelet's formats, and the journal.
+"""The agent's own folder: the journal, and the state files in the kubelet's formats.
 
-Nothing is ever written under the kubelet's root. The journal is what counts: it holds the state too, and one rename
-changes all of it. The files beside it are for the tools that read a kubelet's files, and for the day on which the
-journal is damaged. Reading never fails: what is missing or damaged is reported, and what is left is used.
+Nothing is ever written under the kubelet's root. The journal is what counts: it holds the state files' texts too, and
+is on the disk before a reply. The state files follow when no reply waits: they are for the tools that read a kubelet's
+files, and for the day on which the journal is damaged. Reading never fails: what is missing or damaged is reported,
+and what is left is used.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from mooring.agent.option_checks import is_of_system
 from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.resume import Stored
 from mooring.agent.reactor.values import AgentState
-from mooring.agent.storage.journal import Journal, JournalError, JournalWriter, read_journal
-from mooring.checkpoint.store import make_folder, read_state_file, system_words, write_together
+from mooring.agent.storage.journal import Journal, JournalError, JournalWriter, read_newest
+from mooring.agent.storage.journal_file import JournalFile
+from mooring.checkpoint.store import make_folder, read_state_file, system_words, write_atomically, write_together
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import StateTexts
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 
 JOURNAL_FILE = "journal.json"
+DAMAGED_FILE = f"{JOURNAL_FILE}.bak"
+"""The newest journal that was found damaged, as it was."""
 LOCK_FILE = "lock"
 LOCK_PATIENCE = 3.0
 """Seconds that a starting agent waits for one that is ending."""
@@ -38,13 +42,20 @@ KUBELET_ROOT = Path("/var/lib/kubelet")
 
 
 class Store:
-    """A folder that one agent writes; calls come one after another."""
+    """A folder that one agent writes; calls come one after another, except :meth:`write_files` from another thread."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._writer = JournalWriter()
+        self._file = JournalFile(folder / JOURNAL_FILE)
+        self._sequence = 0
+        self._state: AgentState | None = None
+        """The newest that this process has written."""
+        self._followed: AgentState | None = None
+        """The newest that the state files say."""
         self._written: Mapping[str, str] = {}
         """Texts of the state files in the folder, as far as this process has written them."""
+        self._damaged = ""
         self._lock = -1
 
     def read(self) -> Stored:
@@ -64,7 +75,8 @@ class Store:
                 (CPU_FILE, journal.texts.cpu, texts.cpu),
                 (MEMORY_FILE, journal.texts.memory, texts.memory),
             )
-            if own is not None and beside is not None and own != beside
+            # An agent that was killed has left state files that were to follow yet.
+            if not journal.sequence and own is not None and beside is not None and own != beside
         ]
         return Stored(
             journal.texts,
@@ -77,22 +89,46 @@ class Store:
         )
 
     def write(self, state: AgentState) -> str:
-        """Write a state; return the problem in words, empty when there is none.
+        """Write a state into the journal; return the problem in words, empty when there is none.
 
-        After a problem the folder holds an older state, whole.
+        After a problem the folder holds an older state or this one, whole.
         """
-        files = state.kubelet.files
-        texts = {name: text for name, text in ((CPU_FILE, files.cpu), (MEMORY_FILE, files.memory)) if text is not None}
-        before, self._written = self._written, {}
-        # Most changes are about containers without CPUs of their own: only the journal has those.
-        changed = {name: text for name, text in texts.items() if before.get(name) != text or not self._has(name)}
+        self._sequence += 1
         try:
             make_folder(self.folder)
-            # The last rename is the one that counts.
-            write_together(self.folder, {**changed, JOURNAL_FILE: self._writer.text(state)})
+            self._keep_damaged()
+            self._file.write(self._writer.text(state, self._sequence))
         except InputError as error:
             return str(error)
-        self._written = texts
+        self._state = state
+        return ""
+
+    def write_files(self) -> str:
+        """Let the state files follow the journal; return the problem in words, empty when there is none."""
+        state = self._state
+        if state is None or state is self._followed:
+            return ""
+        try:
+            self._write_changed(state)
+        except InputError as error:
+            return str(error)
+        self._followed = state
+        return ""
+
+    def finish(self) -> str:
+        """Leave a folder whose files all say the same, in the formats of an agent without slots in its journal.
+
+        Returns:
+            The problem in words, empty when there is none. The journal is whole even then.
+        """
+        if self._state is None:
+            return ""
+        try:
+            self._write_changed(self._state)
+            # What counts comes last.
+            self._file.seal(self._writer.text(self._state))
+        except InputError as error:
+            return str(error)
         return ""
 
     def check(self) -> None:
@@ -183,6 +219,21 @@ class Store:
                 for left in self.folder.glob(f".{name}.*"):
                     left.unlink()
 
+    def _write_changed(self, state: AgentState) -> None:
+        files = state.kubelet.files
+        texts = {name: text for name, text in ((CPU_FILE, files.cpu), (MEMORY_FILE, files.memory)) if text is not None}
+        before, self._written = self._written, {}
+        changed = {name: text for name, text in texts.items() if before.get(name) != text or not self._has(name)}
+        write_together(self.folder, changed)
+        self._written = texts
+
+    def _keep_damaged(self) -> None:
+        """Keep a damaged journal beside the one that is about to take its place."""
+        damaged, self._damaged = self._damaged, ""
+        if damaged:
+            with suppress(InputError):
+                write_atomically(self.folder / DAMAGED_FILE, damaged)
+
     def _has(self, name: str) -> bool:
         return os.path.exists(f"{self.folder}/{name}")  # noqa: PTH110 - a Path costs more than the question
 
@@ -191,10 +242,15 @@ class Store:
         if text is None:
             return None
         try:
-            return read_journal(text)
+            newest, problem = read_newest(text)
         except JournalError as error:
-            reports.append(AgentReport(ReportKind.STATE_DAMAGED, f"{JOURNAL_FILE}: {error}; the state files are used"))
-            return None
+            newest, problem, used = None, str(error), "the state files are used"
+        else:
+            used = "the other record is used"
+        if problem:
+            self._damaged = text
+            reports.append(AgentReport(ReportKind.STATE_DAMAGED, f"{JOURNAL_FILE}: {problem}; {used}"))
+        return newest
 
     def _text(self, name: str, reports: list[AgentReport]) -> str | None:
         try:
