@@ -68,7 +68,12 @@ def possible_nodes(kubelet: Kubelet, besides: Besides, message: str) -> Iterator
     devices = kubelet.node.providers.devices
     if besides.held.keys() - devices.held.keys():
         yield kubelet.with_devices(replace(devices, held={**besides.held, **devices.held}))
-    besides = replace(besides, leaving=[uid for uid in besides.leaving if uid in kubelet.node.active])
+    active = kubelet.node.active
+    besides = replace(
+        besides,
+        leaving=[uid for uid in besides.leaving if uid in active],
+        possible=[pod for pod in besides.possible if pod.uid not in active],
+    )
     named = _USED.search(message)
     chosen: Iterator[_Chosen]
     if named is None or named["resource"] == "pods":

@@ -135,6 +135,6 @@ def _held_at_the_start(stretch: Stretch) -> Holdings:
 def _besides(one: ObservedPod, window: Window) -> Besides:
     possible = window.possible | window.waiting
     return Besides(
-        possible=[other.pod for uid, other in possible.items() if uid not in window.used and other is not one],
+        possible=[other.pod for other in possible.values() if other is not one],
         ending=[other.pod for other in window.refused.values() if other.leaving and other is not one],
     )
