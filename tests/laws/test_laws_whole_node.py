@@ -96,6 +96,8 @@ class WholeNode(RuleBasedStateMachine):
         assert decision.endless is None
         assert pickle.dumps(before) == frozen
         assert copy.deepcopy(before).decide(pod) == (self.node, decision)
+        assert replace(before, swept=None).decide(pod) == (self.node, decision)
+        assert replace(self.node, swept=None).settled() == self.node.settled()
         assert decision.admitted == (pod.uid in self.node.active)
         if decision.admitted:
             self.waiting.add(pod.uid)
@@ -128,7 +130,9 @@ class WholeNode(RuleBasedStateMachine):
         uid = data.draw(st.sampled_from(sorted(self.node.active)))
         pod = self.node.active[uid]
         node, _ = self.node.remove(uid)
+        node = node.settled()
         self.node, decision = node.admit(pod)
+        assert replace(node, swept=None).admit(pod) == (self.node, decision)
         self.waiting.discard(uid)
         self.note()
         event(f"comes back: {decision.admitted}")

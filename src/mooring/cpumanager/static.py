@@ -207,5 +207,8 @@ def _without_baseline(state: CPUState, pod: str, container: str) -> Mapping[str,
     if container not in state.baselines.get(pod, {}):
         return state.baselines
     rest = {name: cpus for name, cpus in state.baselines[pod].items() if name != container}
-    others = {uid: held for uid, held in state.baselines.items() if uid != pod}
-    return {**others, pod: rest} if rest else others
+    baselines = dict(state.baselines)
+    del baselines[pod]
+    if rest:
+        baselines[pod] = rest
+    return baselines
