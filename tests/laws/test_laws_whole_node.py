@@ -119,7 +119,11 @@ class WholeNode(RuleBasedStateMachine):
     def remove(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(self.node.active)))
         self.waiting.discard(uid)
-        self.node, removal = self.node.remove(uid)
+        before, facts = self.node, list[object]()
+        self.node, removal = before.remove(uid)
+        assert before.remove(uid, facts.append) == (self.node, removal)
+        few = replace(before, active={known: pod for known, pod in before.active.items() if known < uid})
+        assert few.settled() == replace(few, swept=None).settled(facts.append)
         assert uid not in {**self.node.cpu.assignments, **self.node.cpu.pods}
         assert uid not in {**self.node.memory.assignments, **self.node.memory.pods}
         assert removal.shared_pool == self.node.shared_pool

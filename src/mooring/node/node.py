@@ -44,6 +44,14 @@ class Swept:
     memory: MemoryState
     active: Mapping[str, Pod]
 
+    def covers(self, node: Node) -> bool:
+        """Tell whether nothing has changed on a node since, except that pods have ended."""
+        return (
+            self.cpu is node.providers.cpu
+            and self.memory is node.providers.memory
+            and (self.active is node.active or node.active.items() <= self.active.items())
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -194,20 +202,15 @@ class Node:
         """Return the node after all managers dropped what no active pod holds, as they do when asked next."""
         kept = self.providers
         if not self._is_swept:
-            kept = after_removal(self.settings, kept, self.active, observer)
+            ended = self.swept is not None and self.swept.covers(self)
+            kept = after_removal(self.settings, kept, self.active, observer, only_ended=ended)
         swept = Swept(kept.cpu, kept.memory, self.active)
         return replace(self, providers=without_stale_devices(kept, self.active), swept=swept)
 
     @property
     def _is_swept(self) -> bool:
         """Tell whether dropping stale CPUs and memory would change nothing."""
-        swept, providers = self.swept, self.providers
-        return (
-            swept is not None
-            and swept.active is self.active
-            and swept.cpu is providers.cpu
-            and swept.memory is providers.memory
-        )
+        return self.swept is not None and self.swept.active is self.active and self.swept.covers(self)
 
     def restart(
         self, settings: Settings | StartRefusal | None = None, observer: Observer | None = None
