@@ -96,6 +96,8 @@ class WholeNode(RuleBasedStateMachine):
         assert decision.endless is None
         assert pickle.dumps(before) == frozen
         assert copy.deepcopy(before).decide(pod) == (self.node, decision)
+        assert replace(before, swept=None).decide(pod) == (self.node, decision)
+        assert replace(self.node, swept=None).settled() == self.node.settled()
         assert decision.admitted == (pod.uid in self.node.active)
         if decision.admitted:
             self.waiting.add(pod.uid)
@@ -117,7 +119,11 @@ class WholeNode(RuleBasedStateMachine):
     def remove(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(self.node.active)))
         self.waiting.discard(uid)
-        self.node, removal = self.node.remove(uid)
+        before, facts = self.node, list[object]()
+        self.node, removal = before.remove(uid)
+        assert before.remove(uid, facts.append) == (self.node, removal)
+        few = replace(before, active={known: pod for known, pod in before.active.items() if known < uid})
+        assert few.settled() == replace(few, swept=None).settled(facts.append)
         assert uid not in {**self.node.cpu.assignments, **self.node.cpu.pods}
         assert uid not in {**self.node.memory.assignments, **self.node.memory.pods}
         assert removal.shared_pool == self.node.shared_pool
@@ -128,7 +134,9 @@ class WholeNode(RuleBasedStateMachine):
         uid = data.draw(st.sampled_from(sorted(self.node.active)))
         pod = self.node.active[uid]
         node, _ = self.node.remove(uid)
+        node = node.settled()
         self.node, decision = node.admit(pod)
+        assert replace(node, swept=None).admit(pod) == (self.node, decision)
         self.waiting.discard(uid)
         self.note()
         event(f"comes back: {decision.admitted}")

@@ -25,7 +25,7 @@ from mooring.planner.capacity.capacity import ADMITTED, ALIGNED, EMPTY_REFUSES, 
 from mooring.planner.capacity.capacity_document import capacity_document
 from mooring.planner.capacity.eviction import evictions
 from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
-from mooring.planner.capacity.probes import CPU, place_of, placed, probe_anywhere, probe_on
+from mooring.planner.capacity.probes import CPU, led_elsewhere, place_of, placed, probe_anywhere, probe_on
 from mooring.planner.capacity.replicas import Subject, named_subject, replica
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
@@ -155,6 +155,42 @@ def test_no_larger_request_is_admitted_than_the_largest(story: Story) -> None:
             assert probe(share.largest + one.step) is None
         assert one.aligned <= one.largest <= one.free
         assert one.aligned <= one.gathered <= one.free
+
+
+@LAW
+@given(stories(), st.sampled_from(["best-effort", "restricted"]))
+def test_amounts_that_are_led_elsewhere_are_not_admitted_on_their_node(story: Story, policy: str) -> None:
+    config = replace(
+        story.question.config,
+        cpu_manager_policy="static",
+        cpu_manager_policy_options={"align-by-socket": "true"},
+        topology_manager_policy=policy,
+        topology_manager_scope="container",
+        reserved_system_cpus="0",
+        feature_gates={**story.question.config.feature_gates, "CPUManagerPolicyAlphaOptions": True},
+    )
+    now, _ = now_and_empty(replace(story.question, config=config))
+    elsewhere, anywhere = led_elsewhere(now), probe_anywhere(now, CPU)
+    for one in fragmentation(now, None):
+        for share in one.nodes if one.resource == CPU else ():
+            probe = probe_on(now, CPU, share.node, anywhere)
+            for amount in range(1, share.free + 1):
+                assert not (elsewhere(share.node, amount) and probe(amount) is not None)
+            assert share.largest == by_scan(lambda amount, probe=probe: probe(amount) is not None, 1, share.free)
+
+
+def test_with_align_by_socket_a_pod_led_to_the_second_node_of_a_socket_gets_cpus_of_the_first() -> None:
+    config = replace(
+        STATIC,
+        cpu_manager_policy_options={"align-by-socket": "true"},
+        topology_manager_policy="best-effort",
+        feature_gates={"CPUManagerPolicyAlphaOptions": True},
+    )
+    now = make_plan(Question(MACHINE, config)).kubelet
+    assert now is not None
+    elsewhere = led_elsewhere(now)
+    assert [elsewhere(node, 4) for node in range(4)] == [False, True, False, True]
+    assert [share.largest for share in fragmentation(now, None)[0].nodes] == [7, 8, 8, 0]
 
 
 def is_counted(one: Fragmentation, node: Node) -> bool:

@@ -61,6 +61,17 @@ def test_a_node_that_no_mask_holds_is_refused_by_name(node: Any, policy: str) ->
     assert caught.value.field == f"NUMA node {node!r}"
 
 
+@pytest.mark.parametrize("policy", ["best-effort", "single-numa-node"])
+@pytest.mark.parametrize("wrong", [64, "a", None])
+def test_a_list_of_every_set_but_one_is_checked(policy: str, wrong: Any) -> None:
+    sets: list[Any] = [[0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2]]
+    hints = [{"numa": numa, "preferred": len(numa) == 1} for numa in sets]
+    assert merge_hints(policy, [{"cpu": hints}], numa_nodes=range(3)).numa == (0,)
+    sets[-1][1] = wrong
+    with pytest.raises(InputError):
+        merge_hints(policy, [{"cpu": hints}], numa_nodes=range(3))
+
+
 def test_an_unknown_policy_is_refused() -> None:
     with pytest.raises(InputError, match="unknown policy"):
         merge_hints("strict", [HINTS], numa_nodes=[0])

@@ -138,6 +138,14 @@ def test_single_numa_node_takes_the_lowest_of_several_common_nodes(data: st.Data
     assert result.admitted
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_full_lists_of_nodes_with_any_numbers_merge_as_the_product_does(count: int) -> None:
+    for nodes in (frozenset(range(count)), frozenset(range(1, count + 1))):
+        full = [PlainHint(chosen, len(chosen) == 1) for chosen in subsets(nodes)]
+        for providers in ([{"cpu": full}], [{"cpu": full}, {"memory": full[-1:]}], [{"cpu": full[1:]}]):
+            assert merged("single-numa-node", providers, nodes) == expected("single-numa-node", providers, nodes)
+
+
 @settings(max_examples=40)
 @given(st.data(), st.integers(2, 6))
 def test_the_order_of_providers_and_resources_does_not_matter(data: st.DataObject, count: int) -> None:

@@ -20,13 +20,13 @@ from mooring.topologymanager.distances import NUMAInfo
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.hints import DONT_CARE, Hints
 from mooring.topologymanager.merge import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
-from mooring.topologymanager.wide import Family
+from mooring.topologymanager.wide import Family, SocketRule
 from mooring.topologymanager.widemerge import best_preferred
 
 CPU = "cpu"
 MEMORY = "memory"
 
-_MOST_TRIED = 64
+MOST_TRIED = 64
 """Sets of one size that are tried where the sets of a machine are too many to list."""
 
 Fact = TypeVar("Fact")
@@ -121,7 +121,7 @@ def _described_sets(family: Family, numa: NUMAInfo) -> _Sets:
     """Return what is known of hints that are too many to list: each NUMA node is asked about by itself."""
     universe = tuple(members(family.universe))
     best = best_preferred([family], NUMAInfo(numa.nodes))
-    around = {next(_preferred_around(family, 1 << node), 0) for node in universe} if best else set()
+    around = {next(preferred_around(family, 1 << node), 0) for node in universe} if best else set()
     listed = tuple(mask for mask in family.listed if family.prefers(mask))
     return _Sets(
         nodes=_union(family.listed) | (family.universe if family.describes(family.universe) else 0),
@@ -133,13 +133,20 @@ def _described_sets(family: Family, numa: NUMAInfo) -> _Sets:
     )
 
 
-def _preferred_around(family: Family, node: int) -> Iterator[int]:
+def preferred_around(family: Family, node: int) -> Iterator[int]:
     """Yield preferred sets that hold a node; of each size only the first few are tried."""
-    sizes = [family.smallest] if family.sockets is None else range(1, family.universe.bit_count() + 1)
+    sizes = [family.smallest] if family.sockets is None else range(1, _most_preferred(family, family.sockets) + 1)
     for size in sizes:
-        for mask in islice(family.of_size(size, node), _MOST_TRIED):
+        for mask in islice(family.of_size(size, node), MOST_TRIED):
             if mask not in family.barred and family.prefers(mask):
                 yield mask
+
+
+def _most_preferred(family: Family, rule: SocketRule) -> int:
+    """Return a size beyond which a set touches more sockets than preferred sets do, or is not preferred either."""
+    sizes = sorted([(socket & family.universe).bit_count() for socket in rule.nodes], reverse=True)
+    beside = (family.universe & ~_union(rule.nodes)).bit_count()
+    return max(sum(sizes[: rule.span]) + beside, family.smallest)
 
 
 def _union(masks: Iterable[int]) -> int:

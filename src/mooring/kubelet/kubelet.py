@@ -156,7 +156,9 @@ class Kubelet:
             for uid in uids:
                 kubelet = kubelet.remove(uid)[0].replanned()
         else:
-            active = {uid: pod for uid, pod in self.node.active.items() if uid not in uids}
+            active = dict(self.node.active)
+            for uid in uids:
+                active.pop(uid, None)
             kubelet = replace(self, node=replace(self.node, active=active, started=self.node.started.difference(uids)))
         return kubelet.settled().counting(used)
 

@@ -32,6 +32,26 @@ from mooring.node.settings import Settings, build_settings
 from mooring.node.start import RestoredStates, start_managers, written
 from mooring.topologymanager.hints import Hint
 
+SWEPT = frozenset({"cpus", "memory"})
+"""Managers whose stale state an admission drops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """States in which no container of an inactive pod has anything; another value is another state."""
+
+    cpu: CPUState
+    memory: MemoryState
+    active: Mapping[str, Pod]
+
+    def covers(self, node: Node) -> bool:
+        """Tell whether nothing has changed on a node since, except that pods have ended."""
+        return (
+            self.cpu is node.providers.cpu
+            and self.memory is node.providers.memory
+            and (self.active is node.active or node.active.items() <= self.active.items())
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -62,6 +82,8 @@ class Node:
     """The time, which callers set; it does not change by itself."""
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     """Resizes that were not taken, by the pod's uid (:mod:`mooring.node.resizing`)."""
+    swept: Swept | None = field(default=None, compare=False, repr=False)
+    """When stale state was last dropped; as long as nothing has changed there is none."""
 
     @staticmethod
     def fresh(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig | None = None) -> Node:
@@ -178,8 +200,17 @@ class Node:
 
     def settled(self, observer: Observer | None = None) -> Node:
         """Return the node after all managers dropped what no active pod holds, as they do when asked next."""
-        kept = after_removal(self.settings, self.providers, self.active, observer)
-        return replace(self, providers=without_stale_devices(kept, self.active))
+        kept = self.providers
+        if not self._is_swept:
+            ended = self.swept is not None and self.swept.covers(self)
+            kept = after_removal(self.settings, kept, self.active, observer, only_ended=ended)
+        swept = Swept(kept.cpu, kept.memory, self.active)
+        return replace(self, providers=without_stale_devices(kept, self.active), swept=swept)
+
+    @property
+    def _is_swept(self) -> bool:
+        """Tell whether dropping stale CPUs and memory would change nothing."""
+        return self.swept is not None and self.swept.active is self.active and self.swept.covers(self)
 
     def restart(
         self, settings: Settings | StartRefusal | None = None, observer: Observer | None = None
@@ -217,6 +248,8 @@ class Node:
 
     def _decided(self, pod: Pod, observer: Observer | None, *, sources_ready: bool) -> tuple[Node, Decision]:
         active = {**self.active, pod.uid: pod}
+        # A pod that is not active yet makes nothing stale.
+        is_swept = sources_ready and pod.uid not in self.active and self._is_swept
         admission = Admission(
             settings=self.settings,
             pod=pod,
@@ -226,6 +259,7 @@ class Node:
             sources_ready=sources_ready,
             observer=observer,
             now=self.moment,
+            asked=set(SWEPT) if is_swept else set(),
         )
         verdict = admission.run()
         if isinstance(verdict, Endless):
@@ -233,7 +267,9 @@ class Node:
         if verdict is not None:
             active.pop(pod.uid)
         stored = {**self.stored_hints, pod.uid: admission.stored} if admission.stored else self.stored_hints
-        node = replace(self, providers=admission.providers, stored_hints=stored, active=active)
+        kept = admission.providers
+        swept = Swept(kept.cpu, kept.memory, active) if verdict is None and admission.asked >= SWEPT else None
+        node = replace(self, providers=kept, stored_hints=stored, active=active, swept=swept)
         return node, made_decision(node.providers, pod, admission, stored, verdict)
 
 

@@ -7,19 +7,22 @@ finds in the middle of a resize are requested by the rules of the extension (spe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager import policy_hints as cpu_hints
 from mooring.cpumanager.pod_restore import without_orphans as without_orphaned_cpus
 from mooring.cpumanager.state import CPUState, Reusable
+from mooring.cpumanager.static import remove_pods as remove_pods_cpus
 from mooring.devicemanager import hints as device_hints
 from mooring.devicemanager.allocation import drop_stale
 from mooring.devicemanager.state import DeviceState, ReusableDevices
 from mooring.extensions import cpu_resize, device_alignment
-from mooring.extensions.owners import OwnerKind, state_owner
+from mooring.extensions.owners import OwnerKind, hidden_key, state_owner
 from mooring.extensions.release import release
 from mooring.extensions.scale_down import is_resized
 from mooring.memorymanager import policy_hints as memory_hints
@@ -27,6 +30,7 @@ from mooring.memorymanager.pod_restore import without_orphans as without_orphane
 from mooring.memorymanager.reuse import ReusableMemory
 from mooring.memorymanager.state import MemoryState
 from mooring.memorymanager.static import remove as remove_memory
+from mooring.memorymanager.static import remove_pods as remove_pods_memory
 from mooring.node.facts import StaleStateRemoved
 from mooring.node.settings import Settings
 from mooring.topologymanager.entries import ResourceHints
@@ -45,14 +49,22 @@ class Providers:
 
 
 def without_stale_cpus(
-    settings: Settings, providers: Providers, active: Mapping[str, Pod], observer: Observer | None = None
+    settings: Settings,
+    providers: Providers,
+    active: Mapping[str, Pod],
+    observer: Observer | None = None,
+    *,
+    only_ended: bool = False,
 ) -> Providers:
     """Drop the CPUs of every container that is in no active pod."""
     policy = settings.cpu
     if policy is None:
         return providers
     state = without_orphaned_cpus(policy, providers.cpu, active, observer)
-    stale = _stale(state.assignments, active)
+    stale = _stale(state.assignments, active, only_ended=only_ended)
+    hides = any(hidden_key(uid) in state.assignments for uid, _ in stale)
+    if observer is None and not (state.pods or state.pre_assignments or state.displaced or hides):
+        state, stale = _without_pods(state, stale, remove_pods_cpus)
     for uid, container in stale:
         state = release(policy, state, uid, container, observer)
     _report(stale, observer)
@@ -60,14 +72,21 @@ def without_stale_cpus(
 
 
 def without_stale_memory(
-    settings: Settings, providers: Providers, active: Mapping[str, Pod], observer: Observer | None = None
+    settings: Settings,
+    providers: Providers,
+    active: Mapping[str, Pod],
+    observer: Observer | None = None,
+    *,
+    only_ended: bool = False,
 ) -> Providers:
     """Drop the memory of every container that is in no active pod."""
     policy = settings.memory
     if policy is None:
         return providers
     state = without_orphaned_memory(policy, providers.memory, active)
-    stale = _stale(state.assignments, active)
+    stale = _stale(state.assignments, active, only_ended=only_ended)
+    if observer is None and not state.pods:
+        state, stale = _without_pods(state, stale, remove_pods_memory)
     for uid, container in stale:
         state = remove_memory(policy, state, uid, container, observer)
     _report(stale, observer)
@@ -81,19 +100,34 @@ def without_stale_devices(providers: Providers, active: Mapping[str, Pod]) -> Pr
 
 
 def after_removal(
-    settings: Settings, providers: Providers, active: Mapping[str, Pod], observer: Observer | None = None
+    settings: Settings,
+    providers: Providers,
+    active: Mapping[str, Pod],
+    observer: Observer | None = None,
+    *,
+    only_ended: bool = False,
 ) -> Providers:
     """Drop what no active pod holds of CPUs and memory.
 
     The device manager looks only when it is asked the next time, so that a pod that comes back finds its devices.
+
+    Args:
+        settings: of the node.
+        providers: before.
+        active: the active pods.
+        observer: receives what was dropped.
+        only_ended: whether it is known that nothing of an active pod is stale.
     """
-    providers = without_stale_cpus(settings, providers, active, observer)
-    return without_stale_memory(settings, providers, active, observer)
+    providers = without_stale_cpus(settings, providers, active, observer, only_ended=only_ended)
+    return without_stale_memory(settings, providers, active, observer, only_ended=only_ended)
 
 
-def _stale(assignments: Mapping[str, Mapping[str, object]], active: Mapping[str, Pod]) -> list[tuple[str, str]]:
+def _stale(
+    assignments: Mapping[str, Mapping[str, object]], active: Mapping[str, Pod], *, only_ended: bool
+) -> list[tuple[str, str]]:
     stale: list[tuple[str, str]] = []
-    for key, containers in assignments.items():
+    for key in assignments.keys() - active.keys() if only_ended else assignments:
+        containers = assignments[key]
         # Almost all owners are active pods, which is found out at once.
         pod = active.get(key)
         if pod is None:
@@ -113,6 +147,23 @@ def _stale(assignments: Mapping[str, Mapping[str, object]], active: Mapping[str,
             else:
                 stale.append((key, name))
     return sorted(stale)
+
+
+_Managed = TypeVar("_Managed", CPUState, MemoryState)
+
+
+def _without_pods(
+    state: _Managed, stale: list[tuple[str, str]], remove: Callable[[_Managed, Iterable[str]], _Managed]
+) -> tuple[_Managed, list[tuple[str, str]]]:
+    """Return the state without pods of which everything is stale, and what else is stale.
+
+    In one step: container after container the state of all other pods is copied each time.
+    """
+    count = Counter(uid for uid, _ in stale)
+    whole = {uid: None for uid, containers in count.items() if containers == len(state.assignments[uid])}
+    if not whole:
+        return state, stale
+    return remove(state, whole), [one for one in stale if one[0] not in whole]
 
 
 def _report(stale: list[tuple[str, str]], observer: Observer | None) -> None:

@@ -30,7 +30,7 @@ def merge_entries(providers: Sequence[ResourceHints | None]) -> list[AnyHints]:
         if not provider:
             entries.append(DONT_CARE)
             continue
-        for resource in sorted(provider):
+        for resource in sorted(provider) if len(provider) > 1 else provider:
             hints = provider[resource]
             if hints is None:
                 entries.append(DONT_CARE)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from mooring.core.bits import NUMAMask, members
+from mooring.core.bits import NO_NODES, NUMAMask, members
 from mooring.core.observer import Observer
 from mooring.topologymanager.distances import NUMAInfo, best_of_size, narrowest
 from mooring.topologymanager.facts import HintsMerged
@@ -56,27 +57,33 @@ def merge(policy: str, entries: Sequence[Entry], info: NUMAInfo, observer: Obser
         observer: receives one :class:`HintsMerged`.
     """
     if policy == NONE:
-        return Merged(Hint(None, False), True)
+        return _answer(None, preferred=False, admitted=True)
     if policy == SINGLE_NUMA_NODE:
-        winner = _merged_single(entries, info.nodes)
+        winner = _merged_single(entries, info.nodes, listing=observer is not None)
     elif any(isinstance(hints, Family) for hints in entries):
         winner = _merged_wide(entries, info)
     else:
         winner = _merged_hint([hints for hints in entries if isinstance(hints, Hints)], info)
-    hint = winner.hint
-    if policy == SINGLE_NUMA_NODE and hint.mask == info.nodes:
-        hint = Hint(None, hint.preferred)
-    admitted = policy == BEST_EFFORT or hint.preferred
+    mask = None if policy == SINGLE_NUMA_NODE and winner.mask == info.nodes else winner.mask
+    merged = _answer(mask, preferred=winner.preferred, admitted=policy == BEST_EFFORT or winner.preferred)
     if observer is not None:
         choices = _listed(winner.choices)
-        observer(HintsMerged(policy, tuple(entries), hint, admitted, winner.rule, winner.bound, choices))
-    return Merged(hint, admitted)
+        facts = HintsMerged(policy, tuple(entries), merged.hint, merged.admitted, winner.rule, winner.bound, choices)
+        observer(facts)
+    return merged
+
+
+@lru_cache(maxsize=1024)
+def _answer(mask: NUMAMask | None, *, preferred: bool, admitted: bool) -> Merged:
+    """Return an answer. Few differ, and making both frozen values takes a tenth of a small merge."""
+    return Merged(Hint(mask, preferred), admitted)
 
 
 class _Winner(NamedTuple):
     """The winning hint and how it won; a tuple, because a frozen dataclass costs a tenth of a small merge."""
 
-    hint: Hint
+    mask: NUMAMask
+    preferred: bool
     rule: str
     bound: int = 0
     """0 where sizes played no part."""
@@ -93,56 +100,80 @@ def _listed(choices: Collection[int] | int | None) -> tuple[int, ...] | None:
     return tuple(sorted(choices))
 
 
-def _merged_single(entries: Sequence[Entry], nodes: NUMAMask) -> _Winner:
+def _merged_single(entries: Sequence[Entry], nodes: NUMAMask, *, listing: bool) -> _Winner:
     """Merge what single-numa-node looks at: preferred hints without a mask or with exactly one node.
 
-    Two of them that meet have the same mask or one has none, so what can be reached at all is preferred by all.
+    Two of them that meet have the same mask or one has none, so what can be reached at all is preferred by all, and
+    each entry is the set of the nodes that it offers.
+
+    Args:
+        entries: the hints of each resource.
+        nodes: all nodes of the machine.
+        listing: whether the choices are listed.
     """
-    offers = [_single_nodes(hints) for hints in entries]
-    if not all(masks or any_node for masks, any_node in offers):
-        return _Winner(Hint(nodes, False), "filtered")
-    common = _common_preferred(offers, nodes)
-    if not common:
-        return _Winner(Hint(nodes, False), "nothing", 1)
-    return _Winner(Hint(NUMAMask(min(common)), True), "preferred", choices=common)
+    common, anywhere, limited = nodes, NO_NODES, False
+    for hints in entries:
+        offered, any_node = _single_nodes(hints)
+        if any_node:
+            anywhere |= offered
+        elif offered:
+            common &= offered
+            limited = True
+        else:
+            return _Winner(nodes, False, "filtered")
+    singles = common if limited else anywhere & nodes
+    if (limited and not singles) or not nodes:
+        return _Winner(nodes, False, "nothing", 1)
+    choices = None
+    if listing:
+        choices = {1 << node for node in members(singles)} | (set() if limited else {nodes})
+    return _Winner(NUMAMask(singles & -singles) if singles else nodes, True, "preferred", choices=choices)
 
 
-def _single_nodes(hints: Entry) -> _Offer:
+def _single_nodes(hints: Entry) -> tuple[NUMAMask, bool]:
+    """Return the nodes that are preferred alone, and whether there is a preferred hint without a mask."""
+    offered = NO_NODES
     if isinstance(hints, Hints):
-        return [mask for mask in hints.preferred if mask.bit_count() == 1], True in hints.nil
+        for mask in hints.preferred:
+            if not mask & (mask - 1):
+                offered |= mask
+        return offered, True in hints.nil
     singles = {NUMAMask(1 << node) for node in members(hints.universe)}
     singles.update(mask for mask in hints.listed if mask.bit_count() == 1)
-    return [mask for mask in singles if hints.holds(mask) and hints.prefers(mask)], False
+    for mask in singles:
+        if hints.holds(mask) and hints.prefers(mask):
+            offered |= mask
+    return offered, False
 
 
 def _merged_hint(entries: list[Hints], info: NUMAInfo) -> _Winner:
     """Merge entries whose hints are listed."""
     if not all(entries):
-        return _Winner(Hint(info.nodes, False), "filtered")
+        return _Winner(info.nodes, False, "filtered")
     common = _common_preferred([(hints.preferred, True in hints.nil) for hints in entries], info.nodes)
     if common:
-        return _Winner(Hint(NUMAMask(narrowest(info, tuple(common))), True), "preferred", choices=common)
+        return _Winner(NUMAMask(narrowest(info, tuple(common))), True, "preferred", choices=common)
     bound = _size_bound(entries)
     mask, reachable = _best_reachable(entries, info, bound)
     if mask:
-        return _Winner(Hint(NUMAMask(mask), False), "narrowest", bound, reachable)
-    return _Winner(Hint(info.nodes, False), "nothing", bound)
+        return _Winner(NUMAMask(mask), False, "narrowest", bound, reachable)
+    return _Winner(info.nodes, False, "nothing", bound)
 
 
 def _merged_wide(entries: Sequence[Entry], info: NUMAInfo) -> _Winner:
     """Merge entries some of which are families too large to list."""
     if not all(isinstance(hints, Family) or hints for hints in entries):
-        return _Winner(Hint(info.nodes, False), "filtered")
+        return _Winner(info.nodes, False, "filtered")
     mask = best_preferred(entries, info)
     if mask:
-        return _Winner(Hint(NUMAMask(mask), True), "preferred")
+        return _Winner(NUMAMask(mask), True, "preferred")
     bound = 0
     for hints in entries:
         bound = max(bound, hints.narrowest() if isinstance(hints, Family) else _size_bound([hints]))
     mask = best_reachable(entries, info, bound)
     if mask:
-        return _Winner(Hint(NUMAMask(mask), False), "narrowest", bound)
-    return _Winner(Hint(info.nodes, False), "nothing", bound)
+        return _Winner(NUMAMask(mask), False, "narrowest", bound)
+    return _Winner(info.nodes, False, "nothing", bound)
 
 
 _Offer: TypeAlias = tuple[Collection[int], bool]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from functools import lru_cache
+from itertools import combinations
 from typing import Any, TypeAlias
 
 from mooring.core.bits import NUMAMask, mask_of
@@ -63,8 +64,7 @@ def merge_hints(
             field="policy",
             remedy=f"use one of {', '.join(POLICIES)}",
         )
-    nodes = _nodes_mask(numa_nodes)
-    rows: dict[int, tuple[int, ...]] | None = None
+    info = _without_distances(_nodes_mask(numa_nodes))
     if options and _parsed(options).prefer_closest and policy not in (NONE, SINGLE_NUMA_NODE):
         if not isinstance(distances, Sequence) or len(distances) != len(numa_nodes):
             raise InputError(
@@ -73,10 +73,20 @@ def merge_hints(
                 remedy="give the rows in the order of the nodes",
             )
         rows = {node: _row(row) for node, row in zip(numa_nodes, distances, strict=True)}
+        info = NUMAInfo(info.nodes, rows)
     grouped = _grouped_for_single if policy == SINGLE_NUMA_NODE else _grouped
     asked = [_provider_hints(provider, position, grouped) for position, provider in enumerate(providers)]
-    merged = merge(policy, merge_entries(asked), NUMAInfo(NUMAMask(nodes), rows))
-    return MergeResult(merged.hint.numa, merged.hint.preferred, merged.admitted)
+    merged = merge(policy, merge_entries(asked), info)
+    return _result(merged.hint.mask, preferred=merged.hint.preferred, admitted=merged.admitted)
+
+
+# Merging small lists takes microseconds, and making each of these frozen values one of them; few differ.
+_without_distances = lru_cache(maxsize=64)(NUMAInfo)
+
+
+@lru_cache(maxsize=1024)
+def _result(mask: NUMAMask | None, *, preferred: bool, admitted: bool) -> MergeResult:
+    return MergeResult(Hint(mask, preferred).numa, preferred, admitted)
 
 
 def _parsed(options: Mapping[str, str]) -> TopologyOptions:
@@ -126,7 +136,7 @@ _Grouping: TypeAlias = Callable[[Sequence[Mapping[str, Any]]], Hints]
 def _provider_hints(provider: Mapping[str, Any] | None, position: int, grouped: _Grouping) -> ResourceHints | None:
     if provider is None:
         return None
-    if not isinstance(provider, Mapping):
+    if not isinstance(provider, (dict, Mapping)):
         raise InputError("a provider is null or a mapping resource -> hints", field=f"providers[{position}]")
     return {
         resource: hints if hints is None or isinstance(hints, Hints) else _listed(hints, position, resource, grouped)
@@ -171,12 +181,38 @@ def _grouped_for_single(hints: Sequence[Mapping[str, Any]]) -> Hints:
 
     The others become one hint with all of their nodes: they are checked together, and whether there is any counts.
     """
-    numas, flags = [h["numa"] for h in hints], [h["preferred"] for h in hints]
     try:
-        together = _MASKS[tuple(set().union(*numas))]
+        together = _together([h["numa"] for h in hints])
     except (TypeError, InputError):
         return _grouped(hints)  # there is a hint without a mask, or this names what is wrong
-    if set(map(type, flags)) != {bool}:
-        return _grouped(hints)
-    preferred = [_MASKS[tuple(numa)] for numa in compress(numas, flags)]
-    return Hints(tuple(preferred), () if all(flags) else (together,))
+    wanted = [h for h in hints if h["preferred"] is not False]
+    for hint in wanted:
+        if hint["preferred"] is not True:
+            raise TypeError
+    preferred = [_MASKS[tuple(h["numa"])] for h in wanted]
+    return Hints(tuple(preferred), () if len(wanted) == len(hints) else (together,))
+
+
+def _together(numas: list[Any]) -> NUMAMask:
+    """Return the mask of all nodes that the lists name."""
+    if numas == _every_set(len(numas)):
+        return _MASKS[tuple(range(len(numas).bit_length()))]
+    nodes: list[Any] = []
+    for numa in numas:
+        nodes += numa
+    return _MASKS[tuple(set(nodes))]
+
+
+@lru_cache(maxsize=256)
+def _every_set(count: int) -> list[list[int]]:
+    """Return the ``count`` sets of the NUMA nodes 0, 1, ... in the kubelet's order; none for another number of sets.
+
+    What fits on every node has this list in each call, and to compare lists takes a fifth of checking all numbers.
+    """
+    nodes = count.bit_length()
+    if count != (1 << nodes) - 1 or nodes > _WIDEST_KNOWN:
+        return []
+    return [list(chosen) for size in range(1, nodes + 1) for chosen in combinations(range(nodes), size)]
+
+
+_WIDEST_KNOWN = 8

@@ -136,9 +136,14 @@ def _pairs(kubelet: Kubelet, known: Sequence[Evicted]) -> list[Eviction]:
     """Return pairs of pods that hold something, the cheapest first."""
     topology = kubelet.settings.topology
     cpus = topology.num_cpus if topology is not None else 1
-    holders = (pod for pod in known if pod.holds_something)
-    pairs = (Eviction(pair) for pair in combinations(holders, 2))
-    return nsmallest(min(MOST_PAIRS, WORK // max(cpus, 1)), pairs, key=lambda pair: pair.cost)
+    holders = [(pod.milli, pod.bytes, f"{pod.namespace}/{pod.name}", pod) for pod in known if pod.holds_something]
+    # The cost of tens of thousands of pairs, without a value for each.
+    cheapest = nsmallest(
+        min(MOST_PAIRS, WORK // max(cpus, 1)),
+        combinations(holders, 2),
+        key=lambda pair: (pair[0][0] + pair[1][0], pair[0][1] + pair[1][1], pair[0][2], pair[1][2]),
+    )
+    return [Eviction((one[3], other[3])) for one, other in cheapest]
 
 
 def _shortest(known: Sequence[Evicted], works: Works) -> tuple[Eviction, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.policy import available_cpus
@@ -23,6 +24,7 @@ from mooring.planner.capacity.probes import (
     largest_counted,
     largest_measured,
     largest_of,
+    led_elsewhere,
     probe_anywhere,
     probe_on,
     probe_pod,
@@ -174,12 +176,15 @@ def _largest_by_node(kubelet: Kubelet, resource: str, step: int, free: dict[int,
     """Return for each NUMA node of ``free`` the largest request that it takes alone."""
     anywhere, guided, limit = probe_anywhere(kubelet, resource), can_guide(kubelet), _left(kubelet, resource)
     found = {}
+    elsewhere = led_elsewhere(kubelet) if resource == CPU else None
     for node, amount in free.items():
         probe, most = probe_on(kubelet, resource, node, anywhere), min(amount, limit)
-        counted = _is_counted(kubelet, resource)
-        found[node] = (
-            largest_counted(probe, most, step) if counted else largest_measured(probe, most, step, guided=guided)
-        )
+        if elsewhere is not None:
+            found[node] = largest_counted(probe, most, step, partial(elsewhere, node))
+        elif _is_counted(kubelet, resource):
+            found[node] = largest_counted(probe, most, step)
+        else:
+            found[node] = largest_measured(probe, most, step, guided=guided)
     return found
 
 

@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from mooring.core.bits import mask_of, members
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask, mask_of, members
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.core.topology import Topology
+from mooring.cpumanager.choice import choose, near
+from mooring.cpumanager.chooser import CPUsChosen
+from mooring.cpumanager.policy import available_cpus
 from mooring.devicemanager.state import Device
 from mooring.explain.phrases import nodes_of
 from mooring.kubelet.admit import AdmitMode, admit
@@ -143,6 +146,35 @@ def probe_on(kubelet: Kubelet, resource: str, node: int, anywhere: Probe) -> Pro
     return lambda amount: _if_on(placed(led, probe_pod(resource, amount, guided=True)), node)
 
 
+def led_elsewhere(kubelet: Kubelet) -> Callable[[int, int], bool]:
+    """Return what tells of a NUMA node and a number of CPUs that a probe led there gets CPUs of other nodes too.
+
+    With align-by-socket a pod that is led to a NUMA node gets CPUs of its socket, mostly of another node, whatever the
+    amount. The CPU manager alone says so: it is asked for the node itself, because the device near the node prefers
+    nothing else, the node has the CPUs, and memory that has to lie on other nodes is not on the node either. NUMA nodes
+    of one socket share the answer. Where plugins or extensions choose CPUs nothing is told.
+    """
+    node, known = kubelet.settled().node, dict[tuple[CPUMask, int], CPUMask | None]()
+    policy, settings = node.settings.cpu, node.settings
+    if policy is None or not policy.rules.align_by_socket or not can_guide(kubelet):
+        return lambda _node, _amount: False
+    if policy.chooser is not None or settings.plugins is not None or settings.device_alignments is not None:
+        return lambda _node, _amount: False
+    pool = available_cpus(policy, node.cpu)
+
+    def is_elsewhere(numa: int, amount: int) -> bool:
+        affinity = NUMAMask(1 << numa)
+        close = near(policy, pool, affinity)
+        if (close, amount) not in known:
+            probe = probe_pod(CPU, amount, guided=True)
+            chosen = choose(policy, node.cpu, NO_CPUS, probe, probe.containers[0].name, amount, affinity, None)
+            known[close, amount] = chosen.cpus if isinstance(chosen, CPUsChosen) else None
+        cpus = known[close, amount]
+        return cpus is not None and bool(cpus & ~policy.topology.numa[numa])
+
+    return is_elsewhere
+
+
 def can_guide(kubelet: Kubelet) -> bool:
     """Tell whether a pod can be led to a NUMA node."""
     return kubelet.settings.topology_policy != NONE
@@ -152,12 +184,19 @@ def _if_on(place: PodPlace | None, node: int) -> PodPlace | None:
     return place if place is not None and place.lies_on(node) else None
 
 
-def largest_counted(probe: Probe, most: int, step: int) -> int:
+def largest_counted(probe: Probe, most: int, step: int, in_vain: Callable[[int], bool] = lambda _: False) -> int:
     """Return the largest multiple of ``step`` up to ``most`` that is admitted; 0 when none is.
 
     Downwards one by one: nothing is assumed about which amounts are admitted, and mostly the first one is.
+
+    Args:
+        probe: tries an amount.
+        most: to begin with.
+        step: between amounts.
+        in_vain: tells of amounts that need not be tried, for less than a try costs.
     """
-    return next((amount for amount in range(most - most % step, 0, -step) if probe(amount) is not None), 0)
+    amounts = range(most - most % step, 0, -step)
+    return next((amount for amount in amounts if not in_vain(amount) and probe(amount) is not None), 0)
 
 
 def largest_measured(probe: Probe, most: int, step: int, *, guided: bool) -> int:
