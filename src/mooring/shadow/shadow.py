@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from mooring.core.config import KubeletConfig
 from mooring.core.errors import MooringError
@@ -34,6 +35,8 @@ QUIET: Final = 1.0
 """Seconds without a change after which a change is judged."""
 PATIENCE: Final = 15.0
 """Seconds that the outcome of a pod is waited for."""
+PACKING: Final = 600.0
+"""Seconds between two archives of the node: differences that follow one another need one."""
 
 
 class ObservedKubelet(Protocol):
@@ -74,6 +77,8 @@ class Shadow:
     report: Report = ignore
     alias: str = "node"
     """Name of the node in an anonymous recording."""
+    packed: Callable[[Sequence[Mapping[str, Any]]], bytes] | None = None
+    """Packs the node with these pods, as ``mooring collect`` does."""
     quiet: float = QUIET
     """See :data:`QUIET`."""
     clock: Callable[[], float] = time.monotonic
@@ -92,6 +97,8 @@ class Shadow:
     _first: float = 0.0
     """When the first of them was."""
     _blind: bool = False
+    _archived: float = float("-inf")
+    """When the node was packed last."""
     _predicted: dict[str, bool] = field(default_factory=dict)
     """Uid of a pod that is not decided -> whether the engine would admit it."""
 
@@ -221,8 +228,15 @@ class Shadow:
                 shown = [] if content is None else [smallest(content, begin.facts), content]
                 where = folder.difference(stretch.judgements, shown, begin.facts, begin.state.facts)
                 self.report(Finding("warning", "difference", f"kept in {where.name}"))
+                self._pack(folder, where, pods)
         except MooringError as error:
             self.report(Finding("warning", "recording", str(error)))
+
+    def _pack(self, folder: ShadowFolder, where: Path, pods: Mapping[str, ObservedPod]) -> None:
+        if self.packed is not None and self.clock() - self._archived >= PACKING:
+            self._archived = self.clock()
+            # Objects of a list do not name their kind.
+            folder.archive(where, self.packed([{"kind": "Pod", **one.content} for one in pods.values()]))
 
 
 def watch(shadows: Sequence[Shadow], stopping: threading.Event, seconds: float | None = None) -> None:

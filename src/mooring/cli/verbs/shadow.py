@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,12 @@ from mooring.cli import options
 from mooring.cli.extras import needs_extra
 from mooring.cli.options import NodeOptions, complete_file
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.publish_inputs import Asked, connector, kubelet_source, pod_resources_option
+from mooring.cli.publish_inputs import KUBELET_ROOT, Asked, connector, kubelet_source, pod_resources_option
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.cli import collect_inputs
     from mooring.cli.text import shadow as text
     from mooring.configuration import node_configuration
     from mooring.decoding import quantities
@@ -30,6 +32,8 @@ with lazily():
     from mooring.shadow import tally as tallies
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mooring.core.machine import Finding
     from mooring.shadow.shadow import Shadow
 
@@ -105,6 +109,7 @@ def command(
         shadow.anonymous = anonymous
         if folder:
             shadow.folder = folders.ShadowFolder(Path(folder))
+            shadow.packed = partial(_packed, asked, anonymous=anonymous)
             shadow.tally = counts_file.continued(Path(folder), asked.name, shadow.tally.release, _report)
         shadow.proposed = node_configuration.load_config(proposed).kubelet if proposed else None
         serving = nullcontext() if address is None else closing(_serving(shadow, address))
@@ -152,6 +157,24 @@ def beside_kubelet(asked: Asked, program: str, stack: ExitStack) -> Shadow:
         raise InputError(problem, source=program, remedy="may this account list and watch pods?")
     tally = tallies.Tally(asked.name, facts.mooring.release.tag, tallies.now_text())
     return shadows.Shadow(source, known, tally, report=_report, said=_say)
+
+
+def _packed(asked: Asked, pods: Sequence[object], *, anonymous: bool) -> bytes:
+    """Pack this computer and its kubelet, as ``mooring collect`` does."""
+    inputs = asked.inputs
+    return collect_inputs.collection_of(
+        collect_inputs.CollectOptions(
+            root="/",
+            kubelet_root=inputs.state or KUBELET_ROOT,
+            config=inputs.config,
+            pods=(),
+            node=asked.name,
+            kubelet=inputs.kubelet_version,
+            ask=False,
+            anonymous=anonymous,
+            objects=pods,
+        )
+    ).packed()
 
 
 def _say(line: str) -> None:
