@@ -36,11 +36,11 @@ class ShadowFolder:
     """Written by one thread of one program."""
 
     def __init__(self, path: Path, keeps: Collection[Agreement] = (Agreement.AGREED,)) -> None:
-        """Make the folder, and mend what a shadow before left behind.
+        """Make the folder, and remove a line that an earlier shadow cut short.
 
         Args:
             path: of the folder.
-            keeps: verdicts; a stretch is recorded when its decisions have no others.
+            keeps: verdicts; the decisions between two observations are recorded if they have no others.
 
         Raises:
             InputError: it cannot be written.
@@ -57,7 +57,7 @@ class ShadowFolder:
         self.scenarios = 0
         """Written since the start."""
         self.left_out = 0
-        """Stretches that were to be recorded and of which no scenario can be made."""
+        """Stretches of decisions of which no scenario can be made."""
 
     def record(self, content: Mapping[str, Any], facts: NodeFacts, digest: str) -> None:
         """Append a scenario.
@@ -86,7 +86,7 @@ class ShadowFolder:
     def difference(
         self, judgements: Iterable[Judgement], contents: Iterable[Mapping[str, Any]], facts: NodeFacts, digest: str
     ) -> Path:
-        """Write a folder for a report: what differs in words, the machine, and scenarios that show it.
+        """Write a folder for a report: the differing decisions as lines, the machine, and scenarios that show them.
 
         Raises:
             InputError: it cannot be written.

@@ -1,4 +1,4 @@
-"""The pods that are bound to the node, as the API server tells them; deleted ones until they are forgotten."""
+"""The pods that are bound to the node, as the API server has them; deleted ones until they are forgotten."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUBJECT = "API server"
 
 
 class BoundPods:
-    """Listens to the API server in a thread; read by another."""
+    """Follows the API server in a thread; read by another."""
 
     def __init__(self, gates: Callable[[], PodGates], report: Report = ignore) -> None:
         """Know nothing yet.
@@ -40,7 +40,7 @@ class BoundPods:
         """Grows with every change."""
 
     def snapshot(self) -> Mapping[str, ObservedPod]:
-        """Return the pods by the uid that their kubelet knows them by, in the order in which they were told of."""
+        """Return the pods by the uid that their kubelet knows them by, in the order of their arrival."""
         with self._lock:
             return dict(self._pods)
 
@@ -112,7 +112,7 @@ class BoundPods:
 
 
 def _content_of(item: msgspec.Raw) -> dict[str, Any]:
-    """Return a pod without the record of who wrote which field: half of its size, and part of no decision."""
+    """Return a pod without managedFields, which take half of its size and decide nothing."""
     content = mapping_of(item)
     if isinstance(metadata := content.get("metadata"), dict):
         metadata.pop("managedFields", None)

@@ -1,4 +1,4 @@
-"""What a kubelet did, as scenarios in the form of the recordings: each a node before, steps, and what came of them.
+"""A kubelet's decisions as scenarios in the form of the recordings: node before, steps, outcomes.
 
 Only what was observed is expected: whether a pod was admitted, the words of its refusal, and the state files at the
 end. The engine has no part in it. The form is that of docs/reference/scenarios.md, so that ``mooring replay`` reads it.
@@ -37,12 +37,12 @@ _FILE_FIELDS: Final = frozenset(state_fields(StateTexts()))
 def recorded_scenario(
     node: str, stretch: Stretch, pods: Mapping[str, ObservedPod], *, anonymous: bool = False
 ) -> dict[str, Any] | None:
-    """Return a scenario; None where no manager decided anything, or where it cannot be told what it began with.
+    """Return a scenario; None if no manager decided anything, or the state at its beginning is unknown.
 
     Args:
         node: its name.
         stretch: what happened between two observations.
-        pods: as they were told of last, by uid.
+        pods: as they were observed last, by uid.
         anonymous: whether pods get made-up names.
     """
     if stretch.base is None or stretch.goal is None:

@@ -1,7 +1,7 @@
-"""The shadow of a kubelet: it looks, waits until what it sees is settled, judges, counts, and never writes to the node.
+"""The shadow of a kubelet: observes it, waits until a change is complete, judges, counts, and never writes to the node.
 
-The files of the kubelet change at once, the API server tells of it later. So a change is judged when nothing has
-changed for a while and the outcome of every pod is known, or when waiting longer would not help.
+The files of the kubelet change at once, objects of the API server later. So a change is judged when nothing has changed
+for a while and the outcome of every pod is known, or when waiting longer would not help.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mooring.shadow.tally import Tally, WouldBeTally, now_text
 from mooring.shadow.would_be import WouldBe, after_steps, would_be
 
 LOOKING: Final = 0.25
-"""Seconds between two looks; one at which nothing has changed reads three inodes."""
+"""Seconds between two observations; one without a change reads three inodes."""
 QUIET: Final = 1.0
 """Seconds without a change after which a change is judged."""
 PATIENCE: Final = 15.0
@@ -52,7 +52,7 @@ class ObservedKubelet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was seen last, so that nothing is computed again while nothing changes."""
+    """The last observation, so that nothing is computed again while nothing changes."""
 
     found: Observation
     changes: int
@@ -87,7 +87,7 @@ class Shadow:
     moment: Callable[[], float] = time.time
     """The same in seconds since 1970, for recordings."""
     said: Callable[[str], object] = print
-    """Receives every judgement as a line."""
+    """Receives every judgement and prediction as a line."""
     would_be: WouldBe | None = None
     _before: ObservedNode | None = None
     _newest: _Look | None = None
@@ -103,7 +103,7 @@ class Shadow:
     """Uid of a pod that is not decided -> whether the engine would admit it."""
 
     def step(self, *, last: bool = False) -> None:
-        """Look once, and judge what is due."""
+        """Observe once, and judge what is due."""
         now = self.clock()
         seen = self._look()
         if seen is None:
@@ -128,7 +128,7 @@ class Shadow:
         if found is None:
             return None
         if self._blind:
-            self.report(Finding("info", "kubelet", "can be seen again"))
+            self.report(Finding("info", "kubelet", "is observed again"))
         self._blind = False
         starts = self.source.starts
         if self._newest is not None and self._newest.is_of(found, changes, starts):
@@ -145,7 +145,7 @@ class Shadow:
         return seen
 
     def _predict(self, seen: ObservedNode) -> None:
-        """Say what will become of pods that are seen undecided for the first time."""
+        """Predict the outcome of pods that are observed undecided for the first time."""
         waiting = undecided(seen)
         new = [uid for uid in waiting if uid not in self._predicted]
         for one in predictions(seen, new) if new else ():
@@ -153,13 +153,13 @@ class Shadow:
             self.said(one.line())
 
     def _is_starting(self, before: ObservedNode, seen: ObservedNode) -> bool:
-        """Tell whether a kubelet that has just started has not read all of its pods yet."""
+        """Return whether a kubelet that has just started has not read all of its pods yet."""
         first = self._looks[0] if self._looks else before
         there = (before.held | first.held) - seen.listed
         return any(uid in seen.pods and not (seen.pods[uid].leaving or seen.pods[uid].reason) for uid in there)
 
     def _add(self, seen: ObservedNode) -> None:
-        """Keep a look until it is judged; where only the API server told something new, in place of the one before."""
+        """Keep an observation until it is judged, in place of the one before if only the API server changed."""
         if self._before is None:
             return
         if not self._looks:
@@ -240,7 +240,7 @@ class Shadow:
 
 
 def watch(shadows: Sequence[Shadow], stopping: threading.Event, seconds: float | None = None) -> None:
-    """Watch until told to stop, or for a time; what is not judged yet is judged then."""
+    """Watch until stopped, or for a time; what is not judged yet is judged then."""
     begun = time.monotonic()
     while not stopping.is_set() and (seconds is None or time.monotonic() - begun < seconds):
         for one in shadows:
@@ -251,7 +251,7 @@ def watch(shadows: Sequence[Shadow], stopping: threading.Event, seconds: float |
 
 
 def _is_open(seen: ObservedNode) -> bool:
-    """Tell whether the outcome of a pod, or a pod, is not known yet."""
+    """Return whether the outcome of a pod, or a pod, is not known yet."""
     if any(key.uid not in seen.pods for key in seen.state.pods):
         return True
     return any(not seen.is_decided(uid) for uid, one in seen.pods.items() if not one.leaving)

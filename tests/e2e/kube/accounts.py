@@ -371,7 +371,8 @@ def admit_viewer(deployed: Deployed, account: str) -> None:
     """Let the page ask who has a token, and what they may list."""
     token = token_of(deployed.api, BARE, NAMESPACE, None)
     guard = ClusterGuard(partial(deployed.connect, account))
-    viewer = asyncio.run(guard.viewer(token, [NAMESPACE]))
+    with closing(guard):
+        viewer = asyncio.run(guard.viewer(token, [NAMESPACE]))
     assert viewer is not None
     assert not viewer.may_list(NAMESPACE)
 

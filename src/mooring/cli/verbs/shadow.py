@@ -1,4 +1,4 @@
-"""``mooring shadow``: does the engine decide as the kubelet of this node?"""
+"""``mooring shadow``: compares the decisions of this node's kubelet with the engine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Examples:
 """
 _SOURCE = "mooring shadow"
 _LISTING = 30.0
-"""Seconds in which the API server has told the pods of the node."""
+"""Seconds within which the API server must list the pods of the node."""
 
 
 @click.command("shadow", epilog=EPILOG)
@@ -95,7 +95,7 @@ def command(
 ) -> int:
     """Compare every decision of the kubelet of this node with the engine, until SIGTERM, and change nothing.
 
-    The kubelet's state files, its record of devices, its PodResources API and the pods of the API server are read. Each
+    It reads the kubelet's state files, its record of devices, its PodResources API and the pods of the API server. Each
     decision is a line on standard error: agreed, differs, or cannot tell, and why. The counts are printed at the end.
 
     Exit code 1 when a decision differs.
@@ -139,10 +139,10 @@ def seconds_of(span: str) -> float | None:
 
 
 def beside_kubelet(asked: Asked, program: str, stack: ExitStack) -> Shadow:
-    """Return a shadow that watches the kubelet of this computer; its ways to it and to the API server end with a stack.
+    """Return a shadow that watches the kubelet of this computer; a stack closes its connections.
 
     Raises:
-        InputError: an option cannot be used, or the API server does not tell the pods of the node.
+        InputError: an option cannot be used, or the API server does not list the pods of the node.
     """
     known = bound.BoundPods(lambda: gates, _report)
     source, end = kubelet_source(asked, known.names)
@@ -153,8 +153,8 @@ def beside_kubelet(asked: Asked, program: str, stack: ExitStack) -> Shadow:
     follower.start()
     stack.callback(follower.stop)
     if not follower.has_listed.wait(_LISTING):
-        problem = "the API server does not tell the pods of the node"
-        raise InputError(problem, source=program, remedy="may this account list and watch pods?")
+        problem = f"the API server did not list the pods of the node within {_LISTING:.0f} s"
+        raise InputError(problem, source=program, remedy="check that the account may list and watch pods")
     tally = tallies.Tally(asked.name, facts.mooring.release.tag, tallies.now_text())
     return shadows.Shadow(source, known, tally, report=_report, said=_say)
 
