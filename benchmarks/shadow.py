@@ -288,6 +288,7 @@ def main(minutes: float, more: list[str]) -> None:
             change(node, minutes)
             spent, seconds = used(process.pid) - before, time.monotonic() - begun
             resident, peak = memory(process.pid, "VmRSS"), memory(process.pid, "VmHWM")
+            own = memory(process.pid, "RssAnon")
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
@@ -297,7 +298,8 @@ def main(minutes: float, more: list[str]) -> None:
         counts = {name: found[name] for name in ("agreed", "differs", "unknown", "blind")}
         print(f"{seconds:.0f} s, {int(minutes * A_MINUTE)} changes: {counts}")
         print(f"start {started:.1f} s of CPU, then {spent / seconds:.2%} of a core")
-        print(f"resident {first:.0f} MB, then {resident:.0f} MB; highest {peak:.0f} MB")
+        files = "the rest are pages of programs and libraries"
+        print(f"resident {first:.0f} MB, then {resident:.0f} MB, {own:.0f} MB its own, {files}; highest {peak:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,13 @@ from e2e_parts import UnavailableError, run
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "mooring"
 DEPLOY = ROOT / "deploy"
-BASE = ("dra.enabled=true", "namespace.create=true", "certificates.by=job")
+BASE = (
+    "certificates.by=job",
+    "dra.enabled=true",
+    "namespace.create=true",
+    "serve.enabled=true",
+    "shadow.enabled=true",
+)
 OPTIONS = (
     *BASE,
     "agent.agentConfiguration.failClosed=true",
@@ -30,6 +36,7 @@ OPTIONS = (
     "extender.deviceClaims=true",
     "publisher.devices=true",
     "publisher.wake=true",
+    "shadow.devices=true",
 )
 ACCOUNTS = ("evict", "events", "pods", "publish", "taint")
 FILES = {
@@ -43,6 +50,8 @@ FILES = {
     "mooring-cpu": "dra.yaml",
     "mooring-extender": "extender.yaml",
     "mooring-leave": "leave.yaml",
+    "mooring-serve": "serve.yaml",
+    "mooring-shadow": "shadow.yaml",
     "mooring-kube-scheduler": "scheduler.yaml",
     "mooring-volume-scheduler": "scheduler.yaml",
     "mooring-scheduler": "scheduler.yaml",

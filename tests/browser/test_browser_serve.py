@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.serve.clusters import known, pod, state
 from tests.serve.site import Site, hostile, node_site, question, recording, served
 
 from mooring.discovery.loader import load_machine
-from mooring.serve.access import OpenGuard
+from mooring.serve.access import OpenGuard, Viewer
 from mooring.serve.cluster.known import ClusterNode, KnownCluster
 from mooring.serve.cluster.routes import cluster_application, ticking
 from mooring.serve.history import SnapshotHistory
@@ -40,7 +40,7 @@ def visit(chromium: Browser) -> Iterator[Visit]:
     contexts = []
     complaints: list[str] = []
 
-    def opened(site: Site, path: str = "/", *, dark: bool = False, width: int = 1280) -> Page:
+    def opened(site: Site, path: str = "/", *, dark: bool = False, width: int = 1280, link: str = "live") -> Page:
         context = chromium.new_context(
             viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
         )
@@ -49,14 +49,23 @@ def visit(chromium: Browser) -> Iterator[Visit]:
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(f"http://127.0.0.1:{site.port}{path}")
-        expect(page.locator("#link")).to_have_text("live")
+        if link:
+            expect(page.locator("#link")).to_have_text(link)
         return page
 
     yield opened
     for context in contexts:
         context.close()
-    # A test that ends its server cuts the stream of changes.
-    assert [one for one in complaints if "net::ERR" not in one] == []
+    # A test that ends its server cuts the stream of changes; a page behind the sign-in and a bad question are refused.
+    expected = ("net::ERR", "status of 400", "status of 401")
+    assert [one for one in complaints if not any(words in one for words in expected)] == []
+
+
+class TokenGuard:
+    """Knows one token, of a person who may list pods in one namespace."""
+
+    async def viewer(self, token: str, namespaces: Collection[str]) -> Viewer | None:  # noqa: ARG002 - the protocol's
+        return Viewer(frozenset({"core"})) if token == "core" else None  # noqa: S105 - no secret
 
 
 def shot(page: Page, name: str) -> None:
@@ -188,6 +197,94 @@ def test_a_server_that_is_gone_is_said(visit: Visit) -> None:
         page = visit(site)
     expect(page.locator("#link")).to_have_text(re.compile("disconnected"))
     page.close()
+
+
+def test_a_question_to_a_server_that_is_gone_is_answered(visit: Visit) -> None:
+    with node_site(recording()) as site:
+        page = visit(site)
+    page.locator("#manifest").fill(MANIFEST)
+    page.locator("#whatif button").click()
+    expect(page.locator("#answer")).to_have_text("The server does not answer.")
+    page.locator("#live button[data-uid]").first.click()
+    expect(page.locator("#story-body")).to_have_text("The server does not answer.")
+    page.close()
+
+
+def test_a_manifest_that_cannot_be_read_is_answered_in_words(visit: Visit, site: Site) -> None:
+    page = visit(site)
+    page.locator("#manifest").fill("kind: Pod")
+    page.locator("#manifest").press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#answer .refusal")).to_contain_text("manifest")
+
+
+def test_colours_are_chosen_by_keys(visit: Visit, site: Site) -> None:
+    page = visit(site)
+    ink = "getComputedStyle(document.body).color"
+    light = page.evaluate(ink)
+    page.locator("#theme").select_option("dark")
+    assert page.evaluate(ink) != light
+
+
+def test_the_first_key_skips_to_the_map(visit: Visit, site: Site) -> None:
+    page = visit(site)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "map-title"
+
+
+def test_a_timeline_of_one_moment_cannot_be_moved(visit: Visit) -> None:
+    recorded = recording()
+    with node_site(recorded) as site:
+        page = visit(site)
+        expect(page.locator("#moment")).to_be_disabled()
+        recorded.take(snapshot_of(replace(question(), pods=())))
+        expect(page.locator("#moment")).to_be_enabled()
+
+
+def test_a_person_signs_in_with_a_token(visit: Visit) -> None:
+    with node_site(recording(), TokenGuard(), loopback=False) as site:
+        page = visit(site, link="")
+        page.locator("#token").fill("unknown")
+        page.keyboard.press("Enter")
+        expect(page.locator("[role=alert]")).to_have_text("The API server does not know this token.")
+        page.locator("#token").fill("core")
+        page.locator("button").click()
+        expect(page.locator("#link")).to_have_text("live")
+        names = page.locator("#live button[data-uid]").all_inner_texts()
+        assert names
+        assert all(name.startswith("core/") for name in names)
+
+
+def test_nodes_of_a_cause_are_unfolded_and_lead_there_and_back(visit: Visit, cluster_site: Site) -> None:
+    page = visit(cluster_site)
+    page.locator("#live button[data-uid]", has_text="team-b/picky").click()
+    summary = page.locator("#story-body summary").first
+    expect(page.locator("#story-body details a").first).to_be_hidden()
+    summary.focus()
+    page.keyboard.press("Enter")
+    page.locator("#story-body details a").first.click()
+    expect(page.locator("h1")).to_have_text("node-0000")
+    page.locator("#manifest").fill(MANIFEST)
+    page.locator("#whatif button").click()
+    expect(page.locator("#answer article")).to_have_count(1)
+    page.locator("a", has_text="All nodes").click()
+    expect(page.locator(".node-tile")).to_have_count(40)
+
+
+def test_labels_that_are_no_selector_are_answered_in_words(visit: Visit, cluster_site: Site) -> None:
+    page = visit(cluster_site)
+    page.locator("#filter").fill("pool!=gpu")
+    expect(page.locator("#live")).to_contain_text("is not a selector")
+    page.locator("#filter").fill("pool=none")
+    expect(page.locator("#live")).to_contain_text("No node has these labels.")
+
+
+def test_a_node_that_publishes_nothing_says_so(visit: Visit, cluster_site: Site) -> None:
+    page = visit(cluster_site, "/nodes/node-0039/")
+    expect(page.locator("#live")).to_contain_text("node-0039 has published nothing")
+    expect(page.locator("main")).to_contain_text("run mooring publish on it")
+    expect(page.locator("#whatif")).to_have_count(0)
 
 
 def test_labels_narrow_the_nodes_and_a_tile_opens_its_node(visit: Visit, cluster_site: Site) -> None:

@@ -68,6 +68,8 @@ def test_every_account_that_writes_objects_of_nodes_has_a_policy_in_force(rights
         ("mooring-prune", "mooring.dev", "nodefacts"),
         ("mooring-extender", "", "pods/binding"),
         ("mooring-certificates", "", "secrets"),
+        ("mooring-serve", "authentication.k8s.io", "tokenreviews"),
+        ("mooring-serve", "authorization.k8s.io", "subjectaccessreviews"),
         ("mooring-leave", "apps", "daemonsets"),
         # What Kubernetes asks for beside resourceclaims/status.
         ("mooring-dra", "resource.k8s.io", "resourceclaims/driver"),

@@ -122,6 +122,8 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
             "template!": TEMPLATE,
         }
     },
+    ("apps/v1", "Deployment"): {"spec!": {"replicas!": int, "selector!": SELECTOR, "template!": TEMPLATE}},
+    ("v1", "Service"): {"spec!": {"selector!": {"*": str}, "ports!": [{"name": str, "port!": int, "targetPort": int}]}},
     ("batch/v1", "CronJob"): {
         "spec!": {"schedule!": str, "concurrencyPolicy": str, "jobTemplate!": {"spec!": JOB}},
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,6 +29,8 @@ class Reviews:
     rights: dict[str, tuple[str, ...]]
     asked: list[str] = field(default_factory=list)
     broken: bool = False
+    tokens: list[str | None] = field(default_factory=list)
+    """Of the requests."""
 
     def answer(self, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         if kind == "TokenReview":
@@ -51,6 +53,7 @@ def playing(reviews: Reviews, folder: Path) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            reviews.tokens.append(self.headers["Authorization"])
             status = 500 if reviews.broken else 201
             body = json.dumps({"status": reviews.answer(content["kind"], content["spec"])}).encode()
             self.send_response(status)
@@ -120,6 +123,19 @@ def test_while_the_api_server_is_broken_nobody_new_sees_anything(tmp_path: Path)
             text = site.ask("/", Authorization="Bearer ann").text
             assert "core/upf-0" in text
             assert "hpc/" not in text
+
+
+def test_after_a_failure_the_guard_connects_again_with_the_credentials_of_then(tmp_path: Path) -> None:
+    reviews = Reviews({"ann": ("core",)}, broken=True)
+    with playing(reviews, tmp_path) as file:
+        connect, path = connection(file), Path(file)
+        with closing(ClusterGuard(connect)) as guard:
+            with pytest.raises(ClusterError):
+                viewer(guard, "ann", "core")
+            path.write_text(path.read_text().replace('"page"', '"renewed"'), encoding="utf-8")
+            reviews.broken = False
+            assert viewer(guard, "ann", "core") is not None
+        assert reviews.tokens[-1] == "Bearer renewed"
 
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is refused

@@ -12,12 +12,13 @@ from tests.serve.clusters import known, pod, state
 from tests.serve.site import HOSTILE, Site, served
 
 from mooring.core.errors import InputError
-from mooring.publisher.shadow_document import ShadowCount, ShadowStatus
+from mooring.publisher.shadow_document import ShadowCount, ShadowDifference, ShadowStatus
 from mooring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
 from mooring.serve.cluster.fitting import KEPT_OFF, UNKNOWN, FittingSearch
 from mooring.serve.cluster.html import TileSheet, exported_cluster
-from mooring.serve.cluster.known import UNPUBLISHED, ClusterPod, KnownCluster
+from mooring.serve.cluster.known import UNPUBLISHED, ClusterPod, KnownCluster, NodeNow
 from mooring.serve.cluster.listeners import node_of, pod_of
+from mooring.serve.cluster.published_node import snapshot_of_node
 from mooring.serve.cluster.routes import cluster_application
 from mooring.serve.cluster.tiles import tile, with_labels
 
@@ -40,6 +41,12 @@ def cluster_site(cluster: KnownCluster, guard: Guard | None = None) -> Iterator[
     app, _ = cluster_application(cluster, "Cluster", guard or OpenGuard(), loopback=guard is None)
     with served(app) as site:
         yield site
+
+
+def node_named(cluster: KnownCluster, name: str) -> NodeNow:
+    found = cluster.node(name)
+    assert found is not None
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -208,12 +215,30 @@ def test_the_export_is_one_file_without_script() -> None:
 
 def test_what_shadows_counted_is_shown_by_release() -> None:
     cluster = known(2)
-    assert "Kubelets beside the engine" not in TileSheet().body(cluster, "", EVERYTHING)
+    assert "Agreement of kubelets and engine" not in TileSheet().body(cluster, "", EVERYTHING)
     counts = (ShadowCount("agreed", "admitted", 41, release="v1.34.4"), ShadowCount("differs", "refused", 2))
     cluster.put_shadow("node-0001", ShadowStatus("2026-01-01T00:00:00Z", 41, 2, 0, "v1.37.1", counts=counts))
     shown = TileSheet().body(cluster, "", EVERYTHING)
     assert re.search(r"v1\.34\.4</th><td>41</td><td>0</td>.*v1\.37\.1</th><td>0</td><td>2</td>", shown, re.DOTALL)
     assert "≠2" in shown
     assert "2 decisions of its kubelet differ" in shown
+    snapshot = snapshot_of_node(node_named(cluster, "node-0001"))
+    assert "agreed 41, differs 2, cannot tell 0" in snapshot.notices[-1].text
     cluster.keep_shadows([])
-    assert "Kubelets beside the engine" not in TileSheet().body(cluster, "", EVERYTHING)
+    assert "Agreement of kubelets and engine" not in TileSheet().body(cluster, "", EVERYTHING)
+
+
+def test_the_newest_difference_is_shown_to_people_who_may_list_its_pod() -> None:
+    cluster = known(2)
+    about = [ShadowDifference(name, "admitted", "cpus", "2-3", "uid-of-another-pod") for name in ("", "secret/db")]
+    for one in about:
+        shadow = ShadowStatus("2026-01-01T00:00:00Z", 0, 1, 0, "v1.37.1", differences=(one,))
+        cluster.put_shadow("node-0000", shadow)
+        snapshot = snapshot_of_node(node_named(cluster, "node-0000"))
+        shown = snapshot.seen_by(lambda namespace: namespace != "secret").notices
+        assert not any("uid-of-another-pod" in notice.text for notice in shown)
+        assert ("secret/db" in snapshot.notices[-1].text) == bool(one.pod)
+
+
+def test_an_empty_cluster_has_words_of_its_own() -> None:
+    assert "The cluster has no nodes." in TileSheet().body(KnownCluster(), "", EVERYTHING)

@@ -16,7 +16,7 @@ from mooring.planner.replay.scenario import replay_scenario
 from mooring.shadow.judgement import Agreement
 from mooring.shadow.judging import judge
 from mooring.shadow.observed import ObservedNode
-from mooring.shadow.recording import recorded_scenario
+from mooring.shadow.recording import recorded_scenario, smallest
 
 BOUND = replace(
     STATIC,
@@ -99,3 +99,21 @@ def test_what_agrees_replays(config: KubeletConfig, story: list[tuple[str, objec
         if event == "judge":
             assert list(unlike(before, *looks)) == []
             before, looks = looks[-1], []
+
+
+def test_the_smallest_scenario_of_a_different_file_has_the_pods_that_the_file_names() -> None:
+    watched = node()
+    watched.admit("pinned", "2")
+    watched.admit("light", "1500m")
+    before = watched.observed()
+    watched.admit("app", "2")
+    watched.admit("other", "500m")
+    after = watched.observed()
+    [stretch] = judge(before, after)
+    content = recorded_scenario("it", stretch, after.pods)
+    assert content is not None
+    texts = content["expect"]["steps"][-1]
+    texts["cpuManagerState"] = texts["cpuManagerState"].replace('"app":{"c0":"', '"app":{"c0":"99,')
+    found = smallest(content, before.facts)
+    assert [one["metadata"]["name"] for one in found["active"]] == ["pinned"]
+    assert "app" in [one["admit"]["metadata"]["name"] for one in found["steps"]]

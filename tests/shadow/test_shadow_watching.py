@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from tests.shadow.observing import STATIC, Node, node
 
 from mooring.cli.text.shadow import shadow_text
 from mooring.core.config import KubeletConfig
+from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.documents.schemas import schema
 from mooring.documents.shadow import WouldBeDayPart, WouldBePart
@@ -20,11 +22,11 @@ from mooring.planner.replay.file import replay_file
 from mooring.publisher.observation import EngineObserver, Observation
 from mooring.service.podresources import PodResourcesError
 from mooring.shadow.counts_file import continued
-from mooring.shadow.folder import ShadowFolder
+from mooring.shadow.folder import FILES, ShadowFolder
 from mooring.shadow.judgement import Agreement, DifferenceCause, KubeletEvent
 from mooring.shadow.observed import REJECTED, ObservedPod
 from mooring.shadow.pods import BoundPods
-from mooring.shadow.shadow import PATIENCE, QUIET, Shadow
+from mooring.shadow.shadow import PACKING, PATIENCE, QUIET, Shadow
 from mooring.shadow.tally import Tally
 
 LIMITED = replace(STATIC, topology_manager_policy="single-numa-node")
@@ -231,6 +233,37 @@ def test_a_difference_is_kept_with_the_smallest_scenario_that_shows_it(tmp_path:
     assert (least, most) == (1, 6)
     document = watching.shadow.tally.document()
     assert [(one.pod, one.cause) for one in document.differences] == [("default/large", DifferenceCause.MESSAGE.value)]
+
+
+def test_the_node_is_packed_beside_a_difference_now_and_then(tmp_path: Path) -> None:
+    watching = Watching(node(), ShadowFolder(tmp_path))
+    packed = list[list[str]]()
+
+    def pack(pods: Sequence[Mapping[str, Any]]) -> bytes:
+        packed.append(sorted(pod["metadata"]["name"] for pod in pods))
+        if len(packed) == 2:
+            raise InputError("is gone", source="/sys")
+        return b"archive"
+
+    watching.shadow.packed = pack
+    told = list[Finding]()
+    watching.shadow.report = told.append
+    for name, seconds in (("one", QUIET), ("two", PACKING), ("three", QUIET)):
+        watching.watched.admit(name, "40")
+        watching.watched.objects[name]["status"]["message"] = "Pod was rejected: no"
+        watching.wait(seconds)
+    assert packed == [["one"], ["one", "two"]]
+    assert [file.parent.name for file in tmp_path.glob("difference-*/node.tar.gz")] == ["difference-000001"]
+    assert "/sys: is gone" in [one.message for one in told]
+    assert (tmp_path / "difference-000003" / "scenario.jsonl").exists()
+
+
+def test_the_oldest_differences_go(tmp_path: Path) -> None:
+    folder, seen = ShadowFolder(tmp_path), node().observed().facts
+    for _ in range(FILES + 2):
+        folder.difference([], [], seen, "0" * 64)
+    assert min(one.name for one in tmp_path.iterdir()) == "difference-000003"
+    assert len(list(tmp_path.iterdir())) == FILES
 
 
 def test_another_configuration_is_asked_about_the_same_pods() -> None:

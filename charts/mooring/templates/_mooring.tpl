@@ -152,6 +152,40 @@ securityContext:
 - {name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
 {{- end }}
 
+{{/* How a program reads the kubelet of its node, and writes nothing: options, mounts and volumes. */}}
+{{- define "mooring.kubeletOptions" -}}
+- --state=/host/kubelet
+- --config=/host/{{ ternary (printf "kubelet/%s" (base .Values.paths.kubeletConfig)) "kubelet.yaml" (eq (dir .Values.paths.kubeletConfig) .Values.paths.kubelet) }}
+{{- end }}
+{{- define "mooring.kubeletMounts" -}}
+- {name: kubelet, mountPath: /host/kubelet, readOnly: true}
+- {name: nothing, mountPath: /host/kubelet/pods, readOnly: true}
+{{- if ne (dir .Values.paths.kubeletConfig) .Values.paths.kubelet }}
+- {name: configuration, mountPath: /host/kubelet.yaml, readOnly: true}
+{{- end }}
+{{- end }}
+{{- define "mooring.kubeletVolumes" -}}
+# The whole folder: state files are replaced by others of the same name, which a mount of single files would
+# not follow.
+- {name: kubelet, hostPath: {path: {{ .Values.paths.kubelet }}, type: Directory}}
+# Over the pods' volumes, with the tokens and secrets of all pods of the node.
+- {name: nothing, emptyDir: {sizeLimit: 1Mi}}
+{{- if ne (dir .Values.paths.kubeletConfig) .Values.paths.kubelet }}
+- {name: configuration, hostPath: {path: {{ .Values.paths.kubeletConfig }}, type: File}}
+{{- end }}
+{{- end }}
+
+{{/* Nodes whose kubelet decides: on the others its files are empty, and the agent publishes (publish: true). */}}
+{{- define "mooring.kubeletNodes" -}}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchExpressions:
+            - {key: mooring.dev/agent, operator: DoesNotExist}
+tolerations: [{operator: Exists}]
+{{- end }}
+
 {{/* The agent's accounts, by what its configuration switches on. */}}
 {{- define "mooring.agentAccounts" -}}
 {{- $options := .Values.agent.agentConfiguration -}}

@@ -39,6 +39,8 @@ class CollectOptions:
     ask: bool
     """Kubectl may be asked."""
     anonymous: bool
+    objects: Sequence[object] = ()
+    """Pods that are known already, as the API server has them."""
 
 
 def collection_of(options: CollectOptions) -> Collection:
@@ -68,7 +70,7 @@ def collection_of(options: CollectOptions) -> Collection:
             kubelet=version,
             kubelet_root=kubelet_root,
             config=[source for path in options.config for source in load_sources(path)],
-            pods=[document.content for path in options.pods for document in load_documents(path)],
+            pods=[*(document.content for path in options.pods for document in load_documents(path)), *options.objects],
             flags=flags,
             cluster=cluster,
             allocatable=allocatable,

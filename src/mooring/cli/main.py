@@ -63,7 +63,7 @@ VERBS: Mapping[str, str] = {
     "serve": "Show a node in the browser, live.",
     "shadow": "Check beside a kubelet, only reading, that its decisions are the engine's.",
     "show": "Draw a machine and the owners of its CPUs.",
-    "status": "Show the agent's status.",
+    "status": "Show the agent's status, or a shadow's counts.",
     "topology": "Show a machine as it is and as the kubelet sees it.",
     "upgrade": "Show what another kubelet release changes on this node.",
     "version": "Show what is installed, and as which kubelets it decides.",

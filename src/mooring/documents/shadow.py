@@ -14,7 +14,7 @@ class ShadowCountPart(DocumentPart):
 
     verdict: Annotated[str, Meta(description="agreed, differs or cannot tell.")]
     event: Annotated[str, Meta(description="What the kubelet did: admitted, refused, removed or restarted.")]
-    cause: Annotated[str, Meta(description="What differs, or why it cannot be told; empty where the two agree.")]
+    cause: Annotated[str, Meta(description="What differs, or why there is no verdict; empty if the two agree.")]
     count: Count
     release: Annotated[str, Meta(description="The kubelet release by which the engine decided.")] = ""
 
@@ -74,10 +74,10 @@ class ShadowDocument(DocumentPart, kw_only=True):
     unknown: Count
     counts: list[ShadowCountPart]
     differences: Annotated[list[ShadowDecisionPart], Meta(description="The newest last, at most 100.")]
-    blind: Annotated[Count, Meta(description="Looks at which nothing could be seen.")]
+    blind: Annotated[Count, Meta(description="Observations that failed.")]
     refused: Annotated[Count, Meta(description="Pods that the kubelet refused.")]
     would_be: WouldBePart | None = None
     days: Annotated[list[ShadowDayPart], Meta(description="The newest last, at most 31.")] = field(default_factory=list)
     observed_at: Annotated[str, Meta(description="When this was written.")] = ""
-    predicted: Annotated[Count, Meta(description="Pods of which it was said before what would become of them.")] = 0
-    came_true: Annotated[Count, Meta(description="Of those, the pods of which it was right.")] = 0
+    predicted: Annotated[Count, Meta(description="Pods whose outcome was predicted and is known.")] = 0
+    came_true: Annotated[Count, Meta(description="Of those, the pods whose outcome was predicted correctly.")] = 0

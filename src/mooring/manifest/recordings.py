@@ -21,6 +21,8 @@ from mooring.decoding.fields import as_mapping, list_at, mapping_at, name_at
 from mooring.manifest.scenario import MergeCase, Scenario, load_scenarios
 from mooring.manifest.steps import Admit, Remove, Restart
 
+SCENARIO: Final = "scenario.jsonl"
+"""Of the folder of a difference."""
 RECORDING: Final = "recording-*.jsonl"
 OBSERVED: Final = "observed"
 """The member of a scenario that tells of which node it is, and from when to when."""
@@ -66,13 +68,15 @@ class RecordedNode:
 def recording_files(path: str | os.PathLike[str]) -> list[str]:
     """Return the recordings of a folder and of the folders of nodes in it, the oldest first; a file is itself.
 
+    The folder of a difference has one file of scenarios.
+
     Raises:
         InputError: the folder has none.
     """
     folder = Path(path)
     if not folder.is_dir():
         return [os.fspath(path)]
-    found = [*sorted(folder.glob(RECORDING)), *sorted(folder.glob(f"*/{RECORDING}"))]
+    found = [*sorted(folder.glob(RECORDING)), *sorted(folder.glob(f"*/{RECORDING}"))] or [*folder.glob(SCENARIO)]
     if not found:
         raise InputError("has no recordings", source=os.fspath(path), remedy="mooring record writes recording-*.jsonl")
     return [str(file) for file in found]

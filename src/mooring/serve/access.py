@@ -1,4 +1,4 @@
-"""Who may see what: everything on loopback; elsewhere what the API server says about the person's token.
+"""Access: everything on loopback; elsewhere what the API server decides about a person's token.
 
 A token is reviewed (TokenReview), and pods of a namespace are shown to people who may list pods there
 (SubjectAccessReview). Answers are kept for a minute, as the kubelet keeps those of its webhook mode.
@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from cachetools import TTLCache
 from starlette.concurrency import run_in_threadpool
 
-from mooring.service.cluster.apiserver import Cluster, check_response, cluster_errors
+from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors
 
 KEPT: Final = 60.0
 """Seconds for which an answer of the API server counts."""
@@ -37,7 +37,7 @@ class Viewer:
     """In which they may list pods; None for all."""
 
     def may_list(self, namespace: str) -> bool:
-        """Tell whether they may list the pods of a namespace."""
+        """Return whether they may list the pods of a namespace."""
         return self.namespaces is None or namespace in self.namespaces
 
 
@@ -48,7 +48,7 @@ class Guard(Protocol):
     """Decides who may see what."""
 
     async def viewer(self, token: str, namespaces: Collection[str]) -> Viewer | None:
-        """Return the person with a token; None where nobody may see anything with it.
+        """Return the person with a token; None if the token gives access to nothing.
 
         Args:
             token: a bearer token; empty without any.
@@ -60,7 +60,7 @@ class Guard(Protocol):
 
 
 class OpenGuard:
-    """Shows everything to all who reach the page: for loopback."""
+    """Shows everything to every person who reaches the page: for loopback."""
 
     async def viewer(self, token: str, namespaces: Collection[str]) -> Viewer | None:  # noqa: ARG002 - the protocol's
         """Return a person who may see everything."""
@@ -114,7 +114,7 @@ class ClusterGuard:
         return self._people[key]
 
     def _may(self, person: _Person, namespace: str) -> bool:
-        """Tell whether a person may list the pods of a namespace; of all namespaces for the empty one."""
+        """Return whether a person may list the pods of a namespace; of all namespaces for the empty one."""
         key = person, namespace
         if key not in self._allowed:
             attributes = {"verb": "list", "resource": "pods", "namespace": namespace}
@@ -130,12 +130,22 @@ class ClusterGuard:
         return self._allowed[key]
 
     def _posted(self, path: str, version: str, kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        with cluster_errors():
-            self._cluster = self._cluster or self._connect()
-            answer = self._cluster.http.post(path, json={"apiVersion": version, "kind": kind, "spec": spec})
-            check_response(answer)
-            status = answer.json().get("status")
+        try:
+            with cluster_errors():
+                self._cluster = self._cluster or self._connect()
+                answer = self._cluster.http.post(path, json={"apiVersion": version, "kind": kind, "spec": spec})
+                check_response(answer)
+                status = answer.json().get("status")
+        except ClusterError:
+            self.close()
+            raise
         return status if isinstance(status, dict) else {}
+
+    def close(self) -> None:
+        """Close the connection; the next question opens one with renewed credentials."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
 
 
 def _person_of(status: Mapping[str, Any]) -> _Person | None:

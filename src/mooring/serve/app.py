@@ -54,10 +54,10 @@ Answer = Callable[[Request, Viewer], Awaitable[Response]]
 
 
 class Entrance:
-    """Lets people in whom the guard knows."""
+    """Admits people whom the guard knows."""
 
     def __init__(self, guard: Guard, namespaces: Callable[[Request], Collection[str]], asked: Assets) -> None:
-        """Let nobody in yet.
+        """Admit no person yet.
 
         Args:
             guard: decides.
@@ -67,7 +67,7 @@ class Entrance:
         self._guard, self._namespaces, self._assets = guard, namespaces, asked
 
     def behind(self, answer: Answer, up: str = "") -> Callable[[Request], Awaitable[Response]]:
-        """Return an endpoint that answers people who are let in, and offers others to sign in.
+        """Return an endpoint that answers admitted people, and offers others to sign in.
 
         Args:
             answer: of the endpoint.

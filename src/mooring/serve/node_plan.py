@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from mooring.core.bits import list_text
 from mooring.core.errors import InputError
+from mooring.core.machine import Finding
 from mooring.core.moment import SECOND
 from mooring.core.pod import Pod
 from mooring.decoding.documents import documents_in
@@ -64,7 +65,7 @@ class WhatIf:
 def snapshot_of(question: Question) -> NodeSnapshot:
     """Return a node as its files have it."""
     plan = make_plan(question)
-    notices = [NodeNotice(f"{one.subject}: {one.message}", one.severity == "warning") for one in plan.findings]
+    notices = [NodeNotice(_finding_text(one), one.severity == "warning") for one in plan.findings]
     if plan.kubelet is None:
         message = plan.refusal.message if plan.refusal is not None else ""
         notices.insert(0, NodeNotice(f"The kubelet would not start: {message}", warning=True))
@@ -78,6 +79,10 @@ def snapshot_of(question: Question) -> NodeSnapshot:
         plan,
         question,
     )
+
+
+def _finding_text(one: Finding) -> str:
+    return one.message if one.message.startswith(one.subject) else f"{one.subject}: {one.message}"
 
 
 def _pods(plan: Plan) -> Iterator[ShownPod]:

@@ -1,4 +1,4 @@
-"""The pages as a process: what is looked at, where it listens, and how it stops."""
+"""The pages as a process: its source, where it listens, and how it stops."""
 
 from __future__ import annotations
 
@@ -53,17 +53,16 @@ class ServeOptions:
 
 
 def connection(kubeconfig: str) -> Callable[[], Cluster]:
-    """Return what opens a way to the API server.
+    """Return what connects to the API server; credentials are read each time, because they may be renewed.
 
     Raises:
         InputError: there is no access to one.
     """
-    configuration = configuration_of(kubeconfig or None)
-    cluster_of(configuration).close()  # mistakes in the credentials are reported at once
+    cluster_of(configuration_of(kubeconfig or None)).close()  # mistakes in the credentials are reported at once
 
     def connect() -> Cluster:
         try:
-            return cluster_of(configuration)
+            return cluster_of(configuration_of(kubeconfig or None))
         except InputError as error:
             raise ClusterError(str(error)) from None
 
@@ -71,7 +70,7 @@ def connection(kubeconfig: str) -> Callable[[], Cluster]:
 
 
 def guard_of(options: ServeOptions) -> Guard:
-    """Return who decides about access: nobody on loopback, else the API server.
+    """Return the guard: open on loopback, else the API server's reviews.
 
     Raises:
         InputError: the page is exposed, and there is no API server to ask.
@@ -110,7 +109,7 @@ def node_application(recording: Recording, guard: Guard, *, loopback: bool) -> A
 
 @contextmanager
 def looking(recording: Recording, source: Callable[[], NodeSnapshot], period: float) -> Iterator[None]:
-    """Look at a node again and again, from a thread of its own, until the end of the block."""
+    """Read a node periodically, from a thread of its own, until the end of the block."""
     stop = threading.Event()
 
     def run() -> None:
@@ -147,7 +146,7 @@ def run_application(app: Application, options: ServeOptions, started: Callable[[
         host, port = server.address[:2]
         shown = f"[{host}]" if ":" in host else host
         if tls is None and not options.is_loopback:
-            started("tokens are not encrypted here: give --certificate, or let an ingress end TLS")
+            started("tokens are not encrypted: give --certificate, or let an ingress end TLS")
         started(f"serving {'https' if tls else 'http'}://{shown}:{port}/")
         stop.wait()
 

@@ -23,11 +23,11 @@ COUNTS: Final = "counts.json"
 
 
 def read_counts(folder: Path, node: str = "") -> ShadowDocument | None:
-    """Return what was counted last; None where nothing was.
+    """Return the last counts; None if there are none.
 
     Args:
         folder: of the shadow.
-        node: that it has to be about; any where it is empty.
+        node: that it must be about; empty for any.
 
     Raises:
         InputError: the file cannot be read, or has no counts of that node.
@@ -46,7 +46,7 @@ def read_counts(folder: Path, node: str = "") -> ShadowDocument | None:
 
 
 def continued(folder: Path, node: str, release: str, report: Report = ignore) -> Tally:
-    """Return the counts to go on with: those of the folder, or new ones.
+    """Return the counts to continue: those of the folder, or new ones.
 
     Args:
         folder: of the shadow.

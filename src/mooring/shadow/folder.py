@@ -6,6 +6,7 @@ short, which the next one removes.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,7 @@ import msgspec
 
 from mooring.checkpoint.store import make_folder, system_words, write_atomically
 from mooring.core.errors import InputError
+from mooring.manifest.recordings import SCENARIO
 from mooring.publisher.objects import NodeFacts
 from mooring.shadow.counts_file import write_counts
 from mooring.shadow.judgement import Agreement, Judgement
@@ -23,6 +25,7 @@ from mooring.shadow.tally import Tally
 MACHINES: Final = "machines.jsonl"
 RECORDING: Final = "recording-{:06}.jsonl"
 DIFFERENCE: Final = "difference-{:06}"
+ARCHIVE: Final = "node.tar.gz"
 LINES: Final = 1000
 """Scenarios of one file."""
 FILES: Final = 50
@@ -33,11 +36,11 @@ class ShadowFolder:
     """Written by one thread of one program."""
 
     def __init__(self, path: Path, keeps: Collection[Agreement] = (Agreement.AGREED,)) -> None:
-        """Make the folder, and mend what a shadow before left behind.
+        """Make the folder, and remove a line that an earlier shadow cut short.
 
         Args:
             path: of the folder.
-            keeps: verdicts; a stretch is recorded when its decisions have no others.
+            keeps: verdicts; the decisions between two observations are recorded if they have no others.
 
         Raises:
             InputError: it cannot be written.
@@ -54,7 +57,7 @@ class ShadowFolder:
         self.scenarios = 0
         """Written since the start."""
         self.left_out = 0
-        """Stretches that were to be recorded and of which no scenario can be made."""
+        """Stretches of decisions of which no scenario can be made."""
 
     def record(self, content: Mapping[str, Any], facts: NodeFacts, digest: str) -> None:
         """Append a scenario.
@@ -83,18 +86,32 @@ class ShadowFolder:
     def difference(
         self, judgements: Iterable[Judgement], contents: Iterable[Mapping[str, Any]], facts: NodeFacts, digest: str
     ) -> Path:
-        """Write a folder for a report: what differs in words, the machine, and scenarios that show it.
+        """Write a folder for a report: the differing decisions as lines, the machine, and scenarios that show them.
 
         Raises:
             InputError: it cannot be written.
         """
         self._differences += 1
+        for old in sorted(self._path.glob("difference-*"))[: -FILES + 1]:
+            shutil.rmtree(old, ignore_errors=True)
         folder = make_folder(self._path / DIFFERENCE.format(self._differences))
         write_atomically(folder / "difference.txt", "".join(f"{one.line()}\n" for one in judgements))
         _append(folder / MACHINES, machine_line(facts, digest))
         for content in contents:
-            _append(folder / "scenario.jsonl", content)
+            _append(folder / SCENARIO, content)
         return folder
+
+    def archive(self, folder: Path, packed: bytes) -> None:
+        """Write the archive of the node into the folder of a difference.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        try:
+            (folder / ARCHIVE).touch(0o600)
+            (folder / ARCHIVE).write_bytes(packed)
+        except OSError as error:
+            raise InputError(f"cannot be written: {system_words(error)}", source=str(folder / ARCHIVE)) from None
 
     def _describe(self, folder: Path, facts: NodeFacts, digest: str) -> None:
         line = machine_line(facts, digest)

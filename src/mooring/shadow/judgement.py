@@ -1,4 +1,4 @@
-"""What the shadow says of a decision: agreed, differs, or that it cannot tell."""
+"""The verdict on a decision: agreed, differs, or cannot tell."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KubeletEvent(Enum):
 
 
 class DifferenceCause(Enum):
-    """What differs, or why it cannot be told."""
+    """What differs, or why there is no verdict."""
 
     NONE = ""
     OUTCOME = "outcome"
@@ -43,14 +43,14 @@ class DifferenceCause(Enum):
     PODS = "pods"
     """A pod is not known."""
     AFTER_DIFFERENCE = "after a difference"
-    """The engine's state was another one already."""
+    """The engine's state differed already."""
     UNSUPPORTED = "unsupported"
     """The kubelet would crash, or never return."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is said of one decision."""
+    """The verdict on one decision."""
 
     verdict: Agreement
     event: KubeletEvent

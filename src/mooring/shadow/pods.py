@@ -1,4 +1,4 @@
-"""The pods that are bound to the node, as the API server tells them; deleted ones until they are forgotten."""
+"""The pods that are bound to the node, as the API server has them; deleted ones until they are forgotten."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUBJECT = "API server"
 
 
 class BoundPods:
-    """Listens to the API server in a thread; read by another."""
+    """Follows the API server in a thread; read by another."""
 
     def __init__(self, gates: Callable[[], PodGates], report: Report = ignore) -> None:
         """Know nothing yet.
@@ -40,7 +40,7 @@ class BoundPods:
         """Grows with every change."""
 
     def snapshot(self) -> Mapping[str, ObservedPod]:
-        """Return the pods by the uid that their kubelet knows them by, in the order in which they were told of."""
+        """Return the pods by the uid that their kubelet knows them by, in the order of their arrival."""
         with self._lock:
             return dict(self._pods)
 
@@ -57,7 +57,7 @@ class BoundPods:
 
     def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
         """Take all pods; those that are not among them were deleted meanwhile."""
-        found = [mapping_of(item) for page in pages for item in page]
+        found = [_content_of(item) for page in pages for item in page]
         kept = {seen.pod.uid: (seen, item) for item in found if (seen := self._seen(item)) is not None}
         with self._lock:
             for uid in self._items.keys() - kept.keys():
@@ -68,7 +68,7 @@ class BoundPods:
 
     def changed(self, item: msgspec.Raw) -> None:
         """Take a pod that is new or changed."""
-        content = mapping_of(item)
+        content = _content_of(item)
         seen = self._seen(content)
         if seen is not None:
             with self._lock:
@@ -77,7 +77,7 @@ class BoundPods:
 
     def deleted(self, item: msgspec.Raw) -> None:
         """Keep a deleted pod, as it was last, as one that is leaving."""
-        content = mapping_of(item)
+        content = _content_of(item)
         seen = self._seen(content)
         if seen is not None:
             with self._lock:
@@ -109,6 +109,14 @@ class BoundPods:
         except InputError as error:
             self._report(Finding("warning", _SUBJECT, str(error)))
             return None
+
+
+def _content_of(item: msgspec.Raw) -> dict[str, Any]:
+    """Return a pod without managedFields, which take half of its size and decide nothing."""
+    content = mapping_of(item)
+    if isinstance(metadata := content.get("metadata"), dict):
+        metadata.pop("managedFields", None)
+    return content
 
 
 def follower_of(pods: BoundPods, connect: Callable[[], Cluster], node: str) -> Follower:

@@ -1,4 +1,4 @@
-"""What will become of pods that are bound to the node and not decided yet, as the engine sees it."""
+"""The engine's predictions for pods that are bound to the node and not decided yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mooring.shadow.stretch import engine_on
 
 @dataclass(frozen=True, slots=True)
 class PendingPrediction:
-    """What the engine says of a pod before its kubelet has decided."""
+    """The engine's answer about a pod before its kubelet has decided."""
 
     uid: str
     name: str

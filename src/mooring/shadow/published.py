@@ -1,7 +1,7 @@
-"""Kubelets as they publish themselves: what a shadow of several nodes looks at, from anywhere in the cluster.
+"""Kubelets as they publish themselves: what a shadow of several nodes observes, from anywhere in the cluster.
 
-Nodes publish within about a second of a change, so that more can have happened between two looks than beside a
-kubelet. A start of a kubelet is seen by the facts that it changed; one that changed none decides as before.
+Nodes publish within about a second of a change, so that more can happen between two observations than beside a kubelet.
+A start of a kubelet is detected by the facts that it changed; one that changed none decides as before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mooring.service.cluster.following import Follower
 from mooring.service.cluster.watching import mapping_of
 
 QUIET: Final = 3.0
-"""Seconds without a change after which a change is judged: the API server has told of pods before nodes publish."""
+"""Seconds without a change after which a change is judged: pods change before nodes publish."""
 _FACTS: Final = f"apis/{GROUP}/{VERSION}/{PLURALS[FACTS]}"
 _STATES: Final = f"apis/{GROUP}/{VERSION}/{PLURALS[STATE]}"
 
@@ -37,10 +37,10 @@ class UnpublishedError(MooringError):
 
 
 class PublishedNodes:
-    """Facts and states by name; listens in threads, read by another."""
+    """Facts and states by name; written by threads, read by another."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Hold nothing yet."""
         self._lock = threading.Lock()
         self._facts: dict[str, NodeFacts | str] = {}
         self._states: dict[str, NodeState | str] = {}
@@ -82,7 +82,7 @@ class PublishedKubelet:
     """What one node publishes, as a source of a shadow; used by one thread."""
 
     def __init__(self, node: str, nodes: PublishedNodes) -> None:
-        """Look at a node for the first time when asked."""
+        """Observe nothing yet."""
         self._node, self._nodes = node, nodes
         self._seen: Observation | None = None
         self.starts = 1

@@ -1,6 +1,6 @@
 """A shadow's counts in the cluster: an object of the node, written by a thread of its own.
 
-The shadow never waits for it. An object that cannot be written is tried again, and reported now and then.
+The shadow never waits for it. A write that fails is retried, and reported now and then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mooring.shadow.tally import Tally, now_text
 RHYTHM: Final = Rhythm(gathering=1.0, least=60.0)
 """The counts of a node are written once a minute at most."""
 LOOKING: Final = 1.0
-"""Seconds between two looks at the counts."""
+"""Seconds between two checks of the counts."""
 ENDING: Final = 15.0
 """Seconds that the last write may take."""
 _SUBJECT: Final = "--publish"

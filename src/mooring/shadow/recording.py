@@ -1,4 +1,4 @@
-"""What a kubelet did, as scenarios in the form of the recordings: each a node before, steps, and what came of them.
+"""A kubelet's decisions as scenarios in the form of the recordings: node before, steps, outcomes.
 
 Only what was observed is expected: whether a pod was admitted, the words of its refusal, and the state files at the
 end. The engine has no part in it. The form is that of docs/reference/scenarios.md, so that ``mooring replay`` reads it.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from mooring.configuration.devices import devices_document
 from mooring.core.config import MooringConfig
 from mooring.core.pod import Pod
 from mooring.discovery.machineinfo_json import machine_info_document
 from mooring.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
-from mooring.kubelet.kubelet import Kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.manifest.pods import MIRROR
 from mooring.manifest.scenario import scenario
 from mooring.manifest.steps import Admit, Remove, Restart
@@ -31,16 +31,18 @@ from mooring.shadow.observed import ObservedPod
 from mooring.shadow.orders import UNAVAILABLE, Step, with_started
 from mooring.shadow.stretch import Stretch, is_over_several
 
+_FILE_FIELDS: Final = frozenset(state_fields(StateTexts()))
+
 
 def recorded_scenario(
     node: str, stretch: Stretch, pods: Mapping[str, ObservedPod], *, anonymous: bool = False
 ) -> dict[str, Any] | None:
-    """Return a scenario; None where no manager decided anything, or where no steps lead from its begin to its end.
+    """Return a scenario; None if no manager decided anything, or no steps lead from its beginning to its end.
 
     Args:
         node: its name.
         stretch: what happened between two observations.
-        pods: as they were told of last, by uid.
+        pods: as they were observed last, by uid.
         anonymous: whether pods get made-up names.
     """
     if stretch.base is None or stretch.goal is None:
@@ -86,7 +88,7 @@ def recorded_scenario(
     is_decided = not stretch.fits or not any(
         is_over_several(one) or with_started(one).files != one.files for one in ends
     )
-    return found if is_decided or not _differs(found, begin.facts) else None
+    return found if is_decided or not _differing(found, begin.facts) else None
 
 
 def _managers_steps(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterator[Step]:
@@ -179,30 +181,56 @@ def machine_line(facts: NodeFacts, digest: str) -> dict[str, Any]:
 def smallest(content: Mapping[str, Any], facts: NodeFacts) -> dict[str, Any]:
     """Return a scenario without the pods and steps that a difference does not need.
 
-    A scenario in which the engine differs in nothing is returned as it is: the difference is not the managers'.
+    If an outcome differs, state files are not expected: the fewest pods that show the outcome remain. If only state
+    files differ, pods that these name remain, because without them every file differs. A scenario in which the engine
+    differs in nothing is returned as it is: the difference is not the managers'.
     """
     least = dict(content)
-    if not _differs(least, facts):
+    found = _differing(least, facts)
+    if not found:
         return least
+    named = ""
+    if outcomes := found - _FILE_FIELDS:
+        expected = [_without_files(one) for one in least["expect"].get("steps", ())]
+        least["expect"] = {"steps": expected}
+        found = outcomes
+    else:
+        named = str((content["files"], content["expect"]))
     for part in ("active", "steps"):
         position = 0
         while position < len(least[part]):
-            fewer = dict(least)
-            fewer[part] = [*least[part][:position], *least[part][position + 1 :]]
-            if part == "steps":
-                expected = least["expect"]["steps"]
-                fewer["expect"] = {"steps": [*expected[:position], *expected[position + 1 :]]}
-            if fewer["steps"] and _differs(fewer, facts):
+            if (fewer := _without(least, part, position, named)) and _differing(fewer, facts) & found:
                 least = fewer
             else:
                 position += 1
     return least
 
 
-def _differs(content: Mapping[str, Any], facts: NodeFacts) -> bool:
+def _without(content: Mapping[str, Any], part: str, position: int, named: str) -> dict[str, Any] | None:
+    """Return a scenario without a pod or step; None where it is about a pod that the state files name."""
+    one = content[part][position]
+    pod = one if part == "active" else one.get("admit")
+    uid = _uid(pod) if pod is not None else one.get("remove", "")
+    if (named and (not uid or uid in named)) or (part == "steps" and len(content["steps"]) == 1):
+        return None
+    fewer = {**content, part: [*content[part][:position], *content[part][position + 1 :]]}
+    if part == "steps":
+        expected = content["expect"]["steps"]
+        fewer["expect"] = {"steps": [*expected[:position], *expected[position + 1 :]]}
+    return fewer
+
+
+def _without_files(expected: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in expected.items() if name not in _FILE_FIELDS}
+
+
+def _differing(content: Mapping[str, Any], facts: NodeFacts) -> set[str]:
+    """Return the names of the fields in which the engine differs."""
     case = scenario(content, source="recording")
     answer = replay_scenario(case, {case.machine: facts.machine})
-    return "expect" in answer and bool(differences(content["expect"], answer["expect"]))
+    if "expect" not in answer:
+        return set()
+    return {one.field.rpartition(".")[2] for one in differences(content["expect"], answer["expect"])}
 
 
 def _pods(contents: Iterable[Mapping[str, Any]], *, anonymous: bool) -> dict[str, dict[str, Any]]:

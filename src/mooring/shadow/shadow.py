@@ -1,7 +1,7 @@
-"""The shadow of a kubelet: it looks, waits until what it sees is settled, judges, counts, and never writes to the node.
+"""The shadow of a kubelet: observes it, waits until a change is complete, judges, counts, and never writes to the node.
 
-The files of the kubelet change at once, the API server tells of it later. So a change is judged when nothing has
-changed for a while and the outcome of every pod is known, or when waiting longer would not help.
+The files of the kubelet change at once, objects of the API server later. So a change is judged when nothing has changed
+for a while and the outcome of every pod is known, or when waiting longer would not help.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from mooring.core.config import KubeletConfig
 from mooring.core.errors import MooringError
@@ -30,11 +31,13 @@ from mooring.shadow.tally import Tally, WouldBeTally, now_text
 from mooring.shadow.would_be import WouldBe, after_steps, would_be
 
 LOOKING: Final = 0.25
-"""Seconds between two looks; one at which nothing has changed reads three inodes."""
+"""Seconds between two observations; one without a change reads three inodes."""
 QUIET: Final = 1.0
 """Seconds without a change after which a change is judged."""
 PATIENCE: Final = 15.0
 """Seconds that the outcome of a pod is waited for."""
+PACKING: Final = 600.0
+"""Seconds between two archives of the node: differences that follow one another need one."""
 
 
 class ObservedKubelet(Protocol):
@@ -50,7 +53,7 @@ class ObservedKubelet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was seen last, so that nothing is computed again while nothing changes."""
+    """The last observation, so that nothing is computed again while nothing changes."""
 
     found: Observation
     changes: int
@@ -75,6 +78,8 @@ class Shadow:
     report: Report = ignore
     alias: str = "node"
     """Name of the node in an anonymous recording."""
+    packed: Callable[[Sequence[Mapping[str, Any]]], bytes] | None = None
+    """Packs the node with these pods, as ``mooring collect`` does."""
     quiet: float = QUIET
     """See :data:`QUIET`."""
     clock: Callable[[], float] = time.monotonic
@@ -83,7 +88,7 @@ class Shadow:
     moment: Callable[[], float] = time.time
     """The same in seconds since 1970, for recordings."""
     said: Callable[[str], object] = print
-    """Receives every judgement as a line."""
+    """Receives every judgement and prediction as a line."""
     would_be: WouldBe | None = None
     _before: ObservedNode | None = None
     _newest: _Look | None = None
@@ -93,11 +98,13 @@ class Shadow:
     _first: float = 0.0
     """When the first of them was."""
     _blind: bool = False
+    _archived: float = float("-inf")
+    """When the node was packed last."""
     _predicted: dict[str, bool] = field(default_factory=dict)
     """Uid of a pod that is not decided -> whether the engine would admit it."""
 
     def step(self, *, last: bool = False) -> None:
-        """Look once, and judge what is due."""
+        """Observe once, and judge what is due."""
         now = self.clock()
         seen = self._look()
         if seen is None:
@@ -122,7 +129,7 @@ class Shadow:
         if found is None:
             return None
         if self._blind:
-            self.report(Finding("info", "kubelet", "can be seen again"))
+            self.report(Finding("info", "kubelet", "is observed again"))
         self._blind = False
         starts = self.source.starts
         if self._newest is not None and self._newest.is_of(found, changes, starts):
@@ -141,7 +148,7 @@ class Shadow:
         return seen
 
     def _predict(self, seen: ObservedNode) -> None:
-        """Say what will become of pods that are seen undecided for the first time."""
+        """Predict the outcome of pods that are observed undecided for the first time."""
         waiting = undecided(seen)
         new = [uid for uid in waiting if uid not in self._predicted]
         for one in predictions(seen, new) if new else ():
@@ -149,13 +156,13 @@ class Shadow:
             self.said(one.line())
 
     def _is_starting(self, before: ObservedNode, seen: ObservedNode) -> bool:
-        """Tell whether a kubelet that has just started has not read all of its pods yet."""
+        """Return whether a kubelet that has just started has not read all of its pods yet."""
         first = self._looks[0] if self._looks else before
         there = (before.held | first.held) - seen.listed
         return any(uid in seen.pods and not (seen.pods[uid].leaving or seen.pods[uid].reason) for uid in there)
 
     def _add(self, seen: ObservedNode) -> None:
-        """Keep a look until it is judged; where only the API server told something new, in place of the one before."""
+        """Keep an observation until it is judged, in place of the one before if only the API server changed."""
         if self._before is None:
             return
         if not self._looks:
@@ -224,12 +231,19 @@ class Shadow:
                 shown = [] if content is None else [smallest(content, begin.facts), content]
                 where = folder.difference(stretch.judgements, shown, begin.facts, begin.state.facts)
                 self.report(Finding("warning", "difference", f"kept in {where.name}"))
+                self._pack(folder, where, pods)
         except MooringError as error:
             self.report(Finding("warning", "recording", str(error)))
 
+    def _pack(self, folder: ShadowFolder, where: Path, pods: Mapping[str, ObservedPod]) -> None:
+        if self.packed is not None and self.clock() - self._archived >= PACKING:
+            self._archived = self.clock()
+            # Objects of a list do not name their kind.
+            folder.archive(where, self.packed([{"kind": "Pod", **one.content} for one in pods.values()]))
+
 
 def watch(shadows: Sequence[Shadow], stopping: threading.Event, seconds: float | None = None) -> None:
-    """Watch until told to stop, or for a time; what is not judged yet is judged then."""
+    """Watch until stopped, or for a time; what is not judged yet is judged then."""
     begun = time.monotonic()
     while not stopping.is_set() and (seconds is None or time.monotonic() - begun < seconds):
         for one in shadows:
@@ -240,7 +254,7 @@ def watch(shadows: Sequence[Shadow], stopping: threading.Event, seconds: float |
 
 
 def _is_open(seen: ObservedNode) -> bool:
-    """Tell whether the outcome of a pod, or a pod, is not known yet."""
+    """Return whether the outcome of a pod, or a pod, is not known yet."""
     if any(key.uid not in seen.pods for key in seen.state.pods):
         return True
     return any(not seen.is_decided(uid) for uid, one in seen.pods.items() if not one.leaving)

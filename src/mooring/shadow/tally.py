@@ -1,4 +1,4 @@
-"""How often the engine decided as the kubelet did, since when, and in what it did not."""
+"""How often the engine decided as the kubelet did, since when, and what differed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DAYS: Final = 31
 
 _Counts = TypeVar("_Counts")
 Counted = tuple[str, Agreement, KubeletEvent, DifferenceCause]
-"""Release of the kubelet, and what was said of a decision."""
+"""Release of the kubelet, verdict, event and cause of a decision."""
 
 
 @dataclass(slots=True)
@@ -87,12 +87,12 @@ class Tally:
     days: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """Date -> decisions, those that differ, pods that the kubelet refused."""
     blind: int = 0
-    """Looks at which nothing could be seen."""
+    """Observations that failed."""
     would_be: WouldBeTally | None = None
     predicted: int = 0
-    """Pods of which it was said before what would become of them."""
+    """Pods whose outcome was predicted and is known."""
     came_true: int = 0
-    """Of those, the pods of which it was right: admitted or refused."""
+    """Of those, the pods whose outcome was predicted correctly."""
     changes: int = 0
     """Grows with every judgement."""
 
@@ -117,7 +117,7 @@ class Tally:
             self.changes += 1
 
     def came(self, *, true: bool) -> None:
-        """Count what became of a pod of which it was predicted."""
+        """Count the outcome of a predicted pod."""
         self.predicted += 1
         self.came_true += true
 
@@ -162,7 +162,7 @@ class Tally:
         return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the decisions by release, verdict, event and cause, and the looks at which nothing could be seen."""
+        """Yield the decisions by release, verdict, event and cause, and the observations that failed."""
         says = "Decisions of the kubelet that were compared with the engine."
         labels = ["verdict", "event", "cause", "release"]
         decisions = CounterMetricFamily("mooring_shadow_decisions", says, labels=labels)
@@ -170,7 +170,7 @@ class Tally:
             decisions.add_metric([*(one.value.replace(" ", "_") for one in said), release], count)
         yield decisions
         yield CounterMetricFamily(
-            "mooring_shadow_blind_looks", "Looks at the kubelet at which nothing could be seen.", value=self.blind
+            "mooring_shadow_blind_looks", "Observations of the kubelet that failed.", value=self.blind
         )
 
 

@@ -1,4 +1,4 @@
-"""The same pods on the same node with another configuration: what would have been refused, and what not."""
+"""The same pods on the same node with another configuration: which pods it would refuse."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WouldBe:
 
 @dataclass(frozen=True, slots=True)
 class WouldBeAnswer:
-    """What became of one pod."""
+    """The outcome of one pod."""
 
     name: str
     """Namespace and name."""
@@ -62,7 +62,7 @@ def would_be(seen: ObservedNode, config: KubeletConfig) -> WouldBe | str:
 def after_steps(
     node: WouldBe, steps: Iterable[Step], refused: Collection[str]
 ) -> tuple[WouldBe, tuple[WouldBeAnswer, ...]]:
-    """Let the same happen to it, and return what became of the pods.
+    """Apply the same steps to it, and return the outcome of the pods.
 
     Args:
         node: before.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.util
 import sys
@@ -21,7 +22,7 @@ from lightkube.config.kubeconfig import SingleConfig
 from tests.e2e.kube.plane import define
 from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.patience import until
-from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of
+from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of, token_of
 
 from mooring.agent.pods.events import ClusterEvent, EventSubject, EventWrite
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
@@ -34,6 +35,7 @@ from mooring.publisher.pace import wake
 from mooring.publisher.writing import apply, create_once, node_uid, prune
 from mooring.scheduling.binding import ClusterPodAPI
 from mooring.scheduling.wire import BindArguments
+from mooring.serve.access import ClusterGuard
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.lease import ClusterLease, Election
 from mooring.service.cluster.watching import Pages, pods_of, watch_lines
@@ -271,6 +273,12 @@ def node_facts() -> dict[str, Any]:
     }
 
 
+def node_shadow(node: str) -> dict[str, Any]:
+    status = {"since": "2026-01-01T00:00:00Z", "agreed": int(time.monotonic()), "differs": 0, "unknown": 0}
+    metadata = {"name": node}
+    return {"apiVersion": "mooring.dev/v1alpha1", "kind": "NodeShadow", "metadata": metadata, "status": status}
+
+
 def topology(node: str) -> dict[str, Any]:
     return {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
@@ -347,6 +355,26 @@ def publish_new_state(deployed: Deployed, account: str) -> None:
 def publish_state_again(deployed: Deployed, account: str) -> None:
     deployed.api.apply(f"{OURS}/nodestates/{OWN}", node_state(OWN))
     apply(deployed.way(account).http, node_state(OWN))
+
+
+def publish_new_shadow(deployed: Deployed, account: str) -> None:
+    deployed.api.delete(f"{OURS}/nodeshadows/{OWN}")
+    apply(deployed.way(account).http, node_shadow(OWN))
+
+
+def publish_shadow_again(deployed: Deployed, account: str) -> None:
+    deployed.api.apply(f"{OURS}/nodeshadows/{OWN}", node_shadow(OWN))
+    apply(deployed.way(account).http, node_shadow(OWN))
+
+
+def admit_viewer(deployed: Deployed, account: str) -> None:
+    """Let the page ask who has a token, and what they may list."""
+    token = token_of(deployed.api, BARE, NAMESPACE, None)
+    guard = ClusterGuard(partial(deployed.connect, account))
+    with closing(guard):
+        viewer = asyncio.run(guard.viewer(token, [NAMESPACE]))
+    assert viewer is not None
+    assert not viewer.may_list(NAMESPACE)
 
 
 def publish_new_topology(deployed: Deployed, account: str) -> None:
@@ -507,8 +535,8 @@ def leave_nodes(deployed: Deployed, account: str) -> None:
         assert leave(cluster, NAMESPACE, 10.0, wait=report) == 0
 
 
-FACTS, STATES = f"{OURS}/nodefacts", f"{OURS}/nodestates"
-EVERY_POD = "api/v1/pods"
+FACTS, STATES, SHADOWS = f"{OURS}/nodefacts", f"{OURS}/nodestates", f"{OURS}/nodeshadows"
+EVERY_POD, EVERY_NODE = "api/v1/pods", "api/v1/nodes"
 SLICES = "apis/resource.k8s.io/v1/resourceslices"
 EVERY_CLAIM, CLASSES = "apis/resource.k8s.io/v1/resourceclaims", "apis/resource.k8s.io/v1/deviceclasses"
 
@@ -516,6 +544,11 @@ EVERY_CLAIM, CLASSES = "apis/resource.k8s.io/v1/resourceclaims", "apis/resource.
 def put_slice(deployed: Deployed) -> object:
     name = f"slice-{uuid4().hex[:8]}"
     return deployed.api.apply(f"{SLICES}/{name}", a_slice(name))
+
+
+def put_node(deployed: Deployed) -> object:
+    name = f"node-{uuid4().hex[:8]}"
+    return deployed.api.post(EVERY_NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
 
 
 def list_kind(kind: str, deployed: Deployed, account: str) -> object:
@@ -556,6 +589,28 @@ CALLS: Mapping[str, Mapping[tuple[str, str], Callable[[Deployed, str], object]]]
     "mooring-publish-devices": {("resourceslices", "list"): list_of(SLICES)},
     "mooring-publish-wake": {
         ("nodes", "patch"): lambda deployed, account: wake(deployed.way(account).http, OWN, int(time.monotonic()))
+    },
+    "mooring-shadow": {
+        ("nodeshadows", "create"): publish_new_shadow,
+        ("nodeshadows", "patch"): publish_shadow_again,
+        ("nodes", "get"): find_node,
+        ("pods", "list"): list_of(EVERY_POD, pods_of(OWN)),
+        ("pods", "watch"): watch_of(EVERY_POD, Deployed.pod),
+    },
+    "mooring-shadow-devices": {("resourceslices", "list"): list_of(SLICES)},
+    "mooring-serve": {
+        ("nodefacts", "list"): list_of(FACTS),
+        ("nodefacts", "watch"): watch_of(FACTS, lambda made: create_once(made.api.cluster.http, node_facts())),
+        ("nodestates", "list"): list_of(STATES),
+        ("nodestates", "watch"): watch_of(STATES, lambda made: apply(made.api.cluster.http, node_state(OTHER))),
+        ("nodeshadows", "list"): list_of(SHADOWS),
+        ("nodeshadows", "watch"): watch_of(SHADOWS, lambda made: apply(made.api.cluster.http, node_shadow(OTHER))),
+        ("nodes", "list"): list_of(EVERY_NODE),
+        ("nodes", "watch"): watch_of(EVERY_NODE, put_node),
+        ("pods", "list"): list_of(EVERY_POD),
+        ("pods", "watch"): watch_of(EVERY_POD, Deployed.pod),
+        ("tokenreviews", "create"): admit_viewer,
+        ("subjectaccessreviews", "create"): admit_viewer,
     },
     "mooring-reader": {(plural, "list"): partial(list_kind, kind) for kind, (_, plural) in COLLECTIONS.items()},
     "mooring-reader-configz": {("nodes/proxy", "get"): ask_configz},

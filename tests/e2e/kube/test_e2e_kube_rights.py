@@ -25,6 +25,7 @@ from tests.e2e.kube.accounts import (
     an_event,
     deploy,
     forget_pods,
+    node_shadow,
     node_state,
     topology,
 )
@@ -82,6 +83,7 @@ def wait_for_policies(made: Deployed) -> None:
         "mooring-agent-events": lambda way: write_event(way, an_event(1), OTHER, datetime.now(UTC)),
         "mooring-agent-publish": lambda way: apply(way.http, node_state(OTHER)),
         "mooring-publish": lambda way: apply(way.http, node_state(OTHER)),
+        "mooring-shadow": lambda way: apply(way.http, node_shadow(OTHER)),
         "mooring-dra": lambda way: protect(way, made.claim(allocated=False, node=OTHER)),
     }
     for account, request in requests.items():
@@ -206,6 +208,11 @@ def test_publishing_accounts_publish_their_own_node_only(account: str, deployed:
     for content in (node_state(OTHER), topology(OTHER)):
         with pytest.raises(ClusterError, match="publishes its own node only"):
             apply(deployed.way(account).http, content)
+
+
+def test_the_shadow_publishes_its_own_node_only(deployed: Deployed) -> None:
+    with pytest.raises(ClusterError, match="the shadow publishes its own node only"):
+        apply(deployed.way("mooring-shadow").http, node_shadow(OTHER))
 
 
 @pytest.mark.parametrize("node", [OTHER, ""], ids=["another node", "no node"])

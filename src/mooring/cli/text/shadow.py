@@ -33,7 +33,7 @@ def _parts(found: ShadowDocument) -> Iterator[RenderableType]:
     )
     yield Text(f"agreed {found.agreed}, differs {found.differs}, cannot tell {found.unknown}", "bold")
     if found.predicted:
-        yield Text(f"predicted before: {plural(found.predicted, 'pod')}, of which {found.came_true} came true")
+        yield Text(f"predicted: {plural(found.predicted, 'pod')}, {found.came_true} of them correctly")
     if found.counts:
         yield Text("")
         table = new_table("VERDICT", "KUBELET", "CAUSE")

@@ -1,4 +1,4 @@
-"""``mooring record``: what kubelets do, as scenarios that can be replayed."""
+"""``mooring record``: the decisions of kubelets as scenarios that can be replayed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Examples:
 """
 _SOURCE = "mooring record"
 _LISTING = 30.0
-"""Seconds in which the API server has told everything once."""
+"""Seconds within which the API server must list everything once."""
 
 
 @click.command("record", epilog=EPILOG)
@@ -70,13 +70,13 @@ def command(
     *,
     anonymous: bool,
 ) -> int:
-    """Record what the kubelets of nodes do as scenarios, until SIGTERM, and change nothing.
+    """Record the decisions of kubelets as scenarios, until SIGTERM, and change nothing.
 
     With NODE: what these nodes publish (mooring publish) and the pods of the API server are followed, from anywhere.
     Without: the kubelet of this node, by its files and its PodResources API; the options that describe a node are for
     it.
 
-    What the engine decides otherwise is recorded, too, and told on standard error.
+    Decisions in which the engine differs are recorded, too, and printed on standard error.
     """
     check_destination(to)
     seconds = beside.seconds_of(span)
@@ -100,7 +100,7 @@ def command(
 
 
 def _of_nodes(names: Sequence[str], kubeconfig: str, stack: ExitStack) -> list[Shadow]:
-    """Return shadows that look at what nodes publish.
+    """Return shadows that follow what nodes publish.
 
     Raises:
         InputError: the API server does not answer, or a node publishes nothing.
@@ -133,11 +133,12 @@ def _start(followers: Sequence[Follower], stack: ExitStack, what: str) -> None:
         one.start()
         stack.callback(one.stop)
     if not all(one.has_listed.wait(_LISTING) for one in followers):
-        raise InputError(f"the API server does not tell {what}", source=_SOURCE, remedy="may this account list them?")
+        problem = f"the API server did not list {what} within {_LISTING:.0f} s"
+        raise InputError(problem, source=_SOURCE, remedy="check that the account may list them")
 
 
 def _keep(one: Shadow, folder: Path) -> None:
-    """Let a shadow record everything, and tell only what did not agree."""
+    """Let a shadow record everything, and print only what did not agree."""
     name = one.alias if one.anonymous else one.tally.node
     if Path(name).name != name:
         raise InputError(f"{name!r:.80} is no name of a node", source=_SOURCE, remedy="write names of Node objects")

@@ -1,8 +1,9 @@
-"""``mooring shadow``: does the engine decide as the kubelet of this node?"""
+"""``mooring shadow``: compares the decisions of this node's kubelet with the engine."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,12 @@ from mooring.cli import options
 from mooring.cli.extras import needs_extra
 from mooring.cli.options import NodeOptions, complete_file
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.publish_inputs import Asked, connector, kubelet_source, pod_resources_option
+from mooring.cli.publish_inputs import KUBELET_ROOT, Asked, connector, kubelet_source, pod_resources_option
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.cli import collect_inputs
     from mooring.cli.text import shadow as text
     from mooring.configuration import node_configuration
     from mooring.decoding import quantities
@@ -30,6 +32,8 @@ with lazily():
     from mooring.shadow import tally as tallies
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mooring.core.machine import Finding
     from mooring.shadow.shadow import Shadow
 
@@ -42,7 +46,7 @@ Examples:
 """
 _SOURCE = "mooring shadow"
 _LISTING = 30.0
-"""Seconds in which the API server has told the pods of the node."""
+"""Seconds within which the API server must list the pods of the node."""
 
 
 @click.command("shadow", epilog=EPILOG)
@@ -91,7 +95,7 @@ def command(
 ) -> int:
     """Compare every decision of the kubelet of this node with the engine, until SIGTERM, and change nothing.
 
-    The kubelet's state files, its record of devices, its PodResources API and the pods of the API server are read. Each
+    It reads the kubelet's state files, its record of devices, its PodResources API and the pods of the API server. Each
     decision is a line on standard error: agreed, differs, or cannot tell, and why. The counts are printed at the end.
 
     Exit code 1 when a decision differs.
@@ -105,6 +109,7 @@ def command(
         shadow.anonymous = anonymous
         if folder:
             shadow.folder = folders.ShadowFolder(Path(folder))
+            shadow.packed = partial(_packed, asked, anonymous=anonymous)
             shadow.tally = counts_file.continued(Path(folder), asked.name, shadow.tally.release, _report)
         shadow.proposed = node_configuration.load_config(proposed).kubelet if proposed else None
         serving = nullcontext() if address is None else closing(_serving(shadow, address))
@@ -134,10 +139,10 @@ def seconds_of(span: str) -> float | None:
 
 
 def beside_kubelet(asked: Asked, program: str, stack: ExitStack) -> Shadow:
-    """Return a shadow that watches the kubelet of this computer; its ways to it and to the API server end with a stack.
+    """Return a shadow that watches the kubelet of this computer; a stack closes its connections.
 
     Raises:
-        InputError: an option cannot be used, or the API server does not tell the pods of the node.
+        InputError: an option cannot be used, or the API server does not list the pods of the node.
     """
     known = bound.BoundPods(lambda: gates, _report)
     source, end = kubelet_source(asked, known.names)
@@ -148,10 +153,28 @@ def beside_kubelet(asked: Asked, program: str, stack: ExitStack) -> Shadow:
     follower.start()
     stack.callback(follower.stop)
     if not follower.has_listed.wait(_LISTING):
-        problem = "the API server does not tell the pods of the node"
-        raise InputError(problem, source=program, remedy="may this account list and watch pods?")
+        problem = f"the API server did not list the pods of the node within {_LISTING:.0f} s"
+        raise InputError(problem, source=program, remedy="check that the account may list and watch pods")
     tally = tallies.Tally(asked.name, facts.mooring.release.tag, tallies.now_text())
     return shadows.Shadow(source, known, tally, report=_report, said=_say)
+
+
+def _packed(asked: Asked, pods: Sequence[object], *, anonymous: bool) -> bytes:
+    """Pack this computer and its kubelet, as ``mooring collect`` does."""
+    inputs = asked.inputs
+    return collect_inputs.collection_of(
+        collect_inputs.CollectOptions(
+            root="/",
+            kubelet_root=inputs.state or KUBELET_ROOT,
+            config=inputs.config,
+            pods=(),
+            node=asked.name,
+            kubelet=inputs.kubelet_version,
+            ask=False,
+            anonymous=anonymous,
+            objects=pods,
+        )
+    ).packed()
 
 
 def _say(line: str) -> None:

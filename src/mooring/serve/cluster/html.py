@@ -43,7 +43,7 @@ class TileSheet:
         many = len(nodes) > FEW
         drawn = "".join(self._drawn(node, many=many) for node in nodes)
         waiting = [one for one in cluster.waiting() if viewer.may_list(one.pod.namespace)]
-        return self._body(sums(nodes, tiles), drawn, waiting, many=many)
+        return self._body(sums(nodes, tiles), drawn, waiting, labels, many=many)
 
     def _tile(self, node: NodeNow) -> tuple[NodeTile, dict[bool, str]]:
         found = self._known.get(node.node.name)
@@ -57,12 +57,13 @@ class TileSheet:
             drawn[many] = part_text("cluster-tile.html", one=one, many=many, links=self.links)
         return drawn[many]
 
-    def _body(self, found: ClusterSums, tiles: str, waiting: Sequence[ClusterPod], *, many: bool) -> str:
+    def _body(self, found: ClusterSums, tiles: str, waiting: Sequence[ClusterPod], labels: str, *, many: bool) -> str:
         return part_text(
             "cluster-body.html",
             found=found,
             tiles=tiles,
             many=many,
+            labels=labels,
             waiting=waiting[:MOST_WAITING],
             more=max(0, len(waiting) - MOST_WAITING),
             links=self.links,

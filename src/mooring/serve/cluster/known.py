@@ -1,7 +1,7 @@
 """The cluster as its page knows it: what nodes published, nodes and pods of the API server; usable from any thread.
 
-It is a picture for people: a pod that is bound and not named by the state of its node yet is counted, and where it will
-lie is not guessed. What a scheduler may rely on is the extender's.
+It is for people: a pod that is bound and not in the state of its node yet is counted, and its place is not guessed. A
+scheduler relies on the extender instead.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class NodeNow:
 
     node: ClusterNode
     kubelet: Kubelet | str
-    """As it published itself; a text says why it cannot be told."""
+    """As it published itself; a text says why it is unknown."""
     kind: NodeKind | None
     state: NodeState | None
     pods: tuple[ClusterPod, ...]
@@ -72,7 +72,7 @@ class NodeNow:
 
 
 class KnownCluster:
-    """Takes reports, and tells what is known."""
+    """Takes objects of the cluster, and answers questions about them."""
 
     def __init__(self) -> None:
         """Begin without any knowledge."""

@@ -1,4 +1,4 @@
-"""What the API server tells about nodes and pods, brought to the page's cluster."""
+"""Nodes and pods of the API server, brought to the page's cluster."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def followers(cluster: KnownCluster, connect: Callable[[], Cluster], report: Cal
     Args:
         cluster: receives facts, states, nodes and pods.
         connect: opens a way to the API server.
-        report: receives what is the matter.
+        report: receives problems.
     """
 
     def facts(content: Content) -> str:
@@ -107,7 +107,7 @@ def shadow_follower(cluster: KnownCluster, connect: Callable[[], Cluster], repor
     Args:
         cluster: receives the counts.
         connect: opens a way to the API server.
-        report: receives what is the matter.
+        report: receives problems.
     """
 
     def put(content: Content) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mooring.core.machine import Machine
 from mooring.planner.question import Question
 from mooring.render.view import NodeView
-from mooring.serve.cluster.known import NodeNow
+from mooring.serve.cluster.known import UNPUBLISHED, NodeNow
 from mooring.serve.node_plan import snapshot_of
 from mooring.serve.snapshot import NodeNotice, NodeSnapshot
 
@@ -16,7 +18,11 @@ def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
     if node.kind is None or node.state is None or isinstance(node.kubelet, str):
         words = str(node.kubelet)
         return NodeSnapshot(
-            NodeView(name, "", words, (), (), (), (), (), ()), notices=(NodeNotice(words, warning=True),)
+            NodeView(name, "", words, (), (), (), (), (), ()),
+            notices=(
+                NodeNotice(f"{name} {words}" if words == UNPUBLISHED else words, warning=True),
+                *_shadow_notices(node),
+            ),
         )
     facts, state = node.kind.facts, node.state
     named = {key.uid for key in state.pods} | set(state.devices.held)
@@ -37,4 +43,25 @@ def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
         NodeNotice(f"{pod.namespace}/{pod.name} is bound and not yet in the node's state", namespace=pod.namespace)
         for pod in coming
     ]
-    return NodeSnapshot(found.view, found.pods, found.pending, (*found.notices, *notices), found.plan, found.question)
+    return NodeSnapshot(
+        found.view,
+        found.pods,
+        found.pending,
+        (*found.notices, *notices, *_shadow_notices(node)),
+        found.plan,
+        found.question,
+    )
+
+
+def _shadow_notices(node: NodeNow) -> Iterator[NodeNotice]:
+    """Yield what the shadow of the kubelet counted, and its newest difference."""
+    found = node.shadow
+    if found is None:
+        return
+    counts = f"agreed {found.agreed}, differs {found.differs}, cannot tell {found.unknown}"
+    yield NodeNotice(f"Shadow of the kubelet since {found.since}: {counts}", warning=bool(found.differs))
+    for one in found.differences[-1:]:
+        # That of a restart is about all pods, and so is shown without its contents.
+        what = f": the kubelet has {one.kubelet}, the engine {one.engine}" if one.pod else ""
+        words = f"Newest difference: {one.pod or 'kubelet'} {one.event}: {one.cause}{what}"
+        yield NodeNotice(words, warning=True, namespace=one.pod.partition("/")[0])

@@ -18,6 +18,15 @@ async function textOf(address, options = {}) {
   return answer.text();
 }
 
+/** The elements of an answer, or of why there is none. */
+async function answerOf(address, options = {}) {
+  try {
+    return elementsOf(await textOf(address, options));
+  } catch {
+    return elementsOf('<p class="refusal">The server does not answer.</p>');
+  }
+}
+
 /** Fetch the page's body again; while that is under way, remember that it must be fetched once more. */
 async function refresh() {
   if (fetching) {
@@ -67,6 +76,7 @@ function listenToEvents() {
       const wasNow = isNow();
       moment.min = news.first;
       moment.max = news.number;
+      moment.disabled = news.first === news.number;
       if (wasNow) moment.value = news.number;
       if (wasNow && Number(live.dataset.version ?? 0) === news.version) return;
     }
@@ -88,9 +98,9 @@ function countDown() {
 async function openStory(uid, name) {
   const section = document.getElementById("story");
   const then = viewOf().startsWith("?number=") ? viewOf().replace("?", "&") : "";
-  const text = await textOf(`${main.dataset.pod}?uid=${encodeURIComponent(uid)}${then}`);
+  const answer = await answerOf(`${main.dataset.pod}?uid=${encodeURIComponent(uid)}${then}`);
   document.getElementById("story-title").textContent = name;
-  document.getElementById("story-body").replaceChildren(...elementsOf(text));
+  document.getElementById("story-body").replaceChildren(...answer);
   section.hidden = false;
   document.getElementById("story-title").focus({ preventScroll: true });
   section.scrollIntoView({ block: "start" });
@@ -131,7 +141,7 @@ function listenToForms() {
     const answer = document.getElementById("answer");
     answer.replaceChildren("Asking…");
     const body = document.getElementById("manifest").value;
-    answer.replaceChildren(...elementsOf(await textOf(main.dataset.whatif, { method: "POST", body, headers: { "Content-Type": "application/yaml" } })));
+    answer.replaceChildren(...(await answerOf(main.dataset.whatif, { method: "POST", body, headers: { "Content-Type": "application/yaml" } })));
   });
   document.getElementById("filter")?.addEventListener("input", refresh);
 }

@@ -1,0 +1,75 @@
+"""The manifests of the shadow and of the page are sound; neither can write to a node or show pods without a token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from tests.publisher.manifests import mistakes
+
+from mooring.cli.verbs import serve, shadow
+from mooring.serve.run import ServeOptions
+from mooring.service.options import parse_address
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+VERBS: Mapping[str, click.Command] = {"shadow": shadow.command, "serve": serve.command}
+
+
+def documents(verb: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / f"{verb}.yaml").read_text(encoding="utf-8")))
+
+
+def pod_of(verb: str) -> dict[str, Any]:
+    [found] = [one for one in documents(verb) if one["kind"] in ("DaemonSet", "Deployment")]
+    spec: dict[str, Any] = found["spec"]["template"]["spec"]
+    return spec
+
+
+def arguments(verb: str) -> dict[str, str]:
+    [container] = pod_of(verb)["containers"]
+    first, *others = container["args"]
+    assert first == verb
+    parts = (one.partition("=") for one in others)
+    return {name: value for name, _, value in parts}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_manifests_have_known_fields_only(verb: str) -> None:
+    assert [mistakes(one) for one in documents(verb)] == [[]] * len(documents(verb))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_arguments_are_options_of_the_verb(verb: str) -> None:
+    known = {option for parameter in VERBS[verb].params for option in parameter.opts}
+    assert set(arguments(verb)) <= known
+
+
+@pytest.mark.parametrize(("verb", "writable"), [("shadow", {"/host/shadow"}), ("serve", set())])
+def test_containers_write_to_the_folder_of_the_shadow_only(verb: str, writable: set[str]) -> None:
+    pod = pod_of(verb)
+    assert not {"hostNetwork", "hostPID"} & pod.keys()
+    [container] = pod["containers"]
+    security = container["securityContext"]
+    assert security["readOnlyRootFilesystem"]
+    assert not security["allowPrivilegeEscalation"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert {one["mountPath"] for one in container["volumeMounts"] if not one.get("readOnly")} == writable
+    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
+
+
+def test_the_shadow_keeps_its_counts_and_publishes_them() -> None:
+    given = arguments("shadow")
+    assert "--publish" in given
+    assert given["--folder"] == "/host/shadow"
+
+
+def test_the_page_is_root_nowhere_and_asks_everybody_for_a_token() -> None:
+    [container] = pod_of("serve")["containers"]
+    assert container["securityContext"]["runAsNonRoot"]
+    address = parse_address(arguments("serve")["--listen"], source="--listen")
+    assert address is not None
+    assert not ServeOptions(address).is_loopback
