@@ -96,6 +96,7 @@ def visit(chromium: Browser, folder: Path, reports: Mapping[str, ReportView]) ->
             reduced_motion="reduce" if still else "no-preference",
             java_script_enabled=script,
         )
+        context.set_default_timeout(1000 * PATIENCE_SECONDS)
         contexts.append(context)
         page = context.new_page()
         found = Visit(page, view)
