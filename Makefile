@@ -94,7 +94,7 @@ e2e: $(STAMP)
 
 # Skipped by name where ../shared/parts (or the folder that MOORING_E2E_CRIO names) has no CRI-O.
 e2e-crio: $(STAMP)
-	MOORING_E2E_RUNTIMES=crio $(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/containerd tests/e2e/crio
+	MOORING_E2E_RUNTIMES=crio $(BIN)/python -m pytest -q -p no:xdist -rfEs tests/e2e/containerd tests/e2e/crio
 
 # The size by default takes a minute. All of it, some hours on two cores: KILLS=200 RESTARTS=50 CONTAINERS=500 LIVES=10000
 e2e-size: export MOORING_E2E_KILLS = $(or $(KILLS),4)
@@ -106,7 +106,7 @@ e2e-size: export MOORING_E2E_SEED = $(or $(SEED),1)
 e2e-size: export MOORING_E2E_SIZE_RUNTIMES = $(or $(RUNTIMES),debian crio)
 e2e-size: $(STAMP)
 	$(BIN)/python scripts/e2e_parts.py
-	$(BIN)/python -m pytest -q -p no:xdist -rs --log-cli-level=INFO tests/e2e/size
+	$(BIN)/python -m pytest -q -p no:xdist -rfEs --log-cli-level=INFO tests/e2e/size
 
 # The other tiers take some frames; here are all of them, on a runtime that is played and on both containerds.
 e2e-faults: $(STAMP)
@@ -138,14 +138,14 @@ e2e-shadow: export MOORING_E2E_SHADOW_TOPOLOGIES = $(TOPOLOGIES)
 e2e-shadow: export MOORING_E2E_SHADOW_KUBELETS = $(KUBELETS)
 e2e-shadow: export MOORING_E2E_SHADOW_SEED = $(SEED)
 e2e-shadow: $(STAMP)
-	$(BIN)/python -m pytest -q -p no:xdist -rs --log-cli-level=INFO tests/e2e/kubelet/shadow
+	$(BIN)/python -m pytest -q -p no:xdist -rfEs --log-cli-level=INFO tests/e2e/kubelet/shadow
 
 # Builds Kubernetes' parts once (up to 15 minutes). MOORING_E2E_KUBELET=full takes more cases,
 # MOORING_E2E_CONTAINERD=built the newest containerd.
 e2e-kubelet: $(STAMP)
 	$(BIN)/python scripts/e2e_parts.py
 	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kube-scheduler kubelet kubelet@v1.34.4
-	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/kubelet --ignore tests/e2e/kubelet/shadow
+	$(BIN)/python -m pytest -q -p no:xdist -rfEs tests/e2e/kubelet --ignore tests/e2e/kubelet/shadow
 
 # Builds API server, scheduler and kwok once. MOORING_E2E_KUBE=full takes 100 nodes and 2,000 pods in each run; the second
 # file has a real kubelet and needs root on Debian.
@@ -160,20 +160,20 @@ image: $(STAMP)
 # Skipped by name where promtool and Prometheus cannot be built; their first build takes five to fifteen minutes.
 observability: $(STAMP)
 	$(BIN)/python scripts/observability_parts.py || [ $$? = 2 ]
-	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/observability
+	$(BIN)/python -m pytest -q -p no:xdist -rfEs tests/e2e/observability
 
 # Skipped by name where no image can be built.
 e2e-image: $(STAMP)
 	$(BIN)/python scripts/image/build.py || [ $$? = 2 ]
 	$(BIN)/python scripts/e2e_parts.py
-	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/image
+	$(BIN)/python -m pytest -q -p no:xdist -rfEs tests/e2e/image
 
 # Builds Helm and Kubernetes' parts once (20 minutes), and the image.
 e2e-chart: $(STAMP)
 	$(BIN)/python scripts/e2e_parts.py
 	$(BIN)/python scripts/e2e_kube_parts.py helm etcd kube-apiserver kube-scheduler kube-controller-manager kube-proxy kubelet
 	$(BIN)/python scripts/image/build.py || [ $$? = 2 ]
-	$(BIN)/python -m pytest -q -p no:xdist -rs --log-cli-level=INFO tests/e2e/chart
+	$(BIN)/python -m pytest -q -p no:xdist -rfEs --log-cli-level=INFO tests/e2e/chart
 
 # First the reactor alone, then the agent as a process of its own, through real frames of the wire.
 soak: $(STAMP)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.browser.reports import ROOT, all_reports
 
 from mooring.render.html.document import html_text
@@ -25,6 +25,8 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+PATIENCE_SECONDS = 60.0
+"""For what a page must come to show. Its own 5 seconds are short where other programs have the processors."""
 
 
 @dataclass
@@ -56,6 +58,7 @@ Open = Callable[..., Visit]
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     path = os.environ.get("MOORING_CHROMIUM") or shutil.which("chromium")
+    expect.set_options(timeout=1000 * PATIENCE_SECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
@@ -93,6 +96,7 @@ def visit(chromium: Browser, folder: Path, reports: Mapping[str, ReportView]) ->
             reduced_motion="reduce" if still else "no-preference",
             java_script_enabled=script,
         )
+        context.set_default_timeout(1000 * PATIENCE_SECONDS)
         contexts.append(context)
         page = context.new_page()
         found = Visit(page, view)

@@ -25,7 +25,8 @@ SCENARIOS: Mapping[str, Mapping[str, Any]] = {
     "resize_churn": {"delay": 6, **({"resizes": 100, "looks": 500} if is_full() else {"resizes": 15, "looks": 50})},
 }
 """With the values of each. A delay gives a slow guest the time to do something before it is over."""
-SECONDS = 5400 if is_full() else 1800
+SECONDS = 10800 if is_full() else 5400
+"""Long, because other programs may have the processors."""
 GUESTS = [(edition, scenario) for edition in e2e_guest().editions() for scenario in SCENARIOS]
 STEPS = [(*guest, step) for guest in GUESTS for step in steps_of(guest[1])]
 _log = logging.getLogger(__name__)
