@@ -9,7 +9,7 @@ from typing import Any
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.discovery.compact import parse_compact
 from mooring.kubelet.admit import AdmitResult
-from mooring.kubelet.events import after_event, ended
+from mooring.kubelet.events import Readmit, after_event, ended
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.manifest.defaults import PodGates
@@ -60,15 +60,25 @@ class Node:
         *,
         created: int | None = None,
         starts: bool = True,
+        is_listed: bool = False,
     ) -> bool:
-        """Admit a pod with these containers, and write its status; ``starts`` tells whether its init containers end."""
+        """Admit a pod with these containers, and write its status.
+
+        Args:
+            uid: its name, too.
+            init: its init containers.
+            containers: its other containers.
+            created: its place in the order of creation; after all others by default.
+            starts: whether its init containers end.
+            is_listed: whether the kubelet finds it in its first list, with the pods that run.
+        """
         asked = {"creationTimestamp": f"{len(self.objects) if created is None else created:06}"}
         content: dict[str, Any] = {
             "metadata": {"name": uid, "uid": uid, **asked},
             "spec": {"initContainers": list(init), "containers": list(containers)},
         }
         pod = observed_pod(content, self.gates).pod
-        self.kubelet, result = after_event(self.kubelet, Admit(pod))
+        self.kubelet, result = after_event(self.kubelet, Readmit(pod) if is_listed else Admit(pod))
         [answer] = result.admissions
         if answer.admitted and not starts:
             self.kubelet = answer.decided.counting(self.kubelet.used)

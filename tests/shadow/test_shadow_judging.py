@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.shadow.observing import STATIC, Node, node
+from tests.shadow.observing import STATIC, Node, container, node
 
 from mooring.core.config import KubeletConfig
+from mooring.devicemanager.state import Device, DeviceState
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.pods import MIRROR
 from mooring.shadow import judging, orders
@@ -230,4 +231,39 @@ def test_files_that_are_removed_stay_removed_when_a_pod_ends_meanwhile() -> None
     assert [one.line() for one in said(before, watched.observed())] == [
         "agreed: kubelet restarted",
         "agreed: default/gone removed",
+    ]
+
+
+def test_new_pods_in_the_first_list_of_a_kubelet_find_what_refused_ones_were_given() -> None:
+    watched = node()
+    watched.admit("old", "2")
+    before = watched.observed()
+    watched.restart()
+    for uid, cpus in (("refused", ("2", "40")), ("web", ("2",))):
+        wanted = [container(f"c{number}", cpu, "1Mi") for number, cpu in enumerate(cpus)]
+        watched.admit_pod(uid, [], wanted, is_listed=True)
+    assert watched.kubelet.node.cpu.assignments["web"]["c0"] == 0b100000001000, "not those that the refused pod has"
+    watched.kubelet = watched.kubelet.settled()
+    assert sorted(one.line() for one in said(before, watched.observed())) == [
+        "agreed: default/refused refused",
+        "agreed: default/web admitted",
+        "agreed: kubelet restarted",
+    ]
+
+
+def test_a_kubelet_that_starts_has_no_devices_until_their_plugin_registers_again() -> None:
+    watched = node(ALIGNED)
+    gpus = DeviceState({"vendor.example/gpu": (Device("g0", (0,)),)})
+    watched.kubelet = watched.kubelet.with_devices(gpus)
+    before = watched.observed()
+    watched.restart()
+    unhealthy = DeviceState({"vendor.example/gpu": (Device("g0", (0,), healthy=False),)})
+    watched.kubelet = watched.kubelet.with_devices(unhealthy)
+    wanted = container("c0", "2", "1Mi")
+    wanted["resources"]["limits"]["vendor.example/gpu"] = "1"
+    assert not watched.admit_pod("early", [], [wanted])
+    watched.kubelet = watched.kubelet.with_devices(gpus).settled()
+    assert sorted(one.line() for one in said(before, watched.observed())) == [
+        "agreed: default/early refused",
+        "agreed: kubelet restarted",
     ]

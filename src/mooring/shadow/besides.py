@@ -46,6 +46,8 @@ class Besides:
     """Pods that were refused and are deleted: while a kubelet ends them, their requests count again."""
     held: Holdings = field(default_factory=dict)
     """Devices of pods that a kubelet which has just started knew, and has not released yet."""
+    has_started: bool = False
+    """Whether the kubelet has just started: until a plugin registers again, none of its devices are healthy."""
 
 
 class _Chosen(NamedTuple):
@@ -68,6 +70,11 @@ def possible_nodes(kubelet: Kubelet, besides: Besides, message: str) -> Iterator
     devices = kubelet.node.providers.devices
     if besides.held.keys() - devices.held.keys():
         yield kubelet.with_devices(replace(devices, held={**besides.held, **devices.held}))
+    if besides.has_started and devices.devices:
+        unhealthy = {
+            name: tuple(replace(one, healthy=False) for one in known) for name, known in devices.devices.items()
+        }
+        yield kubelet.with_devices(replace(devices, devices=unhealthy))
     active = kubelet.node.active
     besides = replace(
         besides,

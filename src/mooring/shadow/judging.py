@@ -87,7 +87,13 @@ def _answer(one: ObservedPod, stretches: list[Stretch], window: Window) -> None:
         arrived = [
             step.pod.uid for step in stretch.steps if isinstance(step, Admit) and step.pod.uid not in window.refused
         ]
-        there = replace(besides, leaving=stretch.leaving, arrived=arrived, held=_held_at_the_start(stretch))
+        there = replace(
+            besides,
+            leaving=stretch.leaving,
+            arrived=arrived,
+            held=_held_at_the_start(stretch),
+            has_started=stretch.before.starts != stretch.after.starts,
+        )
         mismatch, position = unlike_outcome(one.pod, refused, stretch.points, there)
         if mismatch is None:
             break

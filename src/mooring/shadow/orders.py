@@ -21,7 +21,7 @@ from mooring.core.bits import list_text
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import DeviceState, Holdings
 from mooring.kubelet.admit import AdmitMode, AdmitResult, admit
-from mooring.kubelet.events import after_event
+from mooring.kubelet.events import Readmit, after_event
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.memorymanager.state import Block
@@ -55,6 +55,9 @@ class Changes:
     """Refused pods that may have been asked about between the two."""
     asked: tuple[Pod, ...] = ()
     """Refused pods that were."""
+    listed: tuple[tuple[Pod, ...], ...] = ()
+    """New pods, refused ones included, about which a kubelet that starts may be asked together with those that run: by
+    the second of their creation. Until it has asked about all of them its managers release nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ class Order:
     steps: tuple[Step, ...] = ()
     points: tuple[Kubelet, ...] = ()
     """Before the first step and after every one."""
+    has_listed: bool = False
+    """Whether a new pod was asked about together with those that run."""
     mismatch: Mismatch | None = None
     """Set when it does not fit."""
 
@@ -148,27 +153,31 @@ class OrderSearch:
 
     def _is_new(self, order: Order, rest: Changes) -> bool:
         files, left = order.kubelet.files, (*rest.admitted, *rest.possible, *rest.refused, *rest.asked)
-        key = (files.cpu, files.memory, tuple(sorted(order.kubelet.node.active)), tuple(one.uid for one in left))
-        is_new = (*key, rest.leaving, rest.restart is None) not in self._seen
-        self._seen.add((*key, rest.leaving, rest.restart is None))
+        there, coming = tuple(sorted(order.kubelet.node.active)), tuple(one.uid for one in left)
+        place = (rest.leaving, rest.restart is None, len(rest.listed), order.has_listed)
+        key = (files.cpu, files.memory, there, coming, place)
+        is_new = key not in self._seen
+        self._seen.add(key)
         return is_new
 
     def _remember(self, order: Order) -> None:
         if self.nearest is None or len(order.steps) > len(self.nearest.steps):
             self.nearest = order
 
-    def _after(self, order: Order, step: Step) -> Order:
-        before = self._knowing_devices(order.kubelet) if isinstance(step, Admit) else order.kubelet
-        kubelet, result = after_event(before, step)
+    def _after(self, order: Order, event: Step | Readmit) -> Order:
+        is_asked = isinstance(event, Admit | Readmit)
+        kubelet, result = after_event(self._knowing_devices(order.kubelet) if is_asked else order.kubelet, event)
+        step: Step = Admit(event.pod) if isinstance(event, Readmit) else event
+        has_listed = order.has_listed or isinstance(event, Readmit)
         steps, points = (*order.steps, step), (*order.points, kubelet)
         if result.crash or result.refusal is not None:
             words = result.crash or (result.refusal.message if result.refusal is not None else "")
-            return Order(kubelet, steps, points, Mismatch(DifferenceCause.START, "started", words))
+            return Order(kubelet, steps, points, mismatch=Mismatch(DifferenceCause.START, "started", words))
         for answer in result.admissions:
-            mismatch = self.unlike(answer, kubelet, is_first=isinstance(step, Admit))
+            mismatch = self.unlike(answer, kubelet, is_first=is_asked)
             if mismatch is not None:
-                return Order(kubelet, steps, points, mismatch)
-        return Order(kubelet, steps, (*order.points, kubelet))
+                return Order(kubelet, steps, points, mismatch=mismatch)
+        return Order(kubelet, steps, points, has_listed)
 
     def unlike(self, answer: AdmitResult, kubelet: Kubelet, *, is_first: bool = False) -> Mismatch | None:
         """Return in what an answer departs from what the kubelet did with the pod.
@@ -267,10 +276,16 @@ def _answers(kubelet: Kubelet, pod: Pod) -> Iterator[AdmitResult]:
         kubelet = kubelet.with_devices(replace(devices, devices=others))
 
 
-def _choices(left: Changes) -> Iterator[tuple[Step, Changes]]:
+def _choices(left: Changes) -> Iterator[tuple[Step | Readmit, Changes]]:
     """Yield what can have come next, the likely first: the restart, pods as they were told of, pods that left."""
     if left.restart is not None:
         yield left.restart, replace(left, restart=None)
+    elif left.listed:
+        for pod in left.listed[0]:
+            second = tuple(one for one in left.listed[0] if one is not pod)
+            rest = replace(left, listed=(second, *left.listed[1:]) if second else left.listed[1:])
+            yield Readmit(pod), _without(rest, pod)
+    left = replace(left, listed=left.listed if left.restart is not None else ())
     for pod in left.admitted:
         yield Admit(pod), replace(left, admitted=tuple(one for one in left.admitted if one is not pod))
     for uid in left.leaving:
@@ -282,6 +297,13 @@ def _choices(left: Changes) -> Iterator[tuple[Step, Changes]]:
         yield Admit(pod), replace(left, asked=tuple(one for one in left.asked if one is not pod))
     for pod in left.refused:
         yield Admit(pod), replace(left, refused=tuple(one for one in left.refused if one is not pod))
+
+
+def _without(left: Changes, pod: Pod) -> Changes:
+    admitted, refused, asked = (
+        tuple(one for one in pods if one.uid != pod.uid) for pods in (left.admitted, left.refused, left.asked)
+    )
+    return replace(left, admitted=admitted, refused=refused, asked=asked)
 
 
 def with_started(kubelet: Kubelet) -> Kubelet:

@@ -45,7 +45,7 @@ def recorded_scenario(
         pods: as they were observed last, by uid.
         anonymous: whether pods get made-up names.
     """
-    if stretch.base is None or stretch.goal is None:
+    if stretch.base is None or stretch.goal is None or stretch.has_listed:
         return None
     steps = tuple(_managers_steps(stretch, pods))
     first, begin = (*stretch.points, stretch.base)[0], stretch.begin

@@ -38,6 +38,8 @@ class Stretch:
     """The engine on the state after."""
     fits: bool = False
     """Whether the order fits."""
+    has_listed: bool = False
+    """Whether a kubelet that started was asked about new pods together with those that ran: no steps say that."""
     ran: frozenset[str] = frozenset()
     """Uids of pods that were admitted, and refused when their kubelet started again."""
 
@@ -155,6 +157,7 @@ def stretch_between(before: ObservedNode, after: ObservedNode, window: Window, a
         base=base,
         goal=goal,
         fits=order.mismatch is None,
+        has_listed=order.has_listed,
     )
 
 
@@ -237,6 +240,19 @@ def _begun(
         happened = replace(changes, leaving=(*changes.leaving, *left))
         for begun in restarting.begun(node, gone):
             yield begun, happened
+    if listed := _listed(changes, window):
+        for node in nodes:
+            for begun in restarting.begun(node, gone):
+                yield begun, replace(changes, listed=listed)
+
+
+def _listed(changes: Changes, window: Window) -> tuple[tuple[Pod, ...], ...]:
+    """Return the new pods that a starting kubelet may find in its first list, by the second of their creation."""
+    refused = [one.pod for uid, one in window.refused.items() if uid not in window.used]
+    created: dict[str, list[Pod]] = {}
+    for pod in (*changes.admitted, *refused):
+        created.setdefault(window.pods[pod.uid].created, []).append(pod)
+    return tuple(tuple(pods) for _, pods in sorted(created.items()))
 
 
 def _ordered(
