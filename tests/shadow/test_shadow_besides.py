@@ -9,6 +9,7 @@ from tests.shadow.observing import STATIC, Node, node
 
 from mooring.shadow.judgement import Judgement
 from mooring.shadow.judging import judge
+from mooring.shadow.observed import ObservedNode
 
 SHARED = replace(STATIC, cpu_manager_policy="none")
 REFUSED = ("10", "11", "12", "13", "14")
@@ -42,6 +43,18 @@ def test_refused_pods_that_a_kubelet_was_ending_are_found_by_their_sum(counted: 
     assert lines == [f"agreed: default/large-{cpus} refused" for cpus in REFUSED] + ["agreed: default/last refused"]
 
 
+def test_a_pod_that_was_refused_long_ago_counts_while_it_is_deleted() -> None:
+    watched = node(SHARED)
+    watched.admit("first", "7")
+    assert not watched.admit("large", "10")
+    before = watched.observed()
+    kubelet = watched.kubelet
+    watched.kubelet = kubelet.counting({**kubelet.used, "cpu": 17_000})
+    assert not watched.admit("last", "9")
+    watched.kubelet = kubelet
+    assert [one.line() for one in judged(before, watched.observed())] == ["agreed: default/last refused"]
+
+
 def test_a_sum_that_no_pods_explain_differs() -> None:
     before = node(SHARED)
     before.admit("first", "7")
@@ -52,4 +65,8 @@ def test_a_sum_that_no_pods_explain_differs() -> None:
 
 
 def said(before: Node, after: Node) -> list[Judgement]:
-    return [one for stretch in judge(before.observed(), after.observed()) for one in stretch.judgements]
+    return judged(before.observed(), after.observed())
+
+
+def judged(before: ObservedNode, after: ObservedNode) -> list[Judgement]:
+    return [one for stretch in judge(before, after) for one in stretch.judgements]

@@ -39,7 +39,7 @@ class Besides:
     leaving: Sequence[str] = ()
     """Uids of pods that left."""
     arrived: Sequence[str] = ()
-    """Uids of pods that came, in an order of which others may fit as well."""
+    """Uids of pods that were not created before, so that they may have come later."""
     possible: Sequence[Pod] = ()
     """Pods that came and went unseen."""
     ending: Sequence[Pod] = ()

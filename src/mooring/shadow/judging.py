@@ -84,13 +84,9 @@ def _answer(one: ObservedPod, stretches: list[Stretch], window: Window) -> None:
     judgement = Judgement(Agreement.AGREED, event, one.pod.uid, name_of(one))
     mismatch, position, number = None, None, 0
     for number, stretch in enumerate(stretches):  # noqa: B007 - the last one is where a difference is told
-        arrived = [
-            step.pod.uid for step in stretch.steps if isinstance(step, Admit) and step.pod.uid not in window.refused
-        ]
         there = replace(
             besides,
             leaving=stretch.leaving,
-            arrived=arrived,
             held=_held_at_the_start(stretch),
             has_started=stretch.before.starts != stretch.after.starts,
         )
@@ -140,7 +136,10 @@ def _held_at_the_start(stretch: Stretch) -> Holdings:
 
 def _besides(one: ObservedPod, window: Window) -> Besides:
     possible = window.possible | window.waiting
+    # A kubelet is asked about pods nearly in the order of their creation.
+    later = [uid for uid, other in window.pods.items() if other.created >= one.created and uid not in window.refused]
     return Besides(
+        arrived=later,
         possible=[other.pod for other in possible.values() if other is not one],
-        ending=[other.pod for other in window.refused.values() if other.leaving and other is not one],
+        ending=[other.pod for other in window.pods.values() if other.reason and other.leaving and other is not one],
     )

@@ -280,11 +280,11 @@ def _choices(left: Changes) -> Iterator[tuple[Step | Readmit, Changes]]:
     """Yield what can have come next, the likely first: the restart, pods as they were told of, pods that left."""
     if left.restart is not None:
         yield left.restart, replace(left, restart=None)
-    elif left.listed:
-        for pod in left.listed[0]:
-            second = tuple(one for one in left.listed[0] if one is not pod)
-            rest = replace(left, listed=(second, *left.listed[1:]) if second else left.listed[1:])
-            yield Readmit(pod), _without(rest, pod)
+    for number, pods in enumerate(left.listed if left.restart is None else ()):
+        later = left.listed[number + 1 :]
+        for pod in pods:
+            second = tuple(one for one in pods if one is not pod)
+            yield Readmit(pod), _without(replace(left, listed=(second, *later) if second else later), pod)
     left = replace(left, listed=left.listed if left.restart is not None else ())
     for pod in left.admitted:
         yield Admit(pod), replace(left, admitted=tuple(one for one in left.admitted if one is not pod))
