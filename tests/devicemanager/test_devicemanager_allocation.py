@@ -65,6 +65,12 @@ def test_what_is_known_to_be_drawn_is_taken_of_equally_near_devices() -> None:
     assert held(state, "c") == {"g0", "g2"}, "nearness comes first"
 
 
+def test_what_is_known_to_be_drawn_is_taken_of_what_an_init_container_leaves() -> None:
+    drawn = {"pod": {"c": {GPU: frozenset({"g1"})}}}
+    state, _ = served(DeviceState({GPU: EIGHT[:2]}, drawn=drawn), asking("load", 2, INIT), asking("c", 1))
+    assert held(state, "c") == {"g1"}
+
+
 @given(st.lists(st.sampled_from([(0,), (0, 1), (1,)]), min_size=1, max_size=7), st.data())
 def test_equally_near_devices_are_taken_as_a_random_draw_most_often_takes_them(
     nodes: list[tuple[int, ...]], data: st.DataObject

@@ -61,8 +61,9 @@ def allocate(
             error = f"no healthy devices present; cannot allocate unhealthy devices {resource}"
             _report(observer, (pod.uid, container.name, resource), count, affinity, error)
             return DeviceError(error)
-        # 2. Reusable devices first.
-        chosen = sorted(reusable.of(pod.uid, resource))[:count]
+        # 2. Reusable devices first; which of them is arbitrary, too.
+        drawn = state.drawn.get(pod.uid, {}).get(container.name, {}).get(resource, frozenset())
+        chosen = sorted(reusable.of(pod.uid, resource), key=lambda name: (name not in drawn, name))[:count]
         need = count - len(chosen)
         # 3-4. New ones, the near ones first.
         if need > 0:
@@ -74,7 +75,6 @@ def allocate(
                 )
                 _report(observer, (pod.uid, container.name, resource), count, affinity, error)
                 return DeviceError(error)
-            drawn = state.drawn.get(pod.uid, {}).get(container.name, {}).get(resource, frozenset())
             chosen += _chosen(state, resource, available, affinity, chosen, need, drawn)
         if observer is not None:
             near = NUMAMask(_nodes_of(state, resource, chosen))
