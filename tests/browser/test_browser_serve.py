@@ -12,7 +12,7 @@ from time import time
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from tests.browser.conftest import PATIENCE_SECONDS, SHOTS
 from tests.serve.clusters import known, pod, state
 from tests.serve.site import Site, hostile, node_site, question, recording, served
@@ -241,6 +241,28 @@ def test_a_timeline_of_one_moment_cannot_be_moved(visit: Visit) -> None:
         expect(page.locator("#moment")).to_be_disabled()
         recorded.take(snapshot_of(replace(question(), pods=())))
         expect(page.locator("#moment")).to_be_enabled()
+
+
+def test_a_change_that_could_not_be_fetched_is_shown_later(visit: Visit) -> None:
+    recorded = recording()
+    with node_site(recorded) as site:
+        page = visit(site)
+        asked: list[str] = []
+
+        def fail_once(route: Route) -> None:
+            asked.append(route.request.url)
+            if len(asked) == 1:
+                route.abort()
+            else:
+                route.continue_()
+
+        body = page.locator("main").get_attribute("data-body")
+        page.route(re.compile(f"{re.escape(str(body))}(\\?.*)?$"), fail_once)
+        updates = page.locator("#live[data-updates]")
+        expect(updates).to_have_count(0)
+        recorded.take(snapshot_of(replace(question(), pods=())))
+        expect(updates).to_have_count(1)
+        assert len(asked) == 2
 
 
 def test_a_person_signs_in_with_a_token(visit: Visit) -> None:

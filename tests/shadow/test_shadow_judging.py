@@ -267,3 +267,42 @@ def test_a_kubelet_that_starts_has_no_devices_until_their_plugin_registers_again
         "agreed: default/early refused",
         "agreed: kubelet restarted",
     ]
+
+
+def test_a_pod_that_was_asked_about_for_long_and_is_refused_in_the_end_is_judged() -> None:
+    watched = node()
+    watched.admit("web", "2")
+    watched.admit("wide", "40")
+    watched.tell_later("wide")
+    before = watched.observed()
+    assert before.waiting == {"wide"}
+    watched.tell()
+    assert [one.line() for one in said(before, watched.observed())] == ["agreed: default/wide refused"]
+
+
+def test_a_pod_that_was_asked_about_and_is_gone_may_count() -> None:
+    watched = node(replace(STATIC, cpu_manager_policy="none"))
+    watched.admit("gone", "7")
+    watched.tell_later("gone")
+    before = watched.observed()
+    watched.admit("large", "9")
+    watched.tell()
+    watched.end("gone")
+    assert sorted(one.line() for one in said(before, watched.observed())) == [
+        "agreed: default/gone admitted",
+        "agreed: default/large refused",
+    ]
+
+
+def test_a_pod_that_came_was_asked_about_and_has_gone_may_count() -> None:
+    watched = node(replace(STATIC, cpu_manager_policy="none"))
+    before = watched.observed()
+    watched.admit("gone", "7")
+    watched.tell_later("gone")
+    between = watched.observed()
+    watched.admit("large", "9")
+    watched.tell()
+    watched.end("gone")
+    watched.objects["gone"]["status"]["phase"] = "Failed"
+    lines = [one.line() for one in said(before, between, watched.observed())]
+    assert "agreed: default/large refused" in lines

@@ -65,9 +65,9 @@ def _stretches(looks: Sequence[ObservedNode], window: Window) -> Iterator[Stretc
 def _window(before: ObservedNode, looks: Sequence[ObservedNode]) -> Window:
     last = looks[-1]
     pods = {uid: one for look in (before, *looks) for uid, one in look.pods.items()}
-    listed = frozenset().union(*(look.held for look in looks))
+    listed = frozenset().union(*(look.held - look.waiting for look in looks))
     pods |= last.pods
-    decided = before.held | {uid for uid in before.pods if before.is_decided(uid)}
+    decided = (before.held - before.waiting) | {uid for uid in before.pods if before.is_decided(uid)}
     new = {uid: one for uid, one in last.pods.items() if uid not in decided}
     ran = frozenset(uid for look in looks for uid, one in look.pods.items() if one.ran and not one.reason)
     new = {uid: one for uid, one in new.items() if (one.reason and uid not in ran) or uid not in listed}

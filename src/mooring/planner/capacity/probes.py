@@ -152,7 +152,7 @@ def led_elsewhere(kubelet: Kubelet) -> Callable[[int, int], bool]:
     With align-by-socket a pod that is led to a NUMA node gets CPUs of its socket, mostly of another node, whatever the
     amount. The CPU manager alone says so: it is asked for the node itself, because the device near the node prefers
     nothing else, the node has the CPUs, and memory that has to lie on other nodes is not on the node either. NUMA nodes
-    of one socket share the answer. Where plugins or extensions choose CPUs nothing is told.
+    of one socket share the answer. Nothing is excluded where plugins or extensions choose CPUs.
     """
     node, known = kubelet.settled().node, dict[tuple[CPUMask, int], CPUMask | None]()
     policy, settings = node.settings.cpu, node.settings

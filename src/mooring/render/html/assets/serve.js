@@ -4,6 +4,7 @@ const main = document.querySelector("main");
 const live = document.getElementById("live");
 const link = document.getElementById("link");
 const moment = document.getElementById("moment");
+const RETRY = 2000; // milliseconds until a body that could not be fetched is asked for again
 let fetching = false;
 let again = false;
 
@@ -46,6 +47,8 @@ async function refresh() {
       live.dataset.updates = Number(live.dataset.updates ?? 0) + 1;
       live.dataset.milliseconds = performance.now() - start;
     } while (again);
+  } catch {
+    setTimeout(refresh, RETRY);
   } finally {
     fetching = false;
   }
