@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 import stat
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection
@@ -18,6 +20,7 @@ from tests.patience import until
 
 from mooring.core.errors import InputError
 from mooring.service import sockets
+from mooring.service.connections import serve
 from mooring.service.http import HTTPServer, listener_at, serve_tcp, serve_unix
 from mooring.service.options import Address
 from mooring.service.pages import ConnectionLimits, Page
@@ -258,3 +261,15 @@ def test_parts_of_an_answer_do_not_wait_for_the_client() -> None:
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_connection_that_is_accepted_while_the_server_is_closed_is_closed(tmp_path: Path) -> None:
+    listener, (ending, end) = sockets.listening(str(tmp_path / "status.sock")), socket.socketpair()
+    with listener, ending, end, socket.socket(socket.AF_UNIX) as client, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        client.connect(str(tmp_path / "status.sock"))
+        end.send(b"x")
+        serve(listener, PAGES, ConnectionLimits(first=1, busy=1, idle=1), None, ending)
+        gc.collect()
+        assert client.recv(1) == b""
+    assert [str(one.message) for one in told if "unclosed" in str(one.message)] == []

@@ -78,6 +78,9 @@ async def _serve(
     listener.listen(_QUEUED)
     await end.wait()
     loop.remove_reader(closing)
+    # What was accepted begins first: asyncio does not close an accepted socket that finds its server closed.
+    loop.remove_reader(listener)
+    await _turns()
     server.close()
     until = loop.time() + limits.grace
     while group.busy and loop.time() < until:
