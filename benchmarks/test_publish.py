@@ -7,12 +7,12 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import cast
 
-import httpx2
 import pytest
 from google.protobuf.json_format import ParseDict
-from lightkube import Client
+from lightkube import KubeConfig
+from lightkube.config.models import Cluster as ClusterEntry
+from lightkube.config.models import User
 from msgspec import to_builtins
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, whole
@@ -30,7 +30,7 @@ from mooring.publisher.objects import NodeFacts, encoded
 from mooring.publisher.observation import EngineObserver, Observation
 from mooring.publisher.pace import Rhythm
 from mooring.publisher.publisher import Publisher
-from mooring.service.cluster.apiserver import Cluster
+from mooring.service.cluster.apiserver import Cluster, cluster_of
 from mooring.service.podresources_messages import ListPodResourcesResponseMessage
 
 EXCLUSIVE, SHARING = 40, 210
@@ -82,9 +82,11 @@ def cluster() -> Iterator[Cluster]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    http = httpx2.Client(base_url=f"http://127.0.0.1:{server.server_address[1]}")
-    yield Cluster(http, cast("Client", http))
-    http.close()
+    address = ClusterEntry(server=f"http://127.0.0.1:{server.server_address[1]}", insecure=True)
+    config = KubeConfig.from_one(cluster=address, user=User(token="secret")).get()  # noqa: S106 - of nothing
+    assert config is not None
+    with cluster_of(config) as opened:
+        yield opened
     server.shutdown()
     server.server_close()
 

@@ -18,7 +18,8 @@ from mooring.discovery.machine_document import hardware_document
 
 MACHINES = Path(__file__).parents[3] / "shared" / "machines"
 NAMES = sorted(path.parent.name for path in MACHINES.glob("*/expected-hwloc.json"))
-SMALL = [name for name in NAMES if (MACHINES / name / f"{name}.tar.gz").stat().st_size < 40_000]
+SMALL = [name for name in NAMES if (MACHINES / name / f"{name}.tar.gz").stat().st_size < 40_000][::3]
+"""Machines whose archives are unpacked: every third of the small ones."""
 PLACES = ("id", "core", "package", "packageFirstCpu", "numa", "die", "l2", "l3", "efficiency", "groups")
 
 pytestmark = [

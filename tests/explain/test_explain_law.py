@@ -30,8 +30,8 @@ from mooring.planner.scenario_machines import load_machines
 from mooring.render.decision_rows import decision_view
 from mooring.render.svg.decision import decision_svg
 
-EVERY = 50
-"""Of the recorded scenarios every fortieth is looked at; of the small recordings every one."""
+EVERY = 100
+"""Of the recorded scenarios every hundredth is looked at; of the small recordings every fourth."""
 
 CODES = frozenset(all_codes())
 

@@ -30,8 +30,8 @@ from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.scenario_machines import load_machines
 from mooring.releases.catalog import RELEASES
 
-EVERY = 24
-"""Of the recorded scenarios every twenty-fourth is looked at."""
+EVERY = 36
+"""Of the recorded scenarios one of so many is looked at."""
 
 
 def told(kubelet: Kubelet, pod: Pod, *, running: bool = False) -> tuple[Kubelet, Told]:

@@ -194,11 +194,14 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes, cut: int) ->
 
 @pytest.mark.corpus
 @pytest.mark.parametrize("path", CORPORA, ids=lambda path: path.name.split(".")[0])
-def test_every_recorded_scenario_loads(path: Path) -> None:
+def test_recorded_scenarios_load_as_they_are_written(path: Path, tmp_path: Path) -> None:
+    """One of four; the others are loaded where they are replayed (test_planner_conformance)."""
     reported: list[Finding] = []
     with gzip.open(path, "rt") as stream:
-        raw = [json.loads(line) for line in stream]
-    for content, found in zip(raw, load_scenarios(path, report=reported.append), strict=True):
+        lines = list(stream)[::4]
+    (tmp_path / "some.jsonl").write_text("".join(lines))
+    raw = [json.loads(line) for line in lines]
+    for content, found in zip(raw, load_scenarios(tmp_path / "some.jsonl", report=reported.append), strict=True):
         assert found.id == content["id"]
         if isinstance(found, MergeCase):
             assert found.result == content["result"]

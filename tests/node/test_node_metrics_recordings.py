@@ -31,7 +31,7 @@ from mooring.planner.scenario_machines import load_machines
 
 EVERY = {"real-kubelet": 1, "admission-podlevel": 4}
 """One scenario of so many is run; of the other files one of :data:`EVERY_OTHER`."""
-EVERY_OTHER = 20
+EVERY_OTHER = 30
 
 ADMISSIONS = (
     "admission-cpu-distributed",

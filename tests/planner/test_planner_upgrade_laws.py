@@ -26,7 +26,7 @@ from mooring.planner.upgrade.settings import SettingEffect
 from mooring.planner.upgrade.upgrade import Upgrade, upgrade_of
 from mooring.releases.catalog import RELEASES
 
-EVERY = 14
+EVERY = 24
 """One scenario of so many of each kind is taken."""
 PAIRS = list(pairwise(RELEASES.values()))
 NAMES = [f"{old.name}-{new.name}" for old, new in PAIRS]

@@ -29,7 +29,7 @@ def with_rules(scenario: Scenario, choice: PluginChoice) -> Scenario:
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_recordings_agree_with_the_kubelets_rules_as_a_plugin(theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every third recording about CPUs; the choices of the plugin are counted, so that it must have been the one."""
+    """Every sixth recording about CPUs; the choices of the plugin are counted, so that it must have been the one."""
     chosen: Counter[str] = Counter()
     observed = PluginHost.chosen
 
@@ -52,12 +52,12 @@ def test_recordings_agree_with_the_kubelets_rules_as_a_plugin(theme: str, monkey
     choice = plugin_choice({"plugins": ["kubelet-rules"]})
     machines = load_machines([str(path) for path in MACHINES])
     compared = 0
-    for scenario in islice(load_scenarios(str(CORPORA / f"admission-cpu-{theme}.jsonl.gz")), 0, None, 3):
+    for scenario in islice(load_scenarios(str(CORPORA / f"admission-cpu-{theme}.jsonl.gz")), 0, None, 6):
         assert isinstance(scenario, Scenario)
         answer = replay_scenario(with_rules(scenario, choice), machines_for(scenario, machines))
         assert differences(scenario.expect, answer["expect"]) == [], scenario.id
         compared += 1
-    assert compared >= 333
+    assert compared >= 166
     assert chosen["kubelet-rules"] > 333
     assert chosen["PluginFailed"] * 10 < chosen["kubelet-rules"]
     assert set(chosen) <= {"kubelet-rules", "PluginsChose", "PluginFailed"}

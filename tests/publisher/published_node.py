@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-import httpx2
-from lightkube import Client
 from tests.agent.pods.fault_injector import FaultInjector
 
 from mooring.core.config import KubeletConfig, MooringConfig
@@ -20,7 +18,7 @@ from mooring.kubelet.start import start_kubelet
 from mooring.publisher.observation import EngineObserver, Observation
 from mooring.publisher.pace import Rhythm
 from mooring.publisher.publisher import Publisher
-from mooring.service.cluster.apiserver import Cluster
+from mooring.service.cluster.apiserver import Cluster, cluster_of
 
 NODE = "node-1"
 FACTS = "POST /apis/mooring.dev/v1alpha1/nodefacts"
@@ -71,9 +69,7 @@ class Node:
         )
 
     def connect(self) -> Cluster:
-        # Without certificates, which take longer to load than everything else together.
-        http = httpx2.Client(base_url=self.cluster.config().cluster.server, verify=False)
-        self.opened.append(Cluster(http, cast("Client", http)))
+        self.opened.append(cluster_of(self.cluster.config()))
         return self.opened[-1]
 
     def observe(self) -> Observation:

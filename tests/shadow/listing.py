@@ -38,7 +38,7 @@ def listing(objects: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) ->
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    cluster = {"server": f"http://127.0.0.1:{server.server_port}"}
+    cluster = {"server": f"http://127.0.0.1:{server.server_port}", "insecure-skip-tls-verify": True}
     content = {
         "apiVersion": "v1",
         "kind": "Config",

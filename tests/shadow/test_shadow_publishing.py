@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-import httpx2
 import pytest
-from lightkube import Client
 from tests.agent.pods.fault_injector import Fault, FaultInjector
 
 from mooring.core.machine import Finding
 from mooring.publisher.shadow_document import shadow_of
-from mooring.service.cluster.apiserver import Cluster
+from mooring.service.cluster.apiserver import Cluster, cluster_of
 from mooring.shadow.judgement import Agreement, Judgement, KubeletEvent
 from mooring.shadow.publishing import RHYTHM, ShadowPublisher
 from mooring.shadow.tally import Tally
@@ -41,9 +39,7 @@ class Published:
         )
 
     def connect(self) -> Cluster:
-        # Without certificates, which take longer to load than everything else together.
-        http = httpx2.Client(base_url=self.cluster.config().cluster.server, verify=False)
-        return Cluster(http, cast("Client", http))
+        return cluster_of(self.cluster.config())
 
     def let_pass(self, seconds: int) -> None:
         for _ in range(seconds):

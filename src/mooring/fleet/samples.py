@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,17 +70,24 @@ class Sampler:
 
     def until(self, time: float, counts: Counts) -> None:
         """Look at every moment before a time; nothing has changed since the last event."""
+        seen: Sample | None = None
         while self._step and len(self.samples) * self._step < time:
-            self.samples.append(self._sample(len(self.samples) * self._step, counts))
+            moment = len(self.samples) * self._step
+            self._remember(moment)
+            seen = self._sample(moment, counts) if seen is None else replace(seen, at=moment)
+            self.samples.append(seen)
 
     def last(self, time: float, counts: Counts) -> None:
         """Look for the last time."""
+        self._remember(time)
         self.samples.append(self._sample(time, counts))
+
+    def _remember(self, time: float) -> None:
+        if self._history is not None:
+            self._history.look(time, self._nodes)
 
     def _sample(self, time: float, counts: Counts) -> Sample:
         table = self._nodes.table
-        if self._history is not None:
-            self._history.look(time, self._nodes)
         used = {name: int(table.row(table.used, name).sum()) for name in self._shown}
         lost = dict.fromkeys(self._shown, 0.0)
         free = {name: table.row(table.offered, name) - table.row(table.used, name) for name in self._shown}

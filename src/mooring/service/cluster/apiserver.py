@@ -65,18 +65,33 @@ class ClusterError(MooringError):
         return self.code in (0, 401, 408, 409, 429) or self.code >= 500
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Cluster:
     """An open way to one API server; used by one thread, closed by it."""
 
     http: httpx2.Client
     """With base URL, credentials and certificates set."""
-    typed: Client
+    config: SingleConfig
+    answer_time: float = ANSWER_TIME
+    """Seconds for an ordinary request."""
+    _typed: Client | None = None
+
+    @property
+    def typed(self) -> Client:
+        """Lightkube's client, for writing.
+
+        It is opened when it is first asked for: it loads the certificates again, and most readers never write.
+        """
+        if self._typed is None:
+            timeout = httpx2.Timeout(self.answer_time)
+            self._typed = Client(config=self.config, timeout=timeout, field_manager="mooring-agent")
+        return self._typed
 
     def close(self) -> None:
         """Close all connections."""
         self.http.close()
-        self.typed.close()
+        if self._typed is not None:
+            self._typed.close()
 
     def __enter__(self) -> Self:
         return self
@@ -93,13 +108,10 @@ def cluster_of(config: SingleConfig, *, answer_time: float = ANSWER_TIME) -> Clu
     Raises:
         InputError: its certificates or credentials cannot be used.
     """
-    timeout = httpx2.Timeout(answer_time)
+    parameters = client_adapter.ConnectionParams(timeout=httpx2.Timeout(answer_time))
     with _configuration_errors(str(config.fname or ""), config.context_name):
         config = _with_absolute_token_file(config)
-        return Cluster(
-            client_adapter.Client(config, client_adapter.ConnectionParams(timeout=timeout)),
-            Client(config=config, timeout=timeout, field_manager="mooring-agent"),
-        )
+        return Cluster(client_adapter.Client(config, parameters), config, answer_time)
 
 
 def contexts_of(kubeconfig: str) -> frozenset[str]:
