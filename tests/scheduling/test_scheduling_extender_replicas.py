@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -183,6 +184,26 @@ def test_a_standby_without_a_holder_closes_connections_and_one_that_takes_over_t
             passed.close()
         threads = [one.name for one in threading.enumerate()]
         assert "standby" not in threads
+
+
+def test_a_standby_that_ends_while_it_connects_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    connect = asyncio.open_connection
+
+    async def connected(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        ways = await connect(host, port)
+        standby._stop.set()  # noqa: SLF001 - between two turns of its loop
+        return ways
+
+    monkeypatch.setattr(asyncio, "open_connection", connected)
+    with listening() as (_, address), listening() as (listener, here):
+        standby = Standby(listener, lambda: address, 8)
+        with socket.create_connection(("127.0.0.1", int(here.rpartition(":")[2])), timeout=10) as client:
+            assert client.recv(100) == b""
+        standby._thread.join(10)  # noqa: SLF001
+        assert not standby._thread.is_alive()  # noqa: SLF001
+    assert not caplog.records
 
 
 def test_lease_and_advertised_address_belong_together(tmp_path: Path) -> None:

@@ -88,16 +88,12 @@ class Answers:
             InputError: the question cannot be understood.
         """
         pod, names = seen_pod(asked.Pod, self.shapes).pod, node_names(asked)
-        plain = shape_of(pod)
-        known: dict[tuple[Outlook, bytes], int] = {}
+        known: dict[object, int] = {None: 0}
         scores = []
-        for name, outlook in zip(names, self.view.outlooks(names, pod, self.in_time), strict=True):
-            score: int | None = 0
-            if outlook is not None:
-                shape = self.shape_on(name, pod, plain)
-                score = known.get((outlook, shape.key))
-                if score is None:
-                    score = known[outlook, shape.key] = self._score(outlook, shape) if self.in_time() else 0
+        for name, (key, outlook, shape) in zip(names, self._asked(pod, names), strict=True):
+            score = known.get(key)
+            if score is None and outlook is not None:
+                score = known[key] = self._score(outlook, shape) if self.in_time() else 0
             scores.append(Priority(name, score or 0))
         return scores
 
@@ -119,16 +115,26 @@ class Answers:
         return PreemptAnswer(kept)
 
     def _verdicts(self, pod: Pod, names: Sequence[str]) -> Iterator[NodeVerdict]:
-        plain = shape_of(pod)
-        known: dict[tuple[Outlook, bytes], NodeVerdict] = {}
-        for name, outlook in zip(names, self.view.outlooks(names, pod, self.in_time), strict=True):
-            verdict = None
-            if outlook is not None:
-                shape = self.shape_on(name, pod, plain)
-                verdict = known.get((outlook, shape.key))
-                if verdict is None and self.in_time():
-                    verdict = known[outlook, shape.key] = self.decider.verdict(outlook, shape)
+        known: dict[object, NodeVerdict] = {None: _UNDECIDED}
+        for key, outlook, shape in self._asked(pod, names):
+            verdict = known.get(key)
+            if verdict is None and outlook is not None and self.in_time():
+                verdict = known[key] = self.decider.verdict(outlook, shape)
             yield verdict or _UNDECIDED
+
+    def _asked(self, pod: Pod, names: Sequence[str]) -> Iterator[tuple[object, Outlook | None, PodShape]]:
+        """Yield what is known about each node and the shape of the pod there, with a key of the question.
+
+        Equal questions have equal keys; the key of a node of which nothing could be found out in time is None.
+        """
+        plain = shape_of(pod)
+        outlooks = self.view.outlooks(names, pod, self.in_time)
+        if self.claims is None or not pod.claims:
+            yield from ((outlook, outlook, plain) for outlook in outlooks)
+            return
+        for name, outlook in zip(names, outlooks, strict=True):
+            shape = self.shape_on(name, pod, plain)
+            yield None if outlook is None else (outlook, shape.key), outlook, shape
 
     def shape_on(self, name: str, pod: Pod, plain: PodShape) -> PodShape:
         """Return the shape of a pod with what its claims give it, or ask for, on a node."""

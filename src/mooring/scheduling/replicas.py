@@ -114,17 +114,20 @@ class Standby:
         self._open.add(task)
         try:
             await self._passed(reader, writer)
+        except asyncio.CancelledError:
+            return  # by the end of _run; the streams of Python 3.11 would log it as an error
         finally:
             self._open.discard(task)
             writer.close()
 
     async def _passed(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.TimeoutError, InputError):
+        with suppress(OSError, TimeoutError, InputError):
             address = parse_address(self._address(), field="holderIdentity", example="10.0.0.7:8888")
             if address is None:
                 return
-            opening = asyncio.open_connection(address.host, address.port)
-            from_leader, to_leader = await asyncio.wait_for(opening, _CONNECTING)
+            # wait_for of Python 3.11 forgets that it was cancelled when the connection opens at the same moment.
+            async with asyncio.timeout(_CONNECTING):
+                from_leader, to_leader = await asyncio.open_connection(address.host, address.port)
             try:
                 ways = [asyncio.ensure_future(_pump(*way)) for way in ((reader, to_leader), (from_leader, writer))]
                 # Either side may end it: what HTTP has said by then is complete, or is asked again.

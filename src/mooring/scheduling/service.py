@@ -190,13 +190,14 @@ class Service:
             self._running += 1
             began = self._clock()
             try:
-                body = await asyncio.wait_for(self._body(request), self._limits.seconds)
+                async with asyncio.timeout(self._limits.seconds):
+                    body = await self._body(request)
                 found = await answer(body, began + self._limits.seconds * _RESERVE)
             except _TooLargeError:
                 return self._refused(verb, 413, f"the body has more than {self._limits.body} bytes")
             except InputError as error:
                 return self._refused(verb, 400, str(error))
-            except (asyncio.TimeoutError, ClientDisconnect):  # noqa: UP041 - equal since Python 3.11 only
+            except (TimeoutError, ClientDisconnect):
                 return self._refused(verb, 408, "the body did not arrive in time")
             finally:
                 self._running -= 1

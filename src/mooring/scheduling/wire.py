@@ -40,7 +40,7 @@ class FilterAnswer(msgspec.Struct):
     Error: str = ""
 
 
-class Priority(msgspec.Struct):
+class Priority(msgspec.Struct, gc=False):
     """The score of one node."""
 
     Host: str

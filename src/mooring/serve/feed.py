@@ -34,7 +34,8 @@ class Feed:
                 return self.version
             self._waiting[event] = asyncio.get_running_loop()
         try:
-            await asyncio.wait_for(event.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await event.wait()
         except TimeoutError:
             return version
         finally:
