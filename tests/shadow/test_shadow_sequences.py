@@ -2,7 +2,8 @@
 
 Pods come, end and leave things behind, some with memory on several NUMA nodes, with init containers that take their
 time or with devices of which the kubelet draws. The kubelet starts again with its state files, without one or both of
-them, or with another configuration; pods of one second are asked about in any order then. Observations are rare: much
+them, or with another configuration; pods of one second are asked about in any order then. New pods can wait
+for it: those that it refuses keep what they were given until it has asked about all. Observations are rare: much
 happens between two of them.
 """
 
@@ -116,9 +117,9 @@ class Sequence:
             return [seen, self.observed()]
         return []
 
-    def _admit(self) -> None:
+    def _admit(self, *, is_listed: bool = False) -> None:
         drawn, watched = self.drawn, self.watched
-        self.second += drawn.random() < 0.3
+        self.second += not is_listed and drawn.random() < 0.3
         devices = watched.kubelet.node.providers.devices
         uid = f"pod-{len(watched.objects)}"
         containers = [self._container(f"c{number}") for number in range(drawn.choice((1, 1, 2, 3)))]
@@ -126,7 +127,8 @@ class Sequence:
         names = [one["name"] for one in (*before, *containers)]
         taken = {name: {GPU: frozenset(drawn.sample([one.id for one in DEVICES.devices[GPU]], 4))} for name in names}
         watched.kubelet = watched.kubelet.with_devices(replace(devices, drawn={uid: taken}))
-        watched.admit_pod(uid, before, containers, created=self.second, starts=drawn.random() < 0.6)
+        starts = drawn.random() < 0.6
+        watched.admit_pod(uid, before, containers, created=self.second, starts=starts, is_listed=is_listed)
 
     def _container(self, name: str) -> dict[str, Any]:
         drawn = self.drawn
@@ -155,6 +157,13 @@ class Sequence:
             # What an operator does then.
             watched.kubelet = replace(kubelet, cpu_file=None, memory_file=None)
         watched.restart(config)
+        self.second += 1
+        for _ in range(drawn.choice((0, 0, 2, 4, 6))):
+            self._admit(is_listed=True)
+        # The API server does not tell of pods of one second in the order in which the kubelet is asked about them.
+        told = list(watched.objects.items())
+        drawn.shuffle(told)
+        watched.objects = dict(told)
 
 
 def sequence(seed: int, claimed: str = "") -> Sequence:

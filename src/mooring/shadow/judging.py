@@ -88,7 +88,12 @@ def _answer(one: ObservedPod, stretches: list[Stretch], window: Window) -> None:
             besides,
             leaving=stretch.leaving,
             held=_held_at_the_start(stretch),
-            has_started=stretch.before.starts != stretch.after.starts,
+            has_started=stretch.has_restart,
+            # What runs in the shared pool is decided about before anything shows it.
+            possible=[
+                *besides.possible,
+                *(window.pods[uid].pod for uid in stretch.after.waiting if uid != one.pod.uid),
+            ],
         )
         mismatch, position = unlike_outcome(one.pod, refused, stretch.points, there)
         if mismatch is None:
@@ -113,7 +118,8 @@ def _explained_by_another_order(
 ) -> bool:
     """Put a stretch in another order that fits, too, and in which a pod is refused in the kubelet's words."""
     for number, stretch in enumerate(stretches):
-        if len(stretch.steps) < _FEWEST or not stretch.fits:
+        # What a starting kubelet refuses keeps what it was given until all have been asked about.
+        if not stretch.fits or (len(stretch.steps) < _FEWEST and not stretch.has_restart):
             continue
         own = {step.pod.uid for step in stretch.steps if isinstance(step, Admit)}
         asked = tuple(each.pod for uid, each in window.refused.items() if uid in own)
@@ -128,10 +134,13 @@ def _explained_by_another_order(
 
 
 def _held_at_the_start(stretch: Stretch) -> Holdings:
-    """Return the devices that pods had when the kubelet started, if it did: what it refuses then keeps them a while."""
-    if stretch.before.starts == stretch.after.starts or not stretch.points:
-        return {}
-    return stretch.points[0].node.providers.devices.held
+    """Return the devices of pods that are gone, and of those that were there when the kubelet started, if it did.
+
+    What a starting kubelet refuses keeps its devices a while.
+    """
+    if not stretch.has_restart or not stretch.points:
+        return stretch.before.left
+    return {**stretch.before.left, **stretch.points[0].node.providers.devices.held}
 
 
 def _besides(one: ObservedPod, window: Window) -> Besides:

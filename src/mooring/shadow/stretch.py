@@ -44,6 +44,11 @@ class Stretch:
     """Uids of pods that were admitted, and refused when their kubelet started again."""
 
     @property
+    def has_restart(self) -> bool:
+        """Whether the kubelet started between the two."""
+        return self.before.starts != self.after.starts
+
+    @property
     def is_emptied(self) -> bool:
         """Whether state files were removed before a start."""
         if self.base is None or not self.points:
