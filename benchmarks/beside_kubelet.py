@@ -10,6 +10,7 @@ kubelet's module is fetched and built once, as for ``make e2e-kubelet``.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import shutil
 import statistics
@@ -27,9 +28,6 @@ from test_node import admit_and_write
 from mooring.checkpoint.store import StateFolder
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "scripts"))
-from e2e_kube_parts import ENVIRONMENT, MODULE_VERSION, kube_program  # noqa: E402 - scripts are no package
-
 TURNS = 5
 RUNS = {"kubelet": 41, "mooring": 200}
 """Of each turn."""
@@ -37,11 +35,13 @@ RUNS = {"kubelet": 41, "mooring": 200}
 
 def built(folder: Path) -> Path:
     """Build the kubelet's half in a folder, and return the program."""
-    module = kube_program("kubelet", MODULE_VERSION).parent
+    sys.path.insert(0, str(HERE.parent / "scripts"))
+    parts = importlib.import_module("e2e_kube_parts")
+    module = parts.kube_program("kubelet").parent
     for source in (module / "go.mod", module / "go.sum", HERE / "kubelet" / "admit.go"):
         shutil.copy(source, folder)
     words = ["go", "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-o", "admit", "."]
-    subprocess.run(words, cwd=folder, env={**os.environ, **ENVIRONMENT}, check=True)
+    subprocess.run(words, cwd=folder, env={**os.environ, **parts.ENVIRONMENT}, check=True)
     return folder / "admit"
 
 
