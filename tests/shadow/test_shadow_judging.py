@@ -11,7 +11,7 @@ from tests.shadow.observing import STATIC, Node, container, node
 
 from mooring.core.config import KubeletConfig
 from mooring.devicemanager.state import Device, DeviceState
-from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.kubelet import StateTexts, cpu_text
 from mooring.manifest.pods import MIRROR
 from mooring.shadow import judging, orders
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
@@ -306,3 +306,24 @@ def test_a_pod_that_came_was_asked_about_and_has_gone_may_count() -> None:
     watched.objects["gone"]["status"]["phase"] = "Failed"
     lines = [one.line() for one in said(before, between, watched.observed())]
     assert "agreed: default/large refused" in lines
+
+
+def test_a_pod_that_left_while_another_was_asked_about_leaves_the_order_unknown() -> None:
+    """The kubelet releases what a pod had between two containers of the next one."""
+    watched, alone = node(), node()
+    watched.admit("gone", "2")
+    before = watched.observed()
+    for each in (watched, alone):
+        each.admit("new", "4", before="2", created=1)
+    watched.end("gone")
+    cpu, later = (each.kubelet.node.cpu.assignments["new"] for each in (watched, alone))
+    given = {"before": cpu["before"], "c0": later["c0"]}
+    assert later["c0"] & ~cpu["c0"]
+    state = watched.kubelet.node.cpu
+    default = state.default | cpu["c0"] & ~given["before"]
+    state = replace(state, assignments={"new": given}, default=default & ~(given["before"] | given["c0"]))
+    providers = replace(watched.kubelet.node.providers, cpu=state)
+    changed = replace(watched.kubelet, node=replace(watched.kubelet.node, providers=providers))
+    watched.kubelet = replace(changed, cpu_file=cpu_text(changed.settings, state))
+    verdicts = {(one.verdict, one.cause) for one in said(before, watched.observed())}
+    assert verdicts == {(Agreement.UNKNOWN, DifferenceCause.ORDER)}

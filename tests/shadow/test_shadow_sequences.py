@@ -62,6 +62,8 @@ class Sequence:
     ran: set[str] = field(default_factory=set)
     """Uids of pods that ran at some time."""
     second: int = 0
+    midway: list[ObservedNode] = field(default_factory=list)
+    """What was seen while a kubelet that had started was asked about its first list."""
 
     def __post_init__(self) -> None:
         found = start_kubelet(MACHINE, self.drawn.choice(CONFIGURATIONS), MooringConfig(), StateTexts()).kubelet
@@ -78,7 +80,8 @@ class Sequence:
         looks = [self.observed()]
         for look in self.looks(steps):
             looks.append(look)
-            if len(looks) > 4 or self.drawn.random() < 0.2:
+            # A shadow waits until pods that were listed are decided about.
+            if (len(looks) > 4 or self.drawn.random() < 0.2) and look not in self.midway:
                 yield looks
                 looks = [look]
 
@@ -112,9 +115,7 @@ class Sequence:
         elif kind < 0.95 and there:
             watched.start(self.drawn.choice(there))
         elif kind >= 0.95:
-            seen = self.observed()
-            self._restart()
-            return [seen, self.observed()]
+            return [self.observed(), *self._restarted(), self.observed()]
         return []
 
     def _admit(self, *, is_listed: bool = False) -> None:
@@ -141,7 +142,8 @@ class Sequence:
     def _runs(self, uid: str) -> bool:
         return bool(self.watched.objects[uid]["status"]["phase"] == "Running")
 
-    def _restart(self) -> None:
+    def _restarted(self) -> list[ObservedNode]:
+        """Start the kubelet again, and return what is seen before it has asked about all of its first list."""
         drawn, watched = self.drawn, self.watched
         removed = drawn.choice(((), ("cpu", "memory"), ("cpu",), ("memory",)))
         config: KubeletConfig | None = drawn.choice((None, *CONFIGURATIONS)) if len(removed) == 2 else None
@@ -158,12 +160,17 @@ class Sequence:
             watched.kubelet = replace(kubelet, cpu_file=None, memory_file=None)
         watched.restart(config)
         self.second += 1
+        looks = []
         for _ in range(drawn.choice((0, 0, 2, 4, 6))):
+            if drawn.random() < 0.2:
+                looks.append(self.observed())
             self._admit(is_listed=True)
         # The API server does not tell of pods of one second in the order in which the kubelet is asked about them.
         told = list(watched.objects.items())
         drawn.shuffle(told)
         watched.objects = dict(told)
+        self.midway = looks
+        return looks
 
 
 def sequence(seed: int, claimed: str = "") -> Sequence:

@@ -6,7 +6,7 @@ older one: a difference is counted once, and nothing that follows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mooring.devicemanager.state import Holdings
@@ -19,6 +19,8 @@ from mooring.shadow.stretch import Stretch, Window, differing, name_of, stretch_
 
 _FEWEST = 2
 """Steps of which there is more than one order."""
+_MOST_FOLLOWING = 3
+"""Stretches after a start in which a kubelet may still be asked about its first list."""
 _UNTOLD = frozenset({DifferenceCause.ORDER, DifferenceCause.UNSUPPORTED})
 
 
@@ -32,7 +34,7 @@ def judge(before: ObservedNode, *looks: ObservedNode) -> tuple[Stretch, ...]:
         looks: those since, in order; which pods were refused is taken from the last.
     """
     window = _window(before, looks)
-    stretches = list(_stretches((before, *looks), window))
+    stretches = _stretches((before, *looks), window)
     for uid, one in (window.refused | window.possible).items():
         if uid in window.used:
             event = KubeletEvent.REFUSED if one.reason else KubeletEvent.ADMITTED
@@ -43,23 +45,46 @@ def judge(before: ObservedNode, *looks: ObservedNode) -> tuple[Stretch, ...]:
     return tuple(stretches)
 
 
-def _stretches(looks: Sequence[ObservedNode], window: Window) -> Iterator[Stretch]:
-    """Yield stretches as short as they can be: a look in the middle of a decision is left out."""
-    begin = 0
-    while begin < len(looks) - 1:
-        ends = range(begin + 1, len(looks))
-        tried: list[Stretch] = []
-        for end in ends:
-            tried.append(stretch_between(looks[begin], looks[end], window))
-            if all(one.verdict is Agreement.AGREED for one in tried[-1].judgements):
-                break
-        else:
-            # None fits: the shortest with a difference tells most.
-            end = next((end for end, one in zip(ends, tried, strict=True) if one.judgements), len(looks) - 1)
-        found = tried[end - begin - 1]
-        window.used.update(step.pod.uid for step in found.steps if isinstance(step, Admit))
-        yield found
-        begin = end
+def _stretches(looks: Sequence[ObservedNode], window: Window) -> list[Stretch]:
+    """Return stretches as short as they can be: a look in the middle of a decision is left out."""
+    found: list[Stretch] = []
+    begins = [0]
+    while begins[-1] < len(looks) - 1:
+        stretch, end = _shortest(looks, begins[-1], begins[-1] + 1, window)
+        start = next((back for back, one in enumerate(reversed(found[-_MOST_FOLLOWING:]), 1) if one.has_restart), 0)
+        if start and not _agrees(stretch):
+            # A kubelet that starts can be seen before it has asked about everything that it listed.
+            freed = replace(window, used=window.used.difference(*map(_asked_about, found[-start:])))
+            longer, later = _shortest(looks, begins[-start - 1], begins[-1] + 1, freed)
+            if _agrees(longer):
+                window.used.intersection_update(freed.used)
+                del found[-start:], begins[-start:]
+                stretch, end = longer, later
+        window.used.update(_asked_about(stretch))
+        found.append(stretch)
+        begins.append(end)
+    return found
+
+
+def _shortest(looks: Sequence[ObservedNode], begin: int, first: int, window: Window) -> tuple[Stretch, int]:
+    """Return the shortest stretch that fits, and where it ends; of those that do not, the one that tells most."""
+    ends = range(first, len(looks))
+    tried: list[Stretch] = []
+    for end in ends:
+        tried.append(stretch_between(looks[begin], looks[end], window))
+        if _agrees(tried[-1]):
+            return tried[-1], end
+    # None fits: the shortest with a difference tells most.
+    return next(((one, end) for end, one in zip(ends, tried, strict=True) if one.judgements), (tried[-1], ends[-1]))
+
+
+def _agrees(stretch: Stretch) -> bool:
+    return all(one.verdict is Agreement.AGREED for one in stretch.judgements)
+
+
+def _asked_about(stretch: Stretch) -> set[str]:
+    """Return the uids of the pods that are asked about in the order of a stretch."""
+    return {step.pod.uid for step in stretch.steps if isinstance(step, Admit)}
 
 
 def _window(before: ObservedNode, looks: Sequence[ObservedNode]) -> Window:
@@ -119,17 +144,21 @@ def _explained_by_another_order(
     """Put a stretch in another order that fits, too, and in which a pod is refused in the kubelet's words."""
     for number, stretch in enumerate(stretches):
         # What a starting kubelet refuses keeps what it was given until all have been asked about.
-        if not stretch.fits or (len(stretch.steps) < _FEWEST and not stretch.has_restart):
-            continue
-        own = {step.pod.uid for step in stretch.steps if isinstance(step, Admit)}
-        asked = tuple(each.pod for uid, each in window.refused.items() if uid in own)
-        freed = replace(window, used=window.used - own)
-        found = stretch_between(stretch.before, stretch.after, freed, (*asked, one.pod))
-        if found.fits:
-            refusals = [each for each in stretch.judgements if each.uid in window.refused]
-            stretches[number] = replace(found, judgements=(*found.judgements, *refusals, judgement))
-            window.used.update(step.pod.uid for step in found.steps if isinstance(step, Admit))
-            return True
+        following = _MOST_FOLLOWING if stretch.has_restart else 0
+        for last in range(number, min(number + 1 + following, len(stretches))):
+            several = stretches[number : last + 1]
+            is_one = not stretch.has_restart and len(stretch.steps) < _FEWEST
+            if is_one or not all(each.fits for each in several):
+                continue
+            own = set[str]().union(*map(_asked_about, several))
+            asked = tuple(each.pod for uid, each in window.refused.items() if uid in own)
+            freed = replace(window, used=window.used - own)
+            found = stretch_between(stretch.before, several[-1].after, freed, (*asked, one.pod))
+            if found.fits:
+                told = [each for part in several for each in part.judgements if each.uid in window.refused]
+                stretches[number : last + 1] = [replace(found, judgements=(*found.judgements, *told, judgement))]
+                window.used.update(_asked_about(found))
+                return True
     return False
 
 

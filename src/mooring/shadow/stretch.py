@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.core.pod import Pod
+from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
 from mooring.kubelet.start import running
 from mooring.manifest.steps import Admit, Remove, Restart
@@ -279,9 +280,28 @@ def _ordered(
         said = _all(events, DifferenceCause.ORDER, f"{search.runs} steps were tried")
     elif mismatch.cause is DifferenceCause.UNSUPPORTED:
         said = _all(events, mismatch.cause, mismatch.engine)
+    elif mismatch.cause is DifferenceCause.CPUS and _changed_meanwhile(nearest, search.goal):
+        said = _all(events, DifferenceCause.ORDER, "a pod left while another was asked about")
     else:
         said = _verdicts(events, nearest.steps, mismatch)
     return nearest, tuple(said)
+
+
+def _changed_meanwhile(order: Order, goal: Kubelet) -> bool:
+    """Tell whether the node changed between two containers of the last pod that was asked about.
+
+    The managers look at the active pods anew at each container: what a pod that has just left had goes to the next one.
+
+    Source: kubelet v1.37.1, cm/cpumanager/cpu_manager.go (Allocate: removeStaleState).
+    """
+    step = order.steps[-1] if order.steps else None
+    if not isinstance(step, Admit) or not any(isinstance(one, Remove) for one in order.steps):
+        return False
+    uid = step.pod.uid
+    there = goal.node.cpu.assignments.get(uid, {})
+    answers = [admit(point, step.pod, AdmitMode.TRIAL)[1].decided for point in order.points[:-1]]
+    given = [one.node.cpu.assignments.get(uid, {}) for one in answers]
+    return len(there) > 1 and all(any(one.get(name) == cpus for one in given) for name, cpus in there.items())
 
 
 def _may_be_passed_by(uid: str, seen: ObservedNode) -> bool:

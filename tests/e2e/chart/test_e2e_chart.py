@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import httpx2
 import pytest
 import yaml
 from tests.e2e.chart.cluster import CHART, NODE, SCHEDULER_IMAGE, Cluster
@@ -20,6 +22,7 @@ from tests.e2e.kubelet.patience import until
 from tests.scheduling.extender_cluster import facts_with, started, state_of_node
 
 from mooring.publisher.facts_document import facts_document
+from mooring.publisher.shadow_document import shadow_of
 from mooring.publisher.state_document import state_document
 
 log = logging.getLogger("chart")
@@ -54,6 +57,8 @@ def values(cluster: Cluster, **changed: Any) -> str:
             "run": str(node / "run-of-agent"),
         },
         "scheduler": {"image": SCHEDULER_IMAGE},
+        "shadow": {"enabled": "shadow" in changed},
+        "serve": {"enabled": "serve" in changed},
     }
     file = cluster.folder / "values.yaml"
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
@@ -256,6 +261,36 @@ def test_an_upgrade_and_a_rollback_keep_state_and_cpus(installed: Cluster) -> No
     # An agent with failClosed sets it when it stops, if it still may; one without leaves it alone, as the page says.
     assert set(taints(installed)) <= {TAINT}
     installed.api.patch(f"api/v1/nodes/{NODE}", {"spec": {"taints": None}})
+
+
+def test_the_shadow_judges_a_pod_and_the_page_shows_the_node(installed: Cluster) -> None:
+    with step("helm upgrade --wait: shadow and page"):
+        changed = values(installed, shadow=True, serve=True)
+        installed.helm("upgrade", "mooring", str(CHART), "-f", changed, "--wait", "--timeout", "180s")
+    address = installed.api.get("api/v1/namespaces/mooring/services/mooring-serve")["spec"]["clusterIP"]
+    token = json.loads(installed.api.kubeconfig.read_text(encoding="utf-8"))["users"][0]["user"]["token"]
+    with httpx2.Client(base_url=f"http://{address}", timeout=10) as people:
+        assert people.get("/").status_code == 401
+        page = people.get("/", headers={"Authorization": f"Bearer {token}"})
+        assert page.status_code == 200
+        assert NODE in page.text
+    until(lambda: judged(installed) is not None, "the shadow has published its counts")
+    containers = [{"name": "app", "image": BUSYBOX, "imagePullPolicy": "Never"}]
+    installed.api.create_pod(dict(pod_named("watched", containers=containers)))
+    # The counts are written once a minute at most.
+    until(lambda: (judged(installed) or (0, 0))[0] > 0, "the shadow agrees about the pod")
+    assert judged(installed) == (1, 0)
+    installed.api.delete(f"{PODS}/watched", now=True)
+    installed.helm("rollback", "mooring", "1", "--wait", "--timeout", "180s")
+
+
+def judged(cluster: Cluster) -> tuple[int, int] | None:
+    """Return how many admissions of the node the shadow has agreed with, and in how many decisions it differs."""
+    response = cluster.api.cluster.http.get(f"{OURS}/nodeshadows/{NODE}")
+    if not response.is_success:
+        return None
+    _, counts = shadow_of(response.json())
+    return counts.agreed, counts.differs
 
 
 def test_a_misspelt_value_is_refused_with_its_name(installed: Cluster) -> None:
