@@ -236,7 +236,9 @@ def change(node: PlayedNode, minutes: float) -> None:
 def shadow(node: PlayedNode, port: int, folder: Path, more: list[str]) -> subprocess.Popen[bytes]:
     """Start a shadow, and wait until it watches."""
     kubeconfig = {
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "clusters": [
+            {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}", "insecure-skip-tls-verify": True}}
+        ],
         "users": [{"name": "u", "user": {"token": "t"}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",

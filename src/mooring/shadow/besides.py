@@ -1,7 +1,8 @@
 """Which pods may have been on a node, or not, when its kubelet was asked about a pod that it refused.
 
 Between two observations the active pods are known only in part: pods have left at some time, others came and went
-unseen, and a kubelet counts the requests of a refused pod again while it ends that pod.
+unseen, and a kubelet counts the requests of a refused pod again while it ends that pod. What the managers gave such a
+pod is not released until then.
 
 Source: kubelet v1.37.1, pkg/kubelet/kubelet_pods.go (filterOutInactivePods): a failed pod that a kubelet is ending is
 active.
@@ -24,6 +25,8 @@ from mooring.node.resources import pod_requests
 
 MOST_OF_A_KIND: Final = 2
 """Pods of one kind that are tried together where the refusal does not name how much was used."""
+MOST_CHOSEN: Final = 200
+"""Sets of pods of all kinds that are tried for one point of an order there."""
 MOST_SUMS: Final = 100_000
 """Sets of pods of which the sum is compared with the amount that a refusal names."""
 MOST_NODES: Final = 40
@@ -85,14 +88,24 @@ def possible_nodes(kubelet: Kubelet, besides: Besides, message: str) -> Iterator
     chosen: Iterator[_Chosen]
     if named is None or named["resource"] == "pods":
         few = product(_few(besides.leaving), _few(besides.possible), _few(besides.ending))
-        chosen = (_Chosen(left, guests, ending) for left, guests, ending in few)
+        chosen = (_Chosen(left, guests, ending) for left, guests, ending in islice(few, MOST_CHOSEN))
     else:
         chosen = islice(_with_sum(kubelet, besides, named["resource"], int(named["used"])), MOST_NODES)
     for some in chosen:
         node = kubelet.without(some.left)
         for pod in some.guests:
             node, _ = admit(node, pod, AdmitMode.TRIAL)
-        yield node.counting(reduce(added, map(pod_requests, some.ending), node.used)) if some.ending else node
+        used = reduce(added, map(pod_requests, some.ending), node.used)
+        yield node.counting(used) if some.ending else node
+        holding = reduce(_holding, some.ending, node)
+        if holding is not node:
+            yield holding.counting(used)
+
+
+def _holding(node: Kubelet, pod: Pod) -> Kubelet:
+    """Return the node with what the managers gave a pod that the node resources check refused afterwards."""
+    _, answer = admit(node, pod, AdmitMode.TRIAL)
+    return node if answer.out_of is None else answer.decided
 
 
 def _few(items: Sequence[_Item]) -> Iterator[tuple[_Item, ...]]:

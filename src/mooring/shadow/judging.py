@@ -11,11 +11,12 @@ from dataclasses import replace
 
 from mooring.devicemanager.state import Holdings
 from mooring.manifest.steps import Admit
+from mooring.shadow.beginning import Window
 from mooring.shadow.besides import Besides
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.shadow.observed import ObservedNode, ObservedPod
 from mooring.shadow.orders import unlike_outcome
-from mooring.shadow.stretch import Stretch, Window, differing, name_of, stretch_between
+from mooring.shadow.stretch import Stretch, differing, name_of, stretch_between
 
 _FEWEST = 2
 """Steps of which there is more than one order."""
@@ -176,8 +177,10 @@ def _besides(one: ObservedPod, window: Window) -> Besides:
     possible = window.possible | window.waiting
     # A kubelet is asked about pods nearly in the order of their creation.
     later = [uid for uid, other in window.pods.items() if other.created >= one.created and uid not in window.refused]
+    # Of older ones the kubelet has released everything; their requests can count while they are deleted.
+    ending = window.pods if one.is_of_amounts else window.refused
     return Besides(
         arrived=later,
         possible=[other.pod for other in possible.values() if other is not one],
-        ending=[other.pod for other in window.pods.values() if other.reason and other.leaving and other is not one],
+        ending=[other.pod for other in ending.values() if other.reason and other.leaving and other is not one],
     )

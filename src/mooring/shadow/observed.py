@@ -84,6 +84,10 @@ class ObservedNode:
         """Uids of the pods that it lists and has not decided about, as far as is known."""
         return frozenset(uid for uid in self.listed if uid in self.pods and not self.is_decided(uid))
 
+    def runs(self, uid: str) -> bool:
+        """Tell whether a pod was admitted and runs; a kubelet that starts later can refuse it still."""
+        return uid in self.pods and self.pods[uid].ran and not self.pods[uid].reason
+
     def is_decided(self, uid: str) -> bool:
         """Tell whether what became of a pod is known: it was refused, it holds all, or a container was made."""
         seen = self.pods[uid]

@@ -247,7 +247,7 @@ def unlike_outcome(
         In what the nearest answer departs, None where one does not, and the point that needs no other pods gone.
     """
     nearest: Mismatch | None = None
-    if refused is None or not refused.is_of_amounts:
+    if refused is None:
         besides = replace(besides, ending=())
     for position, point in enumerate(points):
         for kubelet in possible_nodes(point, besides, "" if refused is None else refused.message):
