@@ -1,4 +1,4 @@
-"""Where a stretch begins: what the engine may have been, on the state that was observed or as a kubelet starts on it."""
+"""Where a stretch begins: what the engine may have been, on the observed state or as a kubelet starts on it."""
 
 from __future__ import annotations
 
