@@ -274,7 +274,15 @@ def test_the_shadow_judges_a_pod_and_the_page_shows_the_node(installed: Cluster)
         page = people.get("/", headers={"Authorization": f"Bearer {token}"})
         assert page.status_code == 200
         assert NODE in page.text
-    until(lambda: judged(installed) is not None, "the shadow has published its counts")
+    [shadow] = installed.api.get(
+        "api/v1/namespaces/mooring/pods", labelSelector="app.kubernetes.io/name=mooring-shadow"
+    )["items"]
+    name = shadow["metadata"]["name"]
+    try:
+        until(lambda: judged(installed) is not None, "the shadow has published its counts")
+    except AssertionError as error:
+        error.add_note(f"{installed.troubles()}\n{name} said:\n{installed.log_of(name)}")
+        raise
     containers = [{"name": "app", "image": BUSYBOX, "imagePullPolicy": "Never"}]
     installed.api.create_pod(dict(pod_named("watched", containers=containers)))
     # The counts are written once a minute at most.

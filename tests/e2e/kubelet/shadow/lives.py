@@ -22,7 +22,7 @@ from tests.e2e.kubelet.devices.cases import GPU, NIC, devices_on
 from tests.e2e.kubelet.devices.plugin import DevicePlugin, plugins_on
 from tests.e2e.kubelet.kubelet import Kubelet, kubelet_on
 from tests.e2e.kubelet.patience import until
-from tests.e2e.kubelet.shadow.refused import check_refused_start
+from tests.e2e.kubelet.shadow.refused import check_refused_start, remove_files_on_which_none_starts
 from tests.e2e.kubelet.shadow.shadowing import ShadowProcess, shadowed
 from tests.e2e.kubelet.shadow.topologies import Topology
 from tests.e2e.kubelet.shadow.wanted import has_devices, random_pod
@@ -200,6 +200,7 @@ class Lives:
     ) -> Mapping[str, Any]:
         """Return the next configuration; where it is another one the state files are removed."""
         if after not in {Between.DRAINED, Between.CHANGED}:
+            remove_files_on_which_none_starts(topology.case, kubelet, self.played(topology.case))
             return before[-1]
         changes = sum(one is not other for one, other in itertools.pairwise(before))
         wanted = topology.others[changes % len(topology.others)]

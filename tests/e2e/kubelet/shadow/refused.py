@@ -10,13 +10,13 @@ from typing import Any
 
 from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.kubelet.cases import Case
-from tests.e2e.kubelet.kubelet import kubelet_on
+from tests.e2e.kubelet.kubelet import Kubelet, kubelet_on
 from tests.e2e.kubelet.patience import until
 
 from mooring.configuration.node_configuration import load_config
 from mooring.discovery.loader import load_machine
 from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_on
+from mooring.kubelet.start import Start, start_on
 from mooring.releases.catalog import release_of
 
 
@@ -45,13 +45,31 @@ def check_refused_start(
     ):
         until(lambda: _has_ended(kubelet.log), "the kubelet ends", seconds=20)
     folder = node.folder / case.name
-    found = load_config(folder / "kubelet.json")
-    mooring = replace(found.mooring, release=release_of(case.older)) if case.older else found.mooring
-    start = start_on(load_machine(str(machine)), found.kubelet, mooring, StateTexts(text))
+    start = start_of(case, folder / "kubelet.json", machine, StateTexts(text))
     assert start.refusal is not None
     # The log quotes what the kubelet says, which names the file with its folder.
     log = (folder / "kubelet.log").read_text(encoding="utf-8", errors="replace")
     assert start.refusal.message in log.replace('\\"', '"').replace(f"{root}/", ""), log[-2000:]
+
+
+def start_of(case: Case, configuration: Path, machine: Path, files: StateTexts) -> Start:
+    """Return how the engine starts with a configuration on state files."""
+    found = load_config(configuration)
+    mooring = replace(found.mooring, release=release_of(case.older)) if case.older else found.mooring
+    return start_on(load_machine(str(machine)), found.kubelet, mooring, files)
+
+
+def remove_files_on_which_none_starts(case: Case, kubelet: Kubelet, machine: Path) -> None:
+    """Do what an operator does about state files that a killed kubelet left, and on which the next does not start.
+
+    Source: kubelet v1.37.1, cm/memorymanager/policy_static.go (validateState: what was released last on several NUMA
+    nodes decides which of them has it).
+    """
+    files = [kubelet.root / f"{manager}_manager_state" for manager in ("cpu", "memory")]
+    texts = StateTexts(*(file.read_text(encoding="utf-8") if file.exists() else None for file in files))
+    if start_of(case, kubelet.configuration, machine, texts).refusal is not None:
+        for file in files:
+            file.unlink(missing_ok=True)
 
 
 def _has_ended(log: str) -> bool:
