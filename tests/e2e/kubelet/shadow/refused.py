@@ -66,8 +66,8 @@ def remove_files_on_which_none_starts(case: Case, kubelet: Kubelet, machine: Pat
     nodes decides which of them has it).
     """
     files = [kubelet.root / f"{manager}_manager_state" for manager in ("cpu", "memory")]
-    texts = StateTexts(*(file.read_text(encoding="utf-8") if file.exists() else None for file in files))
-    if start_of(case, kubelet.configuration, machine, texts).refusal is not None:
+    cpu, memory = (file.read_text(encoding="utf-8") if file.exists() else None for file in files)
+    if start_of(case, kubelet.configuration, machine, StateTexts(cpu, memory)).refusal is not None:
         for file in files:
             file.unlink(missing_ok=True)
 
