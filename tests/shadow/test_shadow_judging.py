@@ -218,6 +218,20 @@ def test_a_pod_that_runs_and_is_refused_by_the_next_kubelet_was_admitted_before(
     ]
 
 
+def test_a_refusal_at_a_start_may_be_told_after_what_else_the_start_changed() -> None:
+    watched = node()
+    watched.admit("wide", "10")
+    watched.admit("web", "2")
+    before = watched.observed()
+    watched.kubelet = replace(watched.kubelet, cpu_file=None)
+    watched.restart(ALIGNED)
+    watched.tell_later("wide")
+    watched.objects["wide"]["status"] = {"phase": "Running", "qosClass": "Guaranteed"}
+    early = watched.observed()
+    watched.tell()
+    assert {one.verdict for one in said(before, early, watched.observed())} == {Agreement.AGREED}
+
+
 def test_files_that_are_removed_stay_removed_when_a_pod_ends_meanwhile() -> None:
     watched = node()
     for uid, created in (("gone", 0), ("second", 1), ("first", 1)):

@@ -34,6 +34,7 @@ def judge(before: ObservedNode, *looks: ObservedNode) -> tuple[Stretch, ...]:
         before: the observation up to which everything is judged.
         looks: those since, in order; which pods were refused is taken from the last.
     """
+    looks = tuple(_with_late_refusals(look, looks[-1]) for look in looks)
     window = _window(before, looks)
     stretches = _stretches((before, *looks), window)
     for uid, one in (window.refused | window.possible).items():
@@ -44,6 +45,12 @@ def judge(before: ObservedNode, *looks: ObservedNode) -> tuple[Stretch, ...]:
         elif one.reason or one.ran:
             _answer(one, stretches, window)
     return tuple(stretches)
+
+
+def _with_late_refusals(look: ObservedNode, last: ObservedNode) -> ObservedNode:
+    """Return an observation that knows which pods the kubelet had refused when it started, told or not by then."""
+    late = {uid: one for uid, one in last.pods.items() if one.reason and look.runs(uid)}
+    return replace(look, pods={**look.pods, **late}) if late and look.starts == last.starts else look
 
 
 def _stretches(looks: Sequence[ObservedNode], window: Window) -> list[Stretch]:
