@@ -159,12 +159,18 @@ class Sequence:
             # What an operator does then.
             watched.kubelet = replace(kubelet, cpu_file=None, memory_file=None)
         watched.restart(config)
+        for uid in uids:
+            if not self._runs(uid) and drawn.random() < 0.5:
+                # Its refusal is told when more has happened.
+                watched.tell_later(uid)
+                watched.objects[uid]["status"] = {"phase": "Running", "qosClass": "Guaranteed"}
         self.second += 1
         looks = []
         for _ in range(drawn.choice((0, 0, 2, 4, 6))):
             if drawn.random() < 0.2:
                 looks.append(self.observed())
             self._admit(is_listed=True)
+        watched.tell()
         # The API server does not tell of pods of one second in the order in which the kubelet is asked about them.
         told = list(watched.objects.items())
         drawn.shuffle(told)

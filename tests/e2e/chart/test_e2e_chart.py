@@ -289,7 +289,9 @@ def test_the_shadow_judges_a_pod_and_the_page_shows_the_node(installed: Cluster)
     except AssertionError as error:
         error.add_note(f"{installed.troubles()}\n{name} said:\n{installed.log_of(name)}")
         raise
-    assert judged(installed) == (1, 0)
+    agreed, differs = judged(installed) or (0, 0)
+    assert agreed > 0
+    assert differs == 0
     installed.api.delete(f"{PODS}/watched", now=True)
     installed.helm("rollback", "mooring", "1", "--wait", "--timeout", "180s")
     label(installed, "true")
