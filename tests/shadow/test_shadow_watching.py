@@ -154,6 +154,21 @@ def test_a_pod_that_is_never_decided_holds_nothing_up() -> None:
     assert watching.lines[-1] == "agreed: default/web admitted"
 
 
+def test_what_a_kubelet_that_starts_has_not_told_is_waited_for_from_its_start_on() -> None:
+    watching = Watching(node())
+    watching.watched.admit("large", "40")
+    status = watching.watched.objects["large"].pop("status")
+    watching.watched.admit("web", "2")
+    watching.wait(PATIENCE - 1)
+    watching.watched.restart()
+    watching.wait(2)
+    assert watching.lines[-1].startswith("predicted: ")
+    watching.watched.objects["large"]["status"] = status
+    watching.wait()
+    judged = ["kubelet restarted", "default/web admitted", "default/large refused"]
+    assert sorted(watching.lines[-3:]) == sorted(f"agreed: {one}" for one in judged)
+
+
 def test_a_kubelet_that_starts_is_judged_when_it_has_its_pods_again() -> None:
     watching = Watching(node())
     watching.watched.admit("web", "2")

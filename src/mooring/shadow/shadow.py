@@ -96,7 +96,7 @@ class Shadow:
     _looks: list[ObservedNode] = field(default_factory=list)
     """Since what was judged last."""
     _first: float = 0.0
-    """When the first of them was."""
+    """When the first of them was, of a kubelet that has started since the first after that."""
     _blind: bool = False
     _archived: float = float("-inf")
     """When the node was packed last."""
@@ -165,7 +165,9 @@ class Shadow:
         """Keep an observation until it is judged, in place of the one before if only the API server changed."""
         if self._before is None:
             return
-        if not self._looks:
+        newest = self._looks[-1] if self._looks else self._before
+        if not self._looks or newest.starts != seen.starts:
+            # What a kubelet that has started decides first belongs to its start: it has all the patience again.
             self._first = self._changed
         elif (self._looks[-1].state, self._looks[-1].starts) == (seen.state, seen.starts):
             seen = replace(seen, at=self._looks.pop().at)
