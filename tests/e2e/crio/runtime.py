@@ -48,6 +48,11 @@ runtime_path = "{runc}"
 runtime_root = "{folder}/oci"
 monitor_path = "{conmon}"
 monitor_cgroup = "pod"
+# CRI-O has a handler of this name by itself, and does not start where crun is installed and conmon is not.
+[crio.runtime.runtimes.crun]
+runtime_path = "{runc}"
+monitor_path = "{conmon}"
+monitor_cgroup = "pod"
 [crio.image]
 pause_image = "{pause}"
 signature_policy = "{folder}/policy.json"
