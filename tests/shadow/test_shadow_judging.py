@@ -229,7 +229,9 @@ def test_a_refusal_at_a_start_may_be_told_after_what_else_the_start_changed() ->
     watched.objects["wide"]["status"] = {"phase": "Running", "qosClass": "Guaranteed"}
     early = watched.observed()
     watched.tell()
-    assert {one.verdict for one in said(before, early, watched.observed())} == {Agreement.AGREED}
+    start, rest = judging.judge(before, early, watched.observed())
+    assert {one.verdict for one in (*start.judgements, *rest.judgements)} == {Agreement.AGREED}
+    assert start.has_restart
 
 
 def test_files_that_are_removed_stay_removed_when_a_pod_ends_meanwhile() -> None:

@@ -133,8 +133,11 @@ class Answers:
             yield from ((outlook, outlook, plain) for outlook in outlooks)
             return
         for name, outlook in zip(names, outlooks, strict=True):
+            if outlook is None:
+                yield None, None, plain
+                continue
             shape = self.shape_on(name, pod, plain)
-            yield None if outlook is None else (outlook, shape.key), outlook, shape
+            yield (outlook, shape.key), outlook, shape
 
     def shape_on(self, name: str, pod: Pod, plain: PodShape) -> PodShape:
         """Return the shape of a pod with what its claims give it, or ask for, on a node."""

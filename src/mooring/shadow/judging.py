@@ -155,8 +155,8 @@ def _explained_by_another_order(
         following = _MOST_FOLLOWING if stretch.has_restart else 0
         for last in range(number, min(number + 1 + following, len(stretches))):
             several = stretches[number : last + 1]
-            is_one = not stretch.has_restart and len(stretch.steps) < _FEWEST
-            if is_one or not all(each.fits for each in several):
+            has_one_order = not stretch.has_restart and len(stretch.steps) < _FEWEST
+            if has_one_order or not all(each.fits for each in several):
                 continue
             own = set[str]().union(*map(_asked_about, several))
             asked = tuple(each.pod for uid, each in window.refused.items() if uid in own)

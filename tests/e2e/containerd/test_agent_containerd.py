@@ -153,6 +153,7 @@ def test_an_agent_that_containerd_starts_itself_places_containers_and_ends_with_
     node.start()
 
 
+# The delay is what is tested: longer than containerd waits for both answers, five seconds for each.
 _SLOW = """
 import sys, time
 from mooring.cli.main import main
