@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-from mooring.cli.running_inputs import NONE, ROOT
+from mooring.cli.inputs.running import NONE, ROOT
 from mooring.core.plugins import BUDGET, Work
 from mooring.plugging.loading import Watchman
 

@@ -16,7 +16,7 @@ from tests.cli.command import mooring
 
 from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.status.api import ask_status
-from mooring.cli.config_inputs import read_config
+from mooring.cli.inputs.config import read_config
 from mooring.core.errors import InputError
 
 MACHINE = "sockets=1 numa=1 cores=4 threads=1 memory=8Gi"

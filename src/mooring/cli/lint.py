@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mooring.cli.inputs import question_of
+from mooring.cli.inputs.node import question_of
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
 from mooring.cli.terminal import text_for

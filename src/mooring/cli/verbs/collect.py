@@ -23,7 +23,8 @@ from mooring.core.machine import Finding
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli import collect_inputs, extras
+    from mooring.cli import extras
+    from mooring.cli.inputs import collect as collect_inputs
     from mooring.cli.text import collect as text
     from mooring.fleet.live import access, archive
 

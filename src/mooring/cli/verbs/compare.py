@@ -13,7 +13,9 @@ from mooring.cli.output import NO, YES, check_destination, emit, emit_document, 
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli import compare_inputs, progress, running_inputs
+    from mooring.cli import progress
+    from mooring.cli.inputs import compare as compare_inputs
+    from mooring.cli.inputs import running as running_inputs
     from mooring.cli.text import compare as text
     from mooring.cli.text import compare_releases as releases_text
     from mooring.planner.compare import by_release_document, combinations, comparison_document

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs import question_of, read_node
+from mooring.cli.inputs.node import question_of, read_node
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.core.errors import InputError
@@ -21,7 +21,7 @@ with lazily():
     from mooring.checkpoint import backups as backup_files
     from mooring.checkpoint import device_file
     from mooring.cli import lint as lint_answer
-    from mooring.cli import running_inputs
+    from mooring.cli.inputs import running as running_inputs
     from mooring.cli.text import doctor as text
     from mooring.node import start
     from mooring.planner import question

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs import question_of
+from mooring.cli.inputs.node import question_of
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.core.errors import InputError
@@ -15,7 +15,7 @@ from mooring.explain.codes.pages import codes_beginning, is_code
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli import running_inputs
+    from mooring.cli.inputs import running as running_inputs
     from mooring.cli.text import explain as text
     from mooring.explain import explanation_document
     from mooring.explain.codes import pages

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import checks, options
-from mooring.cli.inputs import check_save, question_from, read_inputs
+from mooring.cli.inputs.checks import check_save
+from mooring.cli.inputs.node import question_from, read_inputs
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.lazy import lazily

@@ -11,9 +11,7 @@ import click
 
 from mooring.cli import options
 from mooring.cli.extras import needs_extra
-from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.publish_inputs import (
+from mooring.cli.inputs.publish import (
     Asked,
     connector,
     described_name,
@@ -21,6 +19,8 @@ from mooring.cli.publish_inputs import (
     kubelet_source,
     pod_resources_option,
 )
+from mooring.cli.options import NodeOptions
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.core.errors import InputError, MooringError
 from mooring.lazy import lazily
 

@@ -10,9 +10,9 @@ import click
 
 from mooring.cli import options
 from mooring.cli.extras import needs_extra
+from mooring.cli.inputs.publish import Asked, connector, pod_resources_option
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.publish_inputs import Asked, connector, pod_resources_option
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from mooring.cli import options
-from mooring.cli.inputs import STANDARD_INPUT, check_open
+from mooring.cli.inputs.checks import STANDARD_INPUT, check_open
 from mooring.cli.output import NO, YES, write_answer
 from mooring.lazy import lazily
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs import question_of
+from mooring.cli.inputs.node import question_of
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.lazy import lazily

@@ -11,14 +11,14 @@ import click
 
 from mooring.cli import options
 from mooring.cli.extras import needs_extra
+from mooring.cli.inputs.publish import KUBELET_ROOT, Asked, connector, kubelet_source, pod_resources_option
 from mooring.cli.options import NodeOptions, complete_file
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.publish_inputs import KUBELET_ROOT, Asked, connector, kubelet_source, pod_resources_option
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli import collect_inputs
+    from mooring.cli.inputs import collect as collect_inputs
     from mooring.cli.text import shadow as text
     from mooring.configuration import node_configuration
     from mooring.decoding import quantities

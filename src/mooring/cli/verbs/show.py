@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs import plan_of, read_machine
+from mooring.cli.inputs.node import plan_of, read_machine
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, warn
 from mooring.core.moment import Moment
@@ -18,7 +18,8 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.agent import options as agent_options
     from mooring.cli import live as live_node
-    from mooring.cli import running_inputs, terminal
+    from mooring.cli import terminal
+    from mooring.cli.inputs import running as running_inputs
     from mooring.discovery import loader
     from mooring.planner import picture as pictures
     from mooring.planner import report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs import read_machine
+from mooring.cli.inputs.node import read_machine
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
 from mooring.core.errors import InputError
 from mooring.lazy import lazily

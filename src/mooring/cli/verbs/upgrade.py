@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs import check_save
+from mooring.cli.inputs.checks import check_save
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.checkpoint import store
-    from mooring.cli import release_inputs, upgrade_inputs
+    from mooring.cli.inputs import release as release_inputs
+    from mooring.cli.inputs import upgrade as upgrade_inputs
     from mooring.cli.text import upgrade as text
     from mooring.planner import kubelet_release, picture
     from mooring.planner.upgrade import upgrade_document, wording

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mooring.cli.inputs import question_of
+from mooring.cli.inputs.node import question_of
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.agent import options as agent_options
     from mooring.agent.status import api
     from mooring.agent.status import picture as status_picture
-    from mooring.cli import running_inputs
+    from mooring.cli.inputs import running as running_inputs
     from mooring.serve import agent_status, node_plan, shadowed, watched
     from mooring.serve import history as histories
 

@@ -15,7 +15,9 @@ from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.cli import inputs, release_inputs
+    from mooring.cli.inputs import checks
+    from mooring.cli.inputs import node as inputs
+    from mooring.cli.inputs import release as release_inputs
     from mooring.configuration import node_configuration, sources
     from mooring.discovery import loader
     from mooring.planner import plan as planning
@@ -104,7 +106,7 @@ def kubelet_source(
         if value:
             raise InputError("describes a node, and --pod-resources names one that runs", field=option)
     root = asked.inputs.state or KUBELET_ROOT
-    inputs.check_folder(root, "--state")
+    checks.check_folder(root, "--state")
 
     warned: set[Finding] = set()
 
@@ -177,6 +179,6 @@ def _facts(asked: Asked, config: Sequence[str]) -> tuple[objects.NodeFacts, Sequ
         raise InputError(f"cannot be described: {found.info_error}", source=found.name)
     configuration = node_configuration.configuration_of(given, release.release, found.info)
     if asked.inputs.strict:
-        inputs.check_strict(configuration.findings)
+        checks.check_strict(configuration.findings)
     facts = objects.NodeFacts(facts_documents.essential(found.info), configuration.kubelet, configuration.mooring)
     return facts, (*release.findings, *configuration.findings)

@@ -8,18 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mooring.cli import checks
-from mooring.cli.config_inputs import read_config
-from mooring.cli.inputs import (
-    STANDARD_INPUT,
-    check_strict,
-    question_from,
-    question_of,
-    read_inputs,
-    read_node,
-    with_devices,
-)
+from mooring.cli.inputs.checks import STANDARD_INPUT, check_strict
+from mooring.cli.inputs.config import read_config
+from mooring.cli.inputs.node import question_from, question_of, read_inputs, read_node, with_devices
+from mooring.cli.inputs.release import requested_version
 from mooring.cli.options import NodeOptions
-from mooring.cli.release_inputs import requested_version
 from mooring.configuration.devices import Declared, device_table, offered_devices
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mooring.cli.inputs import STANDARD_INPUT, check_open
+from mooring.cli.inputs.checks import STANDARD_INPUT, check_open
+from mooring.cli.inputs.release import installed_version
+from mooring.cli.inputs.running import allocatable_devices, node_name, preferences_of
 from mooring.cli.kubectl import ask_cluster
-from mooring.cli.release_inputs import installed_version
-from mooring.cli.running_inputs import allocatable_devices, node_name, preferences_of
 from mooring.configuration.kubelet_flags import kubelet_flags
 from mooring.configuration.sources import load_sources
 from mooring.core.errors import InputError

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mooring.cli.inputs.checks import check_distinct, check_folder, check_standard_input, check_strict
 from mooring.cli.options import NodeOptions
 from mooring.core.config import CPU_HOTPLUG, DEVICE_ALIGNMENT, MooringConfig
 from mooring.core.cpuset import CPUSet
@@ -21,13 +21,14 @@ with lazily():
     import socket
 
     from mooring.checkpoint import device_file, store
-    from mooring.cli import config_inputs, output, release_inputs, running_inputs
-    from mooring.configuration import kubelet_values
-    from mooring.decoding import api_fields
+    from mooring.cli import output
+    from mooring.cli.inputs import config as config_inputs
+    from mooring.cli.inputs import release as release_inputs
+    from mooring.cli.inputs import running as running_inputs
     from mooring.decoding import documents as decoded_documents
     from mooring.discovery import loader, offline
     from mooring.kubelet import kubelet
-    from mooring.manifest import defaults, large_quantities, pod_files, steps
+    from mooring.manifest import defaults, pod_files, steps
     from mooring.manifest.dynamic import objects as objects_of_claims
     from mooring.manifest.workloads import objects
     from mooring.planner import plan as planning
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from mooring.planner.kubelet_release import ChosenRelease
     from mooring.planner.nodearchive.reader import NodeArchive
     from mooring.planner.plan import Plan
-
-STANDARD_INPUT = "-"
 
 
 def plan_of(options: NodeOptions) -> Plan:
@@ -128,7 +127,7 @@ class NodeInputs:
             )
         known = (*active.running, *active.bound, *active.pending)
         in_archive = self.archive and not self.options.active
-        _check_distinct(known, pods, "in the node archive" if in_archive else "given with --active")
+        check_distinct(known, pods, "in the node archive" if in_archive else "given with --active")
         return active, pods
 
 
@@ -145,7 +144,7 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     # A verb reads, answers and ends: looking for the little garbage that it makes would take a twentieth of its time.
     gc.set_threshold(50_000, 20, 50)
     options = running_inputs.with_running_kubelet(options)
-    _check_standard_input(options)
+    check_standard_input(options)
     archive = options.running or read_node(options.node)
     takes_state = archive and not options.state and "state" not in options.left_out
     state = archive.state() if archive and takes_state else _read_state(options.state)
@@ -248,24 +247,6 @@ def _node_name(options: NodeOptions, archive: NodeArchive | None, bound: frozens
     )
 
 
-def check_strict(noticed: Sequence[Finding]) -> None:
-    """Refuse fields that their type does not have, and values that no kubelet takes.
-
-    Raises:
-        InputError: naming the first.
-    """
-    refused = (
-        api_fields.UNKNOWN_CONFIGURATION_FIELD,
-        api_fields.UNKNOWN_POD_FIELD,
-        kubelet_values.UNKNOWN_VALUE,
-        large_quantities.TOO_LARGE,
-    )
-    unknown = [one for one in noticed if one.code in refused]
-    if unknown:
-        more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
-        raise InputError(f"{unknown[0].message}{more}", remedy="without --strict it is a warning")
-
-
 def _replaced(options: NodeOptions) -> list[str]:
     """Return the parts of a node archive in whose place something else was given."""
     given = (
@@ -274,49 +255,6 @@ def _replaced(options: NodeOptions) -> list[str]:
         (layout.PODS_PART, "active", options.active),
     )
     return [part for part, option, value in given if value or option in options.left_out]
-
-
-def _check_standard_input(options: NodeOptions) -> None:
-    named = [
-        option
-        for option, sources in (
-            ("-f", options.manifests),
-            ("--active", options.active),
-            ("--config", options.config),
-            ("--machine", [options.machine]),
-        )
-        for source in sources
-        if source == STANDARD_INPUT
-    ]
-    check_open(named)
-    if len(named) > 1:
-        raise InputError(
-            "can be read only once",
-            source="standard input",
-            field=" and ".join(dict.fromkeys(named)),
-            remedy="give all but one of them a file",
-        )
-
-
-def check_open(wanted: Sequence[object]) -> None:
-    """Refuse to read standard input where there is none.
-
-    Raises:
-        InputError: it is closed.
-    """
-    if wanted and sys.stdin is None:
-        raise InputError("is closed", source="standard input", remedy="open it, or name a file")
-
-
-def _check_distinct(active: Sequence[Pod], pods: Sequence[Pod], where: str) -> None:
-    running = {pod.uid for pod in active}
-    for pod in pods:
-        if pod.uid in running:
-            raise InputError(
-                f"the pod {pod.namespace}/{pod.name} (uid {pod.uid}) is also {where}",
-                source="-f",
-                remedy="a pod is either running or to be admitted: remove it from one of the two",
-            )
 
 
 def read_node(source: str) -> NodeArchive | None:
@@ -354,38 +292,3 @@ def _read_state(folder: str) -> kubelet.StateTexts:
     check_folder(folder, "--state")
     files = store.StateFolder(Path(folder))
     return kubelet.StateTexts(files.read_cpu(), files.read_memory())
-
-
-def check_folder(folder: str, option: str, *, may_be_missing: bool = False) -> None:
-    """Refuse what is no directory.
-
-    Raises:
-        InputError: naming the option.
-    """
-    path = Path(folder)
-    try:
-        missing, is_folder = not path.exists(), path.is_dir()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(reason.lower(), source=folder, field=option, remedy="check the path") from None
-    remedy = "name a kubelet root directory or a copy of one"
-    if missing and not may_be_missing:
-        raise InputError("no such directory", source=folder, field=option, remedy=remedy)
-    if not missing and not is_folder:
-        raise InputError("is not a directory", source=folder, field=option, remedy=remedy)
-
-
-def check_save(save: str, state: str) -> None:
-    """Refuse a directory that cannot take the state files, before anything is computed.
-
-    Raises:
-        InputError: it is no directory, or the one whose files are continued from: these are never written.
-    """
-    check_folder(save, "--save-state", may_be_missing=True)
-    if state and Path(save).resolve() == Path(state).resolve():
-        raise InputError(
-            "is also the directory of --state, whose files are never written",
-            source=save,
-            field="--save-state",
-            remedy="name another directory",
-        )

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mooring.cli import release_inputs
-from mooring.cli.inputs import NodeInputs, check_strict, read_inputs
+from mooring.cli.inputs import release as release_inputs
+from mooring.cli.inputs.checks import check_strict
+from mooring.cli.inputs.node import NodeInputs, read_inputs
 from mooring.cli.options import NodeOptions
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
