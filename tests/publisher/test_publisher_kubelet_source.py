@@ -271,6 +271,21 @@ def test_configuration_is_read_again_when_the_kubelet_starts_anew_and_not_before
     assert seen.state.facts != first.state.facts
 
 
+def test_a_start_is_counted_once_though_the_socket_is_away_for_a_moment(
+    running: RunningKubelet, client: PodResourcesClient
+) -> None:
+    looking = source(running, client)
+    looking.observe()
+    running.socket.rename(running.root / "away.sock")
+    looking.observe()
+    other = running.root / "other.sock"
+    service = serving(other, running)
+    other.replace(running.socket)
+    looking.observe()
+    service.close()
+    assert looking.starts == 2
+
+
 def test_api_server_tells_the_uids_that_the_files_do_not(running: RunningKubelet, client: PodResourcesClient) -> None:
     running.kubelet = replace(running.kubelet, node=running.kubelet.node.adopt([pod("plain", "500m")]))
     running.admit(pod("a"))

@@ -169,6 +169,43 @@ def test_what_a_kubelet_that_starts_has_not_told_is_waited_for_from_its_start_on
     assert sorted(watching.lines[-3:]) == sorted(f"agreed: {one}" for one in judged)
 
 
+def test_a_pod_that_runs_before_the_kubelet_is_asked_for_its_list_is_judged_once() -> None:
+    watching = Watching(node())
+    before = watching.watched.kubelet
+    watching.watched.admit_pod("web", [], [{"name": "c0"}])
+    after, watching.watched.kubelet = watching.watched.kubelet, before
+    watching.wait()
+    watching.watched.kubelet = after
+    watching.wait()
+    assert watching.lines[1:] == ["agreed: default/web admitted"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "verdict"), [("cpu", "agreed"), ("memory", "differs")], ids=["of-the-same-resource", "of-another"]
+)
+def test_a_critical_pod_is_refused_in_other_words_where_ending_others_makes_no_room(
+    resource: str, verdict: str
+) -> None:
+    watching = Watching(node())
+    watching.watched.admit("large", "39500m")
+    status = watching.watched.objects["large"]["status"]
+    recovering = "Unexpected error while attempting to recover from admission failure: preemption: no set"
+    status["reason"] = "UnexpectedAdmissionError"
+    status["message"] = f"{REJECTED}{recovering} pods to preempt: no set found: [(res: {resource}, q: 25000), ]"
+    watching.wait()
+    assert watching.lines[-1].startswith(f"{verdict}: default/large refused")
+
+
+def test_whether_a_kubelet_ends_others_for_a_critical_pod_cannot_be_told() -> None:
+    watching = Watching(node())
+    watching.watched.admit("large", "39500m")
+    content = watching.watched.objects["large"]
+    content["status"] = {"phase": "Running", "qosClass": "Guaranteed"}
+    content["spec"]["priority"] = 2_000_000_000
+    watching.wait(PATIENCE)
+    assert "the kubelet ends other pods for a critical one" in watching.lines[-1]
+
+
 def test_a_kubelet_that_starts_is_judged_when_it_has_its_pods_again() -> None:
     watching = Watching(node())
     watching.watched.admit("web", "2")

@@ -99,6 +99,7 @@ class KubeletSource:
         """
         self._node, self._root, self._load, self._kubelet = node, root, load, kubelet
         self._socket, self._names, self._clock, self._pause = socket, names, clock, pause
+        self._born: tuple[int, int] | None = None
         self._born = self._birth()
         self._starts = 1
         self._again = 0.0
@@ -171,12 +172,12 @@ class KubeletSource:
             self._kind, self._seen, self._started = kind_of(self._digest, facts), None, None
 
     def _birth(self) -> tuple[int, int] | None:
-        """Return what tells one socket from the next of the same name."""
+        """Return what tells one socket from the next of the same name; while there is none, what told the last."""
         if self._socket is not None:
             with suppress(OSError):
                 found = self._socket.stat()
                 return found.st_ino, found.st_ctime_ns
-        return None
+        return self._born
 
     def _current_marks(self) -> Marks:
         """Return what changes when a file is replaced, without reading any."""

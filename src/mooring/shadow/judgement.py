@@ -45,7 +45,7 @@ class DifferenceCause(Enum):
     AFTER_DIFFERENCE = "after a difference"
     """The engine's state differed already."""
     UNSUPPORTED = "unsupported"
-    """The kubelet would crash, or never return."""
+    """The engine's kubelet would crash, or never return, or the kubelet ends other pods for a critical one."""
 
 
 @dataclass(frozen=True, slots=True)

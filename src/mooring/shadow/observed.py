@@ -5,6 +5,7 @@ Source: kubelet v1.37.1, pkg/kubelet/kubelet.go (rejectPod); spec: metrics.md se
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +19,15 @@ from mooring.publisher.objects import NodeFacts, NodeState
 
 REJECTED: Final = "Pod was rejected: "
 """Before the message of a refusal in the status of a pod."""
+UNRECOVERED: Final = re.compile(
+    r"Unexpected error while attempting to recover from admission failure: preemption: .*\(res: (?P<resource>[^,]+),"
+)
+"""Message about a critical pod for which there is no room, and for which ending other pods would not make enough.
+
+Source: kubelet v1.37.1, pkg/kubelet/preemption/preemption.go (HandleAdmissionFailure).
+"""
+_CRITICAL: Final = 2_000_000_000
+_SOURCE = "kubernetes.io/config.source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +49,7 @@ class ObservedPod:
     @property
     def is_of_amounts(self) -> bool:
         """Whether it was refused because of the sums of what active pods request; no manager decides that."""
-        return self.reason.startswith("OutOf")
+        return self.reason.startswith("OutOf") or UNRECOVERED.match(self.message) is not None
 
     @property
     def created(self) -> str:
@@ -128,6 +138,15 @@ def observed_pod(content: Mapping[str, Any], gates: PodGates) -> ObservedPod:
         message=message.removeprefix(REJECTED) if is_refused else "",
         leaving=phase in {"Failed", "Succeeded"} or "deletionTimestamp" in mapping_at(content, "metadata"),
     )
+
+
+def is_critical(pod: Pod) -> bool:
+    """Tell whether a kubelet ends other pods where there is no room for this one: a static pod, or one of the system's.
+
+    Source: kubelet v1.37.1, pkg/kubelet/types/pod_update.go (IsCriticalPod).
+    """
+    is_static = MIRROR in pod.annotations or pod.annotations.get(_SOURCE, "api") != "api"
+    return is_static or pod.priority >= _CRITICAL
 
 
 def _was_made(status: object) -> bool:

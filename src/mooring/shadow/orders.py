@@ -29,7 +29,7 @@ from mooring.planner.outcome import state_fields
 from mooring.planner.replay.agreement import differences
 from mooring.shadow.besides import Besides, possible_nodes
 from mooring.shadow.judgement import DifferenceCause
-from mooring.shadow.observed import ObservedPod
+from mooring.shadow.observed import UNRECOVERED, ObservedPod, is_critical
 
 MOST_RUNS: Final = 600
 """Events that are tried for one pair of observations; with more the order is unknown."""
@@ -219,11 +219,16 @@ def unlike_answers(answer: AdmitResult, refused: ObservedPod | None) -> Mismatch
     uid, decision = answer.pod.uid, answer.decision
     if answer.never_returns:
         return Mismatch(DifferenceCause.UNSUPPORTED, "", answer.crash or "an admission that never ends", uid)
+    if refused is None and answer.out_of is not None and is_critical(answer.pod):
+        return Mismatch(DifferenceCause.UNSUPPORTED, "", "the kubelet ends other pods for a critical one", uid)
     said = "admitted" if answer.admitted else f"{decision.reason}: {decision.message}"
     if answer.admitted != (refused is None):
         did = "admitted" if refused is None else f"{refused.reason}: {refused.message}"
         return Mismatch(DifferenceCause.OUTCOME, did, said, uid)
     if refused is None or (refused.reason, refused.message) == (decision.reason, decision.message):
+        return None
+    unrecovered = UNRECOVERED.match(refused.message)
+    if unrecovered is not None and decision.reason == f"OutOf{unrecovered['resource']}":
         return None
     if refused.reason != decision.reason:
         return Mismatch(DifferenceCause.REASON, refused.reason, decision.reason, uid)

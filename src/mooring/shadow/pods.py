@@ -1,4 +1,4 @@
-"""The pods that are bound to the node, as the API server has them; deleted ones until they are forgotten."""
+"""The pods that are bound to the node, as API server or kubelet has them; deleted ones until they are forgotten."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from mooring.service.cluster.following import Follower
 from mooring.service.cluster.watching import CACHED, PODS, mapping_of, pods_of
 from mooring.shadow.observed import ObservedPod, observed_pod
 
-_SUBJECT = "API server"
-
 
 class BoundPods:
-    """Follows the API server in a thread; read by another."""
+    """Told in a thread what there is; read by another."""
 
-    def __init__(self, gates: Callable[[], PodGates], report: Report = ignore) -> None:
+    def __init__(self, gates: Callable[[], PodGates], report: Report = ignore, teller: str = "API server") -> None:
         """Know nothing yet.
 
         Args:
             gates: of the node.
             report: receives outages, and pods that cannot be read.
+            teller: of the pods, for what is reported.
         """
-        self._gates, self._report = gates, report
+        self._gates, self._report, self._teller = gates, report, teller
         self._lock = threading.Lock()
         self._pods: dict[str, ObservedPod] = {}
         self._items: dict[str, dict[str, Any]] = {}
@@ -90,13 +89,13 @@ class BoundPods:
         del times
         if not self._is_down:
             self._is_down = True
-            self._report(Finding("warning", _SUBJECT, str(error)))
+            self._report(Finding("warning", self._teller, str(error)))
 
     def _changed(self) -> None:
         self.changes += 1
         if self._is_down:
             self._is_down = False
-            self._report(Finding("info", _SUBJECT, "answers again"))
+            self._report(Finding("info", self._teller, "answers again"))
 
     def _mark_deleted(self, uid: str) -> None:
         seen = self._pods[uid]
@@ -107,7 +106,7 @@ class BoundPods:
         try:
             return observed_pod(content, self._gates())
         except InputError as error:
-            self._report(Finding("warning", _SUBJECT, str(error)))
+            self._report(Finding("warning", self._teller, str(error)))
             return None
 
 

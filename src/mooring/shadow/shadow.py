@@ -112,7 +112,7 @@ class Shadow:
         if self._before is None:
             self._begin(seen)
         elif self._looks:
-            is_settled = now - self._changed >= self.quiet and not _is_open(seen)
+            is_settled = now - self._changed >= self.quiet and not _is_open(self._before, seen)
             if is_settled or now - self._first >= PATIENCE or last:
                 self._judge(self._before, self._looks)
 
@@ -255,8 +255,11 @@ def watch(shadows: Sequence[Shadow], stopping: threading.Event, seconds: float |
         one.step(last=True)
 
 
-def _is_open(seen: ObservedNode) -> bool:
-    """Return whether the outcome of a pod, or a pod, is not known yet."""
+def _is_open(before: ObservedNode, seen: ObservedNode) -> bool:
+    """Return whether a pod, its outcome, or its place in the kubelet's list is not known yet."""
     if any(key.uid not in seen.pods for key in seen.state.pods):
         return True
-    return any(not seen.is_decided(uid) for uid, one in seen.pods.items() if not one.leaving)
+    here = {uid: one for uid, one in seen.pods.items() if not one.leaving}
+    # Files that stay as they are hide a new pod of the shared pool until the kubelet is asked for its list again.
+    started = (uid for uid, one in here.items() if one.ran and not before.runs(uid))
+    return any(uid not in seen.listed for uid in started) or any(not seen.is_decided(uid) for uid in here)

@@ -6,6 +6,7 @@ import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -53,6 +54,15 @@ pod_resources_option = click.option(
     help=f"Socket of the kubelet's PodResources API. Default: {_SOCKET} in its root directory.",
 )
 
+KUBELET_PODS = "--kubelet-pods"
+kubelet_pods_option = click.option(
+    KUBELET_PODS,
+    "kubelet_pods",
+    default="",
+    metavar="URL",
+    help="Ask this kubelet for its pods, and no API server: http://127.0.0.1:10255, or https with --kubeconfig.",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -62,6 +72,13 @@ class Asked:
     kubeconfig: str
     pod_resources: str
     dry_run: bool
+    kubelet_pods: str = ""
+    """Where the kubelet lists its pods, of a node without an API server."""
+
+    @property
+    def asks_cluster(self) -> bool:
+        """Whether there is an API server that may be asked."""
+        return not (self.dry_run or self.kubelet_pods)
 
     @property
     def is_described(self) -> bool:
@@ -117,13 +134,14 @@ def kubelet_source(
         return facts
 
     attributes = load().mooring.device_attributes  # a mistake is reported now, not after the first pause
-    api = None if asked.dry_run or names is not None else naming.APINames(connector(asked.kubeconfig), asked.name)
+    asks_names = asked.asks_cluster and names is None
+    api = naming.APINames(connector(asked.kubeconfig), asked.name) if asks_names else None
     path = asked.pod_resources or f"{root}/{_SOCKET}"
     client = podresources.PodResourcesClient(path)
 
     ends: list[Callable[[], object]] = [client.close, *([api.close] if api is not None else [])]
     lister: kubelet_sources.Lister = client
-    if not asked.dry_run:
+    if asked.asks_cluster:
         machine = loader.load_machine(asked.inputs.machine)
         listed = slices.ListedSlices(connector(asked.kubeconfig), asked.name, machine.pci, attributes)
         lister = slices.KubeletAndSlices(client, listed)
@@ -148,10 +166,28 @@ def connector(kubeconfig: str) -> Callable[[], Cluster]:
     return lambda: apiserver.cluster_of(apiserver.configuration_of(kubeconfig or None))
 
 
+def pods_connector(asked: Asked) -> Callable[[], Cluster]:
+    """Return what opens the way to the kubelet that lists its pods.
+
+    Raises:
+        InputError: the address or the kubeconfig cannot be used.
+    """
+    address = urlsplit(asked.kubelet_pods)
+    if address.scheme not in ("http", "https") or not address.hostname or address.path.strip("/") not in ("", "pods"):
+        raise InputError(
+            f"{asked.kubelet_pods!r:.80} is not the address of a kubelet",
+            field=KUBELET_PODS,
+            remedy="write http://127.0.0.1:10255 (readOnlyPort) or https://127.0.0.1:10250",
+        )
+    server = f"{address.scheme}://{address.netloc}"
+    apiserver.configuration_at(server, asked.kubeconfig)  # a mistake is reported now
+    return lambda: apiserver.cluster_of(apiserver.configuration_at(server, asked.kubeconfig))
+
+
 def _versions(asked: Asked, given: Sequence[ConfigurationSource]) -> Iterator[KubeletVersion]:
     """Yield versions of the kubelet: of the option, of its Node object, of the program that is installed, of files."""
     yield release_inputs.requested_version(asked.inputs.kubelet_version)
-    if not asked.dry_run:
+    if asked.asks_cluster:
         yield KubeletVersion(_registered_version(asked), f"node {asked.name}")
     # The kubelet of this computer is the one that is published: a file may be older than it.
     yield KubeletVersion(release_inputs.installed_version(), "the kubelet of this computer")

@@ -10,7 +10,7 @@ import click
 
 from mooring.cli import options
 from mooring.cli.extras import needs_extra
-from mooring.cli.inputs.publish import Asked, connector, pod_resources_option
+from mooring.cli.inputs.publish import KUBELET_PODS, Asked, connector, kubelet_pods_option, pod_resources_option
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, warn
 from mooring.core.errors import InputError
@@ -55,6 +55,7 @@ _LISTING = 30.0
 @options.kubeconfig("the service account of the pod that this runs in")
 @options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
 @pod_resources_option
+@kubelet_pods_option
 @options.node_options(without=["node_name", "node", "active", "debug_image"])
 @options.output(("text", "json"), "text")
 @options.to_file
@@ -64,6 +65,7 @@ def command(
     span: str,
     kubeconfig: str,
     pod_resources: str,
+    kubelet_pods: str,
     form: str,
     to: str,
     inputs: NodeOptions,
@@ -80,11 +82,14 @@ def command(
     """
     check_destination(to)
     seconds = beside.seconds_of(span)
+    if nodes and kubelet_pods:
+        problem = "is for the kubelet of this computer, and NODE names others"
+        raise InputError(problem, field=KUBELET_PODS, remedy="leave out one of the two")
     with needs_extra("kube", source=_SOURCE), ExitStack() as stack:
         if nodes:
             found = _of_nodes(tuple(dict.fromkeys(nodes)), kubeconfig, stack)
         else:
-            asked = Asked(inputs, kubeconfig, pod_resources, dry_run=False)
+            asked = Asked(inputs, kubeconfig, pod_resources, dry_run=False, kubelet_pods=kubelet_pods)
             found = [beside.beside_kubelet(asked, _SOURCE, stack)]
         for number, one in enumerate(found, 1):
             one.anonymous, one.alias = anonymous, f"node-{number}"

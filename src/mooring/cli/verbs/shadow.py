@@ -11,7 +11,16 @@ import click
 
 from mooring.cli import options
 from mooring.cli.extras import needs_extra
-from mooring.cli.inputs.publish import KUBELET_ROOT, Asked, connector, kubelet_source, pod_resources_option
+from mooring.cli.inputs.publish import (
+    KUBELET_PODS,
+    KUBELET_ROOT,
+    Asked,
+    connector,
+    kubelet_pods_option,
+    kubelet_source,
+    pod_resources_option,
+    pods_connector,
+)
 from mooring.cli.options import NodeOptions, complete_file
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.core.errors import InputError
@@ -27,6 +36,7 @@ with lazily():
     from mooring.service import options as service_options
     from mooring.shadow import counts_file, publishing
     from mooring.shadow import folder as folders
+    from mooring.shadow import kubelet_pods as listed
     from mooring.shadow import pods as bound
     from mooring.shadow import shadow as shadows
     from mooring.shadow import tally as tallies
@@ -35,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mooring.core.machine import Finding
+    from mooring.service.cluster.following import Follower
     from mooring.shadow.shadow import Shadow
 
 EPILOG = """\b
@@ -42,6 +53,7 @@ Examples:
   mooring shadow --kubeconfig /etc/kubernetes/kubelet.conf --config /var/lib/kubelet/config.yaml
   mooring shadow --kubeconfig kubelet.conf --config config.yaml --folder /var/lib/mooring-shadow --for 168h
   mooring shadow --kubeconfig kubelet.conf --config config.yaml --would-be proposed.yaml
+  mooring shadow --kubelet-pods http://127.0.0.1:10255 --config config.yaml
   mooring replay /var/lib/mooring-shadow/recording-000001.jsonl --check
 """
 _SOURCE = "mooring shadow"
@@ -53,6 +65,7 @@ _LISTING = 30.0
 @options.kubeconfig("the service account of the pod that this runs in")
 @options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
 @pod_resources_option
+@kubelet_pods_option
 @options.node_options(without=["node_name", "node", "active", "debug_image"])
 @click.option(
     "--would-be",
@@ -82,6 +95,7 @@ _LISTING = 30.0
 def command(
     kubeconfig: str,
     pod_resources: str,
+    kubelet_pods: str,
     proposed: str,
     folder: str,
     span: str,
@@ -95,13 +109,18 @@ def command(
 ) -> int:
     """Compare every decision of the kubelet of this node with the engine, until SIGTERM, and change nothing.
 
-    It reads the kubelet's state files, its record of devices, its PodResources API and the pods of the API server. Each
-    decision is a line on standard error: agreed, differs, or cannot tell, and why. The counts are printed at the end.
+    It reads the kubelet's state files, its record of devices, its PodResources API and the pods of the API server, or
+    with --kubelet-pods those that the kubelet lists: static pods of a node without an API server. Each decision is a
+    line on standard error: agreed, differs, or cannot tell, and why. The counts are printed at the end.
 
     Exit code 1 when a decision differs.
     """
     check_destination(to)
-    asked = Asked(inputs, kubeconfig, pod_resources, dry_run=False)
+    asked = Asked(inputs, kubeconfig, pod_resources, dry_run=False, kubelet_pods=kubelet_pods)
+    if publish and kubelet_pods:
+        raise InputError(
+            "writes to an API server, and there is none", field="--publish", remedy=f"leave out {KUBELET_PODS}"
+        )
     address = service_options.parse_address(metrics, source="--metrics-address")
     seconds = seconds_of(span)
     with needs_extra("kube", source=_SOURCE), ExitStack() as stack:
@@ -144,16 +163,22 @@ def beside_kubelet(asked: Asked, program: str, stack: ExitStack) -> Shadow:
     Raises:
         InputError: an option cannot be used, or the API server does not list the pods of the node.
     """
-    known = bound.BoundPods(lambda: gates, _report)
+    teller = "kubelet" if asked.kubelet_pods else "API server"
+    known = bound.BoundPods(lambda: gates, _report, teller)
+    connect = pods_connector(asked) if asked.kubelet_pods else connector(asked.kubeconfig)
     source, end = kubelet_source(asked, known.names)
     stack.callback(end)
     facts = source.facts
     gates = defaults.PodGates.of_node(facts.config, facts.mooring)
-    follower = bound.follower_of(known, connector(asked.kubeconfig), asked.name)
+    follower: Follower | listed.KubeletPods
+    if asked.kubelet_pods:
+        follower = listed.KubeletPods(connect, known)
+    else:
+        follower = bound.follower_of(known, connect, asked.name)
     follower.start()
     stack.callback(follower.stop)
     if not follower.has_listed.wait(_LISTING):
-        problem = f"the API server did not list the pods of the node within {_LISTING:.0f} s"
+        problem = f"the {teller} did not list the pods of the node within {_LISTING:.0f} s"
         raise InputError(problem, source=program, remedy="check that the account may list and watch pods")
     tally = tallies.Tally(asked.name, facts.mooring.release.tag, tallies.now_text())
     return shadows.Shadow(source, known, tally, report=_report, said=_say)

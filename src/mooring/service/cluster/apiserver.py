@@ -24,6 +24,8 @@ import yaml
 from lightkube import Client, KubeConfig
 from lightkube.config import client_adapter
 from lightkube.config.kubeconfig import SingleConfig
+from lightkube.config.models import Cluster as ServerConfig
+from lightkube.config.models import Context, User
 from lightkube.core.exceptions import ConfigError
 
 from mooring.core.errors import InputError, MooringError
@@ -151,6 +153,25 @@ def configuration_of(kubeconfig: str | None, context: str | None = None) -> Sing
             "the kubeconfig names no user", source=kubeconfig or "", remedy="set users and current-context"
         )
     return config
+
+
+def configuration_at(server: str, kubeconfig: str = "") -> SingleConfig:
+    """Return the configuration for a server with the credentials and the authority of a file that names another one.
+
+    Args:
+        server: ``http://HOST:PORT`` or ``https://HOST:PORT``.
+        kubeconfig: path of the file; without one there are no credentials.
+
+    Raises:
+        InputError: the file cannot be used.
+
+    >>> configuration_at("http://127.0.0.1:10255").cluster.server
+    'http://127.0.0.1:10255'
+    """
+    if kubeconfig:
+        found = configuration_of(kubeconfig)
+        return found._replace(cluster=msgspec.structs.replace(found.cluster, server=server))
+    return SingleConfig("default", Context(cluster="default"), ServerConfig(server), User())
 
 
 def _with_absolute_token_file(config: SingleConfig) -> SingleConfig:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.e2e.kubelet.devices.cases import GPU, NIC, devices_on
 from tests.e2e.kubelet.devices.plugin import DevicePlugin, plugins_on
 from tests.e2e.kubelet.kubelet import Kubelet, kubelet_on
 from tests.e2e.kubelet.patience import until
-from tests.e2e.kubelet.shadow.refused import check_refused_start, remove_files_on_which_none_starts
+from tests.e2e.kubelet.shadow.refused import check_refused_start, remove_files_on_which_none_starts, started
 from tests.e2e.kubelet.shadow.shadowing import ShadowProcess, shadowed
 from tests.e2e.kubelet.shadow.topologies import Topology
 from tests.e2e.kubelet.shadow.wanted import has_devices, random_pod
@@ -82,6 +83,13 @@ class _Churn:
     created: set[str] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)
     with_devices: int = 0
+    restarts: int = 0
+    """Those that are judged."""
+
+    def until_restarted(self) -> None:
+        """Wait until the shadow has judged one more start of the kubelet, or several where one did not succeed."""
+        until(lambda: self.shadow.decided("restarted") > self.restarts, "the restart is judged", pause=0.2)
+        self.restarts = self.shadow.decided("restarted")
 
     def come_and_go(self, count: int) -> None:
         """Create as many pods, in batches, and wait until each batch is judged."""
@@ -155,7 +163,7 @@ class Lives:
                         shadow = shadowed(self.api, kubelet, self.played(case), folder, *options)
                         churn = _Churn(self.api, topology, stack.enter_context(shadow), drawn)
                     else:
-                        _until_restarted(churn.shadow, number)
+                        churn.until_restarted()
                     churn.come_and_go(PODS_OF_A_LIFE * (number + 1) // rounds - len(churn.created))
                     if after is Between.DRAINED:
                         churn.drain()
@@ -172,18 +180,17 @@ class Lives:
         self, topology: Topology, node: Runtime, policies: Mapping[str, Any], after: Between, log: Path
     ) -> Iterator[Kubelet]:
         case, machine = topology.case, self.played(topology.case)
-        with (
-            kubelet_on(
-                node,
-                self.kubelet_of(case.older),
-                case.name,
-                {**case.reservations, **policies},
-                machine=machine,
-                kubeconfig=self.api.kubeconfig,
-                ending=signal.SIGTERM if after in {Between.STOPPED, Between.DRAINED} else signal.SIGKILL,
-            ) as kubelet,
-            plugins_on(*_plugins(topology, kubelet)),
-        ):
+        start = partial(
+            kubelet_on,
+            node,
+            self.kubelet_of(case.older),
+            case.name,
+            {**case.reservations, **policies},
+            machine=machine,
+            kubeconfig=self.api.kubeconfig,
+            ending=signal.SIGTERM if after in {Between.STOPPED, Between.DRAINED} else signal.SIGKILL,
+        )
+        with started(start) as kubelet, plugins_on(*_plugins(topology, kubelet)):
             until(lambda: self.api.has_node(case.name), "the node is registered")
             try:
                 yield kubelet
@@ -219,10 +226,6 @@ def _plugins(topology: Topology, kubelet: Kubelet) -> list[DevicePlugin]:
         return []
     devices = devices_on(load_machine(topology.case.machine))
     return [DevicePlugin(kubelet.device_plugins, one, devices[one]) for one in (GPU, NIC)]
-
-
-def _until_restarted(shadow: ShadowProcess, times: int) -> None:
-    until(lambda: shadow.decided("restarted") >= times, "the restart is judged", pause=0.2)
 
 
 Living = Callable[[Topology], Life]

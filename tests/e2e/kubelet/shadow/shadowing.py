@@ -16,6 +16,10 @@ from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.kubelet import Kubelet
 from tests.e2e.kubelet.patience import until
 
+READ_ONLY_PORT = 10255
+KUBELET_PODS = f"http://127.0.0.1:{READ_ONLY_PORT}"
+"""Of a kubelet that serves there; its network is its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShadowProcess:
@@ -56,13 +60,17 @@ def _event(line: str) -> str:
 
 @contextlib.contextmanager
 def shadowed(
-    api: APIServer, kubelet: Kubelet, machine: Path, folder: Path, *options: str, config: Path | None = None
+    api: APIServer | None, kubelet: Kubelet, machine: Path, folder: Path, *options: str, config: Path | None = None
 ) -> Iterator[ShadowProcess]:
-    """Run a shadow until the end of the block; afterwards its counts are there."""
+    """Run a shadow until the end of the block; afterwards its counts are there.
+
+    Without an API server the kubelet itself is asked for its pods.
+    """
     found = ShadowProcess(folder)
     folder.mkdir(exist_ok=True)
+    pods = ("--kubelet-pods", KUBELET_PODS) if api is None else ("--kubeconfig", str(api.kubeconfig))
     words = [
-        *(sys.executable, "-W", "error", "-m", "mooring", "shadow", "--kubeconfig", str(api.kubeconfig)),
+        *(sys.executable, "-W", "error", "-m", "mooring", "shadow", *pods),
         *("--node-name", kubelet.name, "--pod-resources", str(kubelet.pod_resources)),
         *("--config", str(config or kubelet.configuration), "--state", str(kubelet.root), "--machine", str(machine)),
         *("--folder", str(found.kept), "-o", "json", "--to", str(folder / "shadow.json"), *options),
