@@ -22,7 +22,6 @@ _FEWEST = 2
 """Steps of which there is more than one order."""
 _MOST_FOLLOWING = 3
 """Stretches after a start in which a kubelet may still be asked about its first list."""
-_UNTOLD = frozenset({DifferenceCause.ORDER, DifferenceCause.UNSUPPORTED})
 
 
 def judge(before: ObservedNode, *looks: ObservedNode) -> tuple[Stretch, ...]:
@@ -134,11 +133,14 @@ def _answer(one: ObservedPod, stretches: list[Stretch], window: Window) -> None:
     if mismatch is not None and one.reason and _explained_by_another_order(one, stretches, window, judgement):
         return
     stretch, steps = stretches[number], stretches[number].steps
+    has_gap = not all(each.points for each in stretches)
     if mismatch is None and position is not None and one.reason:
         steps = (*steps[:position], Admit(one.pod), *steps[position:])
         points = (*stretch.points[: position + 1], *stretch.points[position:])
         stretch = replace(stretch, points=points)
-    elif mismatch is not None and (mismatch.cause in _UNTOLD or not all(each.points for each in stretches)):
+    elif mismatch is not None and mismatch.cause is DifferenceCause.UNSUPPORTED:
+        judgement = replace(judgement, verdict=Agreement.UNKNOWN, cause=mismatch.cause, engine=mismatch.engine)
+    elif mismatch is not None and (mismatch.cause is DifferenceCause.ORDER or has_gap):
         judgement = replace(judgement, verdict=Agreement.UNKNOWN, cause=DifferenceCause.AFTER_DIFFERENCE)
     elif mismatch is not None:
         judgement = differing(judgement, mismatch)
