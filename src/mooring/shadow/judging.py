@@ -14,8 +14,8 @@ from mooring.manifest.steps import Admit
 from mooring.shadow.beginning import Window
 from mooring.shadow.besides import Besides
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.shadow.mismatch import unlike_outcome
 from mooring.shadow.observed import ObservedNode, ObservedPod
-from mooring.shadow.orders import unlike_outcome
 from mooring.shadow.stretch import Stretch, differing, name_of, stretch_between
 
 _FEWEST = 2

@@ -10,33 +10,22 @@ memory lies on several NUMA nodes it can change something: on which of them the 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-import msgspec
-
-from mooring.core.bits import list_text
 from mooring.core.pod import Pod
-from mooring.devicemanager.state import DeviceState, Holdings
-from mooring.kubelet.admit import AdmitMode, AdmitResult, admit
+from mooring.devicemanager.state import Holdings
+from mooring.kubelet.admit import AdmitResult
 from mooring.kubelet.events import Readmit, after_event
-from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.steps import Admit, Remove, Restart
-from mooring.memorymanager.state import Block
-from mooring.planner.outcome import state_fields
-from mooring.planner.replay.agreement import differences
-from mooring.shadow.besides import Besides, possible_nodes
 from mooring.shadow.judgement import DifferenceCause
-from mooring.shadow.observed import UNRECOVERED, ObservedPod, is_critical
+from mooring.shadow.mismatch import Mismatch, unlike_answers, unlike_files, unlike_places
+from mooring.shadow.observed import ObservedPod
 
 MOST_RUNS: Final = 600
 """Events that are tried for one pair of observations; with more the order is unknown."""
-UNAVAILABLE: Final = re.compile(r"devices unavailable for (\S+)\. Requested")
-"""In a message about too few devices of a resource: which of a container's resources comes first is random."""
-_RANKS: Final = (DifferenceCause.MESSAGE, DifferenceCause.REASON, DifferenceCause.OUTCOME, DifferenceCause.UNSUPPORTED)
-"""What departs in a refusal, the least first."""
 Step: TypeAlias = Admit | Remove | Restart
 
 
@@ -58,17 +47,6 @@ class Changes:
     listed: tuple[tuple[Pod, ...], ...] = ()
     """New pods, refused ones included, about which a kubelet that starts may be asked together with those that run: by
     the second of their creation. Until it has asked about all of them its managers release nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """The first thing in which an order departs from what was observed."""
-
-    cause: DifferenceCause
-    kubelet: str
-    engine: str
-    uid: str = ""
-    """Of the pod; empty where it is of none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,94 +169,13 @@ class OrderSearch:
         refused = None if is_first and uid in self.ran else self.refused.get(uid)
         if refused is not None or not answer.admitted:
             return unlike_answers(answer, refused)
-        there = self.goal.node.cpu.assignments.get(uid, {})
-        here = kubelet.node.cpu.assignments.get(uid, {})
-        for name, cpus in there.items():
-            if here.get(name) != cpus:
-                had, has = f"{name}: {list_text(cpus)}", f"{name}: {list_text(here.get(name, 0))}"
-                return Mismatch(DifferenceCause.CPUS, had, has, uid)
-        # Whether the init containers have ended since, and released theirs, is not known.
-        blocks, placed = (one.node.memory.assignments.get(uid, {}) for one in (self.goal, answer.decided))
-        for name, found in blocks.items():
-            # The order of the blocks of several memory types is random.
-            if set(found) != set(placed.get(name, ())):
-                had, has = (f"{name}: {_block_text(one)}" for one in (found, placed.get(name, ())))
-                return Mismatch(DifferenceCause.MEMORY, had, has, uid)
-        given, chosen = (_devices(one.node.providers.devices, uid) for one in (self.goal, kubelet))
-        return None if not given or given == chosen else Mismatch(DifferenceCause.DEVICES, str(given), str(chosen), uid)
+        return unlike_places(answer, kubelet, self.goal)
 
     def _knowing_devices(self, kubelet: Kubelet) -> Kubelet:
         """Return the kubelet with what is known of the devices that pods were given: which of equal ones is random."""
         devices = kubelet.node.providers.devices
         held = {**self.left, **self.goal.node.providers.devices.held}
         return kubelet if devices.drawn == held else kubelet.with_devices(replace(devices, drawn=held))
-
-
-def unlike_answers(answer: AdmitResult, refused: ObservedPod | None) -> Mismatch | None:
-    """Compare an answer with what the kubelet did: it refused the pod, or, for None, admitted it."""
-    uid, decision = answer.pod.uid, answer.decision
-    if answer.never_returns:
-        return Mismatch(DifferenceCause.UNSUPPORTED, "", answer.crash or "an admission that never ends", uid)
-    if refused is None and answer.out_of is not None and is_critical(answer.pod):
-        return Mismatch(DifferenceCause.UNSUPPORTED, "", "the kubelet ends other pods for a critical one", uid)
-    said = "admitted" if answer.admitted else f"{decision.reason}: {decision.message}"
-    if answer.admitted != (refused is None):
-        did = "admitted" if refused is None else f"{refused.reason}: {refused.message}"
-        return Mismatch(DifferenceCause.OUTCOME, did, said, uid)
-    if refused is None or (refused.reason, refused.message) == (decision.reason, decision.message):
-        return None
-    unrecovered = UNRECOVERED.match(refused.message)
-    if unrecovered is not None and decision.reason == f"OutOf{unrecovered['resource']}":
-        return None
-    if refused.reason != decision.reason:
-        return Mismatch(DifferenceCause.REASON, refused.reason, decision.reason, uid)
-    return Mismatch(DifferenceCause.MESSAGE, repr(refused.message), repr(decision.message), uid)
-
-
-def unlike_outcome(
-    pod: Pod, refused: ObservedPod | None, points: Sequence[Kubelet], besides: Besides
-) -> tuple[Mismatch | None, int | None]:
-    """Find a point of an order at which the engine answers as the kubelet did about a pod that is not there any more.
-
-    Pods that left may have been there still, or gone already, when it was asked about.
-
-    Args:
-        pod: the pod.
-        refused: the words of its refusal; None where it was admitted.
-        points: nodes on the way.
-        besides: which pods may have been there, or not.
-
-    Returns:
-        In what the nearest answer departs, None where one does not, and the point that needs no other pods gone.
-    """
-    nearest: Mismatch | None = None
-    if refused is None:
-        besides = replace(besides, ending=())
-    for position, point in enumerate(points):
-        for kubelet in possible_nodes(point, besides, "" if refused is None else refused.message):
-            for answer in _answers(kubelet, pod):
-                found = unlike_answers(answer, refused)
-                if found is None:
-                    return None, position if kubelet is point else None
-                if nearest is None or _RANKS.index(found.cause) < _RANKS.index(nearest.cause):
-                    nearest = found
-    return nearest or Mismatch(DifferenceCause.ORDER, "", "", pod.uid), None
-
-
-def _answers(kubelet: Kubelet, pod: Pod) -> Iterator[AdmitResult]:
-    """Yield the engine's answer, and those in which another of its resources with too few devices is named.
-
-    Source: kubelet v1.37.1, devicemanager manager.go (allocateContainerResources): a walk over a map.
-    """
-    while True:
-        _, answer = admit(kubelet, pod, AdmitMode.TRIAL)
-        yield answer
-        devices = kubelet.node.providers.devices
-        named = UNAVAILABLE.search(answer.decision.message)
-        if named is None or named[1] not in devices.devices:
-            return
-        others = {resource: known for resource, known in devices.devices.items() if resource != named[1]}
-        kubelet = kubelet.with_devices(replace(devices, devices=others))
 
 
 def _choices(left: Changes) -> Iterator[tuple[Step | Readmit, Changes]]:
@@ -325,41 +222,3 @@ def _as_read(kubelet: Kubelet) -> Kubelet:
     ordered = {uid: dict(sorted(held.items())) for uid, held in sorted(memory.assignments.items())}
     providers = replace(node.providers, memory=replace(memory, assignments=ordered))
     return replace(kubelet, node=replace(node, providers=providers))
-
-
-def unlike_files(files: StateTexts, engine: StateTexts) -> Mismatch | None:
-    """Return the first member of a state file in which two differ; orders that the kubelet does not fix are excused."""
-    for found in differences(state_fields(files), state_fields(engine)):
-        cause = DifferenceCause.CPU_FILE if found.field == "cpuManagerState" else DifferenceCause.MEMORY_FILE
-        return Mismatch(cause, *_first_member(str(found.recorded), str(found.answered)))
-    return None
-
-
-def _first_member(recorded: str, answered: str) -> tuple[str, str]:
-    try:
-        texts = ({"file": msgspec.json.decode(text)} for text in (recorded, answered))
-        found = list(differences(*texts))
-        # A checksum differs wherever anything does.
-        first = next((one for one in found if "hecksum" not in one.field), found[0])
-    except (msgspec.DecodeError, IndexError):
-        return recorded[:200], answered[:200]
-    place = first.field.removeprefix("file.")
-    return f"{place} {first.recorded}", f"{place} {first.answered}"
-
-
-def _block_text(blocks: Sequence[Block]) -> str:
-    """Return memory blocks in words.
-
-    >>> _block_text((Block((0, 1), "memory", 512),))
-    '512 memory on 0-1'
-    """
-    return ", ".join(sorted(f"{one.size} {one.type} on {list_text(one.mask)}" for one in blocks)) or "none"
-
-
-def _devices(devices: DeviceState, uid: str) -> dict[str, dict[str, list[str]]]:
-    """Return what a pod holds, by container and resource."""
-    return {
-        name: {resource: sorted(ids) for resource, ids in sorted(held.items()) if ids}
-        for name, held in sorted(devices.held.get(uid, {}).items())
-        if any(held.values())
-    }

@@ -13,8 +13,9 @@ from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.publisher.restored import holds, kind_of
 from mooring.shadow.beginning import Window, beginnings, engine_on
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.shadow.mismatch import Mismatch, unlike_files
 from mooring.shadow.observed import ObservedNode, ObservedPod
-from mooring.shadow.orders import Changes, Mismatch, Order, OrderSearch, Step, unlike_files
+from mooring.shadow.orders import Changes, Order, OrderSearch, Step
 
 
 @dataclass(frozen=True, slots=True)
