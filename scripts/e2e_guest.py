@@ -40,7 +40,9 @@ WHEELS = ("click", "msgspec", "pluggy", "pyyaml", "rich")
 """What the commands import; rich has more dependencies for what they do not use."""
 RUNTIME_PACKAGES = ("libseccomp2", "libstdc++6", "libgcc-s1")
 """What runc and grpcio load."""
-RUNTIME_WHEELS = ("grpcio", "h11", "prometheus-client", "protobuf", "typing-extensions", "uvicorn")
+RUNTIME_WHEELS = (
+    *("grpcio", "h11", "h2", "hpack", "hyperframe", "prometheus-client", "protobuf", "typing-extensions", "uvicorn"),
+)
 """What the agent imports without an API server, and the client that plays the kubelet."""
 OVERLAY = "kernel/fs/overlayfs/overlay.ko*"
 EDITIONS = "MOORING_E2E_NUMA_EDITIONS"

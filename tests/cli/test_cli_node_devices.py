@@ -13,7 +13,7 @@ from tests.cli.command import Answered, mooring
 from tests.cli.made_up_node import SECRET, kubelet_pods, make_root
 
 from mooring.checkpoint.device_file import HeldDevices, device_record, device_text
-from mooring.service.device_plugins import DevicePluginEmptyMessage, DevicePluginOptionsMessage
+from mooring.service.device_plugins import DevicePluginOptionsMessage
 from mooring.service.grpc_methods import CallLimits, Method
 from mooring.service.grpc_server import serve
 from mooring.service.logs import Log
@@ -22,6 +22,7 @@ from mooring.service.podresources_messages import (
     AllocatableResourcesRequestMessage,
     AllocatableResourcesResponseMessage,
     ContainerDevicesMessage,
+    ListPodResourcesRequestMessage,
     NUMANodeMessage,
     TopologyInfoMessage,
 )
@@ -197,11 +198,11 @@ def test_the_doctor_reads_the_record_of_an_archive(node: Node) -> None:
 
 @pytest.mark.usefixtures("answering")
 def test_a_plugin_that_chooses_itself_is_named_and_its_declared_rule_is_taken(node: Node) -> None:
-    def options(_request: DevicePluginEmptyMessage) -> DevicePluginOptionsMessage:
+    def options(_request: ListPodResourcesRequestMessage) -> DevicePluginOptionsMessage:
         return DevicePluginOptionsMessage(get_preferred_allocation_available=True)
 
     socket = node.record.with_name("vendor-gpu.sock")
-    methods = {"GetDevicePluginOptions": Method(DevicePluginEmptyMessage, options)}
+    methods = {"GetDevicePluginOptions": Method(ListPodResourcesRequestMessage, options)}
     end = serve(str(socket), "v1beta1.DevicePlugin", methods, Log("test"), CallLimits())
     node.collect()
     end()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+from tests.cli.made_up_node import make_root
 from tests.packaging.conftest import ROOT
 
 from mooring.cli.main import VERBS
@@ -73,3 +77,16 @@ def test_plans_and_pictures_need_no_extra(tmp_path: Path) -> None:
     lines = [("plan", *about, "-o", form, "--to", str(tmp_path / f"plan.{form}")) for form in forms]
     assert {code for code, complaint in without_extras(*lines)} == {1}, "pods are rejected, and nothing else is wrong"
     assert len(list(tmp_path.iterdir())) == len(forms)
+
+
+def test_a_kubelet_beside_an_installation_without_extras_is_not_asked_for_its_devices(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    root = tmp_path_factory.mktemp("r")
+    make_root(root)
+    place = root / "var/lib/kubelet/pod-resources"
+    place.mkdir(parents=True)
+    with closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.bind(str(place / "kubelet.sock"))
+        [(code, complaint)] = without_extras(("collect", "--root", str(root), "--dry-run", "--no-kubectl"))
+    assert (code, complaint) == (0, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.shadow.observing import STATIC, Node, container, node
 
+from mooring.core.bits import CPUMask
 from mooring.core.config import KubeletConfig
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.kubelet.kubelet import StateTexts, cpu_text
@@ -324,6 +326,16 @@ def test_a_pod_that_came_was_asked_about_and_has_gone_may_count() -> None:
     assert "agreed: default/large refused" in lines
 
 
+def assigned(watched: Node, given: Mapping[str, CPUMask]) -> None:
+    """Give the containers of the pod ``new`` these CPUs in place of those that they have."""
+    state = watched.kubelet.node.cpu
+    free = state.default | sum(state.assignments["new"].values())
+    state = replace(state, assignments={"new": given}, default=free & ~sum(given.values()))
+    providers = replace(watched.kubelet.node.providers, cpu=state)
+    changed = replace(watched.kubelet, node=replace(watched.kubelet.node, providers=providers))
+    watched.kubelet = replace(changed, cpu_file=cpu_text(changed.settings, state))
+
+
 def test_a_pod_that_left_while_another_was_asked_about_leaves_the_order_unknown() -> None:
     """The kubelet releases what a pod had between two containers of the next one."""
     watched, alone = node(), node()
@@ -333,13 +345,20 @@ def test_a_pod_that_left_while_another_was_asked_about_leaves_the_order_unknown(
         each.admit("new", "4", before="2", created=1)
     watched.end("gone")
     cpu, later = (each.kubelet.node.cpu.assignments["new"] for each in (watched, alone))
-    given = {"before": cpu["before"], "c0": later["c0"]}
     assert later["c0"] & ~cpu["c0"]
-    state = watched.kubelet.node.cpu
-    default = state.default | cpu["c0"] & ~given["before"]
-    state = replace(state, assignments={"new": given}, default=default & ~(given["before"] | given["c0"]))
-    providers = replace(watched.kubelet.node.providers, cpu=state)
-    changed = replace(watched.kubelet, node=replace(watched.kubelet.node, providers=providers))
-    watched.kubelet = replace(changed, cpu_file=cpu_text(changed.settings, state))
+    assigned(watched, {"before": cpu["before"], "c0": later["c0"]})
     verdicts = {(one.verdict, one.cause) for one in said(before, watched.observed())}
     assert verdicts == {(Agreement.UNKNOWN, DifferenceCause.ORDER)}
+
+
+@pytest.mark.parametrize(("second", "cause"), [("2", DifferenceCause.ORDER), ("3", DifferenceCause.CPUS)])
+def test_the_next_container_gets_part_of_what_the_pod_that_left_had(second: str, cause: DifferenceCause) -> None:
+    watched, empty = node(), node()
+    watched.admit("gone", "4")
+    before = watched.observed()
+    watched.admit("new", "4", "2")
+    watched.end("gone")
+    empty.admit("first", second)
+    freed = empty.kubelet.node.cpu.assignments["first"]["c0"]
+    assigned(watched, {"c0": watched.kubelet.node.cpu.assignments["new"]["c0"], "c1": freed})
+    assert cause in {one.cause for one in said(before, watched.observed())}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-import grpc
 import msgspec
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import MooringError
@@ -25,10 +25,12 @@ from mooring.service.claims_messages import (
     UnprepareRequestMessage,
     UnprepareResponseMessage,
 )
+from mooring.service.grpc_client import CallError, UnaryClient
 
 SECONDS: Final = 10.0
 """How long an answer may take; the kubelet waits for 45."""
-_OPTIONS: Final = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
+LARGEST_ANSWER: Final = 16 * 1024**2
+"""Bytes; a description of the machine is the largest."""
 
 _Response = TypeVar("_Response", bound=Message)
 
@@ -144,18 +146,12 @@ class ClaimsClient:
             raise ClaimsError(answer.reason)
 
     def _call(self, method: str, request: Message, response: type[_Response]) -> _Response:
-        # A connection for each call: a kept one continues failing for a while after the agent has restarted.
-        with grpc.insecure_channel(f"unix:{self._path}", options=_OPTIONS) as channel:
-            call: Callable[..., _Response] = channel.unary_unary(
-                f"/{SERVICE}/{method}",
-                request_serializer=lambda message: message.SerializeToString(),
-                response_deserializer=response.FromString,
-            )
+        # A connection for each call, so that any thread can ask.
+        with closing(UnaryClient(self._path, LARGEST_ANSWER)) as client:
             try:
-                return call(request, timeout=SECONDS)
-            except grpc.RpcError as error:
-                said: Any = error  # of a call that was made it is a call too
+                return response.FromString(client.ask(f"{SERVICE}/{method}", request.SerializeToString(), SECONDS))
+            except (CallError, DecodeError) as error:
                 raise ClaimsError(
-                    f"{self._path}: the agent of this node does not answer ({said.details()}); start mooring agent "
+                    f"{self._path}: the agent of this node does not answer ({error}); start mooring agent "
                     "with claimsSocket, or name its socket with --agent"
                 ) from None

@@ -6,24 +6,24 @@ the kubelet alone: some serve one listener.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-import grpc
+from google.protobuf.message import DecodeError
 
+from mooring.service.grpc_client import CallError, UnaryClient
 from mooring.service.protobuf import TypedMessage, at
 
 _PACKAGE: Final = "v1beta1"
 _ANSWER_TIME: Final = 1.0
 """Seconds for an answer."""
+_LARGEST: Final = 65536
+"""Bytes of one; it has two fields."""
 _KUBELET: Final = "kubelet.sock"
 _MOST: Final = 64
 """Plugins that are asked."""
-
-
-class DevicePluginEmptyMessage(TypedMessage, package=_PACKAGE):
-    """Has no field; its name does not matter on the wire."""
 
 
 class DevicePluginOptionsMessage(TypedMessage, package=_PACKAGE):
@@ -64,13 +64,9 @@ def resources_of(sockets: Iterable[str], resources: Collection[str]) -> frozense
 
 
 def _prefers(socket: Path) -> bool:
-    options = [("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0)]
-    with grpc.insecure_channel(f"unix:{socket}", options=options) as channel:
-        call: Callable[..., bytes] = channel.unary_unary(
-            f"/{_PACKAGE}.DevicePlugin/GetDevicePluginOptions", request_serializer=lambda one: one.SerializeToString()
-        )
+    with closing(UnaryClient(str(socket), _LARGEST)) as client:
         try:
-            answer = call(DevicePluginEmptyMessage(), timeout=_ANSWER_TIME)
+            answer = client.ask(f"{_PACKAGE}.DevicePlugin/GetDevicePluginOptions", b"", _ANSWER_TIME)
             return DevicePluginOptionsMessage.FromString(answer).get_preferred_allocation_available
-        except Exception:  # noqa: BLE001 - a socket that nobody serves, or another service
+        except (CallError, DecodeError):  # nothing serves the socket, or another service
             return False

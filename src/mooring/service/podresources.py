@@ -5,12 +5,11 @@ Source: k8s.io/kubelet v0.37.1, pkg/apis/podresources/v1; spec: pod-level.md sec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
 
-import grpc
 from google.protobuf.message import Message
 
 from mooring.core.bits import mask_of
@@ -18,6 +17,7 @@ from mooring.core.cpuset import HIGHEST_CPU
 from mooring.core.errors import MooringError
 from mooring.core.machineinfo import HIGHEST_NODE
 from mooring.devicemanager.state import Device
+from mooring.service.grpc_client import CallError, Status, UnaryClient
 from mooring.service.podresources_messages import (
     SERVICE,
     AllocatableResourcesRequestMessage,
@@ -102,21 +102,11 @@ class PodResourcesClient:
         Args:
             path: of the socket.
         """
-        self._path = path
-        self._channel = grpc.insecure_channel(
-            f"unix:{path}",
-            options=[
-                ("grpc.default_authority", "localhost"),
-                ("grpc.max_receive_message_length", LARGEST_ANSWER),
-                # After a restart of the kubelet no caller wants to wait for long.
-                ("grpc.max_reconnect_backoff_ms", 2000),
-                ("grpc.enable_http_proxy", 0),
-            ],
-        )
+        self._client = UnaryClient(path, LARGEST_ANSWER)
 
     def close(self) -> None:
         """Close the connection."""
-        self._channel.close()
+        self._client.close()
 
     def listed(self, timeout: float = ANSWER_TIME) -> bytes:
         """Return the answer to List as it came, for a comparison with an earlier one.
@@ -164,26 +154,18 @@ class PodResourcesClient:
         return {resource: tuple(devices.values()) for resource, devices in sorted(found.items())}
 
     def _ask(self, method: str, request: Message, timeout: float = ANSWER_TIME) -> bytes:
-        call: Callable[..., bytes] = self._channel.unary_unary(f"/{SERVICE}/{method}", request_serializer=_serialized)
         try:
-            return call(request, timeout=timeout)
-        except grpc.RpcError as error:
-            words = getattr(error, "details", lambda: "")() or str(error)
-            code = getattr(error, "code", lambda: None)()
+            return self._client.ask(f"{SERVICE}/{method}", request.SerializeToString(), timeout)
+        except CallError as error:
             # The kubelet's error of a pod that it does not know has no code of its own (v1.37.1).
-            if (
-                method == "Get"
-                and code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.NOT_FOUND)
-                and "not found" in words
-            ):
+            is_unknown = error.status in (Status.UNKNOWN, Status.NOT_FOUND) and "not found" in str(error)
+            if method == "Get" and is_unknown:
                 raise _UnknownPodError from None
-            problem = f"{self._path}: {method}: {words}"
-            raise PodResourcesError(problem, is_transient=code in _TRANSIENT) from None
+            problem = f"{self._client.path}: {method}: {error}"
+            raise PodResourcesError(problem, is_transient=error.status in _TRANSIENT) from None
 
 
-_TRANSIENT: Final = frozenset(
-    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED}
-)
+_TRANSIENT: Final = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED})
 
 
 class _UnknownPodError(Exception):
@@ -205,10 +187,6 @@ def _pod(answer: bytes) -> ListedPod:
     """Return one pod of an answer; those that are as they were in the answer before are remembered."""
     pod = _read(PodResourcesMessage, answer)
     return ListedPod(pod.namespace, pod.name, tuple(_container(one) for one in pod.containers))
-
-
-def _serialized(message: Message) -> bytes:
-    return message.SerializeToString()
 
 
 def _container(found: ContainerResourcesMessage) -> ListedContainer:

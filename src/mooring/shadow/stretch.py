@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from mooring.core.bits import CPUMask
 from mooring.core.pod import Pod
 from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
@@ -162,9 +163,27 @@ def _changed_meanwhile(order: Order, goal: Kubelet) -> bool:
         return False
     uid = step.pod.uid
     there = goal.node.cpu.assignments.get(uid, {})
-    answers = [admit(point, step.pod, AdmitMode.TRIAL)[1].decided for point in order.points[:-1]]
-    given = [one.node.cpu.assignments.get(uid, {}) for one in answers]
-    return len(there) > 1 and all(any(one.get(name) == cpus for one in given) for name, cpus in there.items())
+    names = [one.name for one in step.pod.containers if one.name in there]
+    points = order.points[:-1]
+    given = [_given(point, step.pod) for point in points]
+    if len(there) > 1 and all(any(one.get(name) == cpus for one in given) for name, cpus in there.items()):
+        return True
+    for number, first in enumerate(given):
+        for count in range(1, len(names)):
+            kept = {name: there[name] for name in names[:count] if first.get(name) == there[name]}
+            if len(kept) == count and any(_given(one, step.pod, kept) == there for one in points[number + 1 :]):
+                return True
+    return False
+
+
+def _given(kubelet: Kubelet, pod: Pod, kept: Mapping[str, CPUMask] | None = None) -> Mapping[str, CPUMask]:
+    """Return the exclusive CPUs that the containers of a pod would get where some of them have theirs already."""
+    cpu, taken = kubelet.node.cpu, CPUMask(sum((kept or {}).values()))
+    if kept and not taken & ~cpu.default:
+        cpu = replace(cpu, default=cpu.default & ~taken, assignments={**cpu.assignments, pod.uid: kept})
+        node = replace(kubelet.node, providers=replace(kubelet.node.providers, cpu=cpu))
+        kubelet = replace(kubelet, node=node)
+    return admit(kubelet, pod, AdmitMode.TRIAL)[1].decided.node.cpu.assignments.get(pod.uid, {})
 
 
 def _may_be_passed_by(uid: str, seen: ObservedNode) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -56,8 +56,21 @@ class Slices:
         return self.devices.get((driver, name))
 
 
-def lookup(kubelet: PodResources, clock: Clock, whereabouts: Whereabouts | None = None) -> DeviceLookup:
-    return DeviceLookup(lambda: str(kubelet.path), whereabouts or NoSlices(), clock, clock.wait)
+LookUp = Callable[..., DeviceLookup]
+
+
+@pytest.fixture
+def lookup(kubelet: PodResources) -> Iterator[LookUp]:
+    """Return what looks devices up, and is closed at the end."""
+    made: list[DeviceLookup] = []
+
+    def look(clock: Clock, whereabouts: Whereabouts | None = None) -> DeviceLookup:
+        made.append(DeviceLookup(lambda: str(kubelet.path), whereabouts or NoSlices(), clock, clock.wait))
+        return made[-1]
+
+    yield look
+    for one in made:
+        one.close()
 
 
 def wanting(*limits: tuple[str, int], claims: tuple[str, ...] = (), kind: ContainerKind = ContainerKind.APP) -> Pod:
@@ -66,60 +79,62 @@ def wanting(*limits: tuple[str, int], claims: tuple[str, ...] = (), kind: Contai
     return Pod("u", "web", containers=(Container("main", kind, amounts, amounts, claims=uses),))
 
 
-def test_a_pod_that_wants_no_device_is_not_asked_about(kubelet: PodResources) -> None:
-    assert lookup(kubelet, Clock()).of_pod(wanting(("cpu", 2)), 101.0) is None
+def test_a_pod_that_wants_no_device_is_not_asked_about(lookup: LookUp, kubelet: PodResources) -> None:
+    assert lookup(Clock()).of_pod(wanting(("cpu", 2)), 101.0) is None
     assert kubelet.asked == []
 
 
-def test_devices_of_plugins_come_with_their_nodes_in_one_question(kubelet: PodResources) -> None:
+def test_devices_of_plugins_come_with_their_nodes_in_one_question(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}
-    found = lookup(kubelet, Clock()).of_pod(wanting((GPU, 2)), 101.0)
+    found = lookup(Clock()).of_pod(wanting((GPU, 2)), 101.0)
     assert found is not None
     assert (found.held, found.unknown) == ({"main": {GPU: (GPU0, GPU1)}}, "")
     assert kubelet.asked == ["GetPodResourcesRequest"]
 
 
-def test_devices_of_drivers_are_where_their_slices_say(kubelet: PodResources) -> None:
+def test_devices_of_drivers_are_where_their_slices_say(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.claims["web"] = {"main": (ClaimDevice("gpu", DRIVER, "node-1", "g3"),)}
     near = Device("node-1/g3", (1,))
-    found = lookup(kubelet, Clock(), Slices((DRIVER, near))).of_pod(wanting(claims=("gpu",)), 101.0)
+    found = lookup(Clock(), Slices((DRIVER, near))).of_pod(wanting(claims=("gpu",)), 101.0)
     assert found is not None
     assert (found.held, found.unknown) == ({"main": {DRIVER: (near,)}}, "")
 
 
-def test_a_driver_whose_slice_was_not_seen_is_waited_for_and_then_done_without(kubelet: PodResources) -> None:
+def test_a_driver_whose_slice_was_not_seen_is_waited_for_and_then_done_without(
+    lookup: LookUp, kubelet: PodResources
+) -> None:
     kubelet.claims["web"] = {"main": (ClaimDevice("gpu", DRIVER, "node-1", "g3"),)}
     clock = Clock()
-    found = lookup(kubelet, clock, Slices()).of_pod(wanting(claims=("gpu",)), 100.2)
+    found = lookup(clock, Slices()).of_pod(wanting(claims=("gpu",)), 100.2)
     assert found is not None
     assert found.unknown == f"not told yet: the slice of {DRIVER} with its device"
     assert found.missing == (DRIVER,)
     assert 0.08 < sum(clock.waits) <= 0.1
 
 
-def test_what_is_there_a_little_later_is_found_within_the_time(kubelet: PodResources) -> None:
+def test_what_is_there_a_little_later_is_found_within_the_time(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.plugins[GPU] = (GPU0, GPU1)
     kubelet.pods["web"] = {"main": {}}
     clock = Clock()
     clock.meanwhile[3] = lambda: kubelet.pods.update(web={"main": {GPU: (GPU1,)}})
-    found = lookup(kubelet, clock).of_pod(wanting((GPU, 1)), 101.0)
+    found = lookup(clock).of_pod(wanting((GPU, 1)), 101.0)
     assert found is not None
     assert (found.held, found.unknown, len(clock.waits)) == ({"main": {GPU: (GPU1,)}}, "", 3)
 
 
-def test_a_resource_that_no_plugin_serves_is_not_waited_for(kubelet: PodResources) -> None:
+def test_a_resource_that_no_plugin_serves_is_not_waited_for(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.plugins[GPU] = (GPU0,)
     kubelet.pods["web"] = {"main": {}}
     clock = Clock()
-    found = lookup(kubelet, clock).of_pod(wanting(("example.com/licence", 1)), 101.0)
+    found = lookup(clock).of_pod(wanting(("example.com/licence", 1)), 101.0)
     assert found is not None
     assert (found.held, found.unknown, clock.waits) == ({}, "", [])
 
 
-def test_init_containers_that_end_are_not_waited_for(kubelet: PodResources) -> None:
+def test_init_containers_that_end_are_not_waited_for(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.pods["web"] = {}
     clock = Clock()
-    found = lookup(kubelet, clock).of_pod(wanting((GPU, 1), kind=ContainerKind.INIT), 101.0)
+    found = lookup(clock).of_pod(wanting((GPU, 1), kind=ContainerKind.INIT), 101.0)
     assert found is not None
     assert (found.held, found.unknown, clock.waits) == ({}, "", [])
 
@@ -130,11 +145,11 @@ def test_init_containers_that_end_are_not_waited_for(kubelet: PodResources) -> N
     ids=["rate limit", "away"],
 )
 def test_a_kubelet_that_refuses_is_asked_again_until_half_of_the_time_is_over(
-    kubelet: PodResources, code: grpc.StatusCode, words: str
+    lookup: LookUp, kubelet: PodResources, code: grpc.StatusCode, words: str
 ) -> None:
     kubelet.refusing = code
     clock = Clock()
-    found = lookup(kubelet, clock).of_pod(wanting((GPU, 1)), 100.4)
+    found = lookup(clock).of_pod(wanting((GPU, 1)), 100.4)
     assert found is not None
     assert found.held == {}
     assert words in found.unknown
@@ -153,18 +168,18 @@ def _never(_seconds: float) -> None:
     raise AssertionError("there is no time to wait")
 
 
-def test_a_kubelet_without_the_question_is_asked_for_its_list(kubelet: PodResources) -> None:
+def test_a_kubelet_without_the_question_is_asked_for_its_list(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU0,)}}
     kubelet.unknown.add("Get")
-    found = lookup(kubelet, Clock()).of_pod(wanting((GPU, 1)), 101.0)
+    found = lookup(Clock()).of_pod(wanting((GPU, 1)), 101.0)
     assert found is not None
     assert (found.held, found.unknown) == ({"main": {GPU: (GPU0,)}}, "")
 
 
-def test_a_kubelet_that_comes_back_is_asked_over_a_new_connection(kubelet: PodResources) -> None:
+def test_a_kubelet_that_comes_back_is_asked_over_a_new_connection(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU0,)}}
     clock = Clock()
-    asking = lookup(kubelet, clock)
+    asking = lookup(clock)
     assert asking.of_pod(wanting((GPU, 1)), 101.0)
     kubelet.stop()
     clock.meanwhile[2] = kubelet.start
@@ -173,18 +188,20 @@ def test_a_kubelet_that_comes_back_is_asked_over_a_new_connection(kubelet: PodRe
     assert (found.held, found.unknown) == ({"main": {GPU: (GPU0,)}}, "")
 
 
-def test_any_pod_of_which_nothing_but_containers_is_known_is_asked_about(kubelet: PodResources) -> None:
+def test_any_pod_of_which_nothing_but_containers_is_known_is_asked_about(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU1,)}}
-    found = lookup(kubelet, Clock()).of_pod(wanting(("cpu", 1)), 101.0, is_derived=True)
+    found = lookup(Clock()).of_pod(wanting(("cpu", 1)), 101.0, is_derived=True)
     assert found is not None
     assert found.held == {"main": {GPU: (GPU1,)}}
 
 
-def test_all_pods_are_learned_in_one_question_with_the_health_of_their_devices(kubelet: PodResources) -> None:
+def test_all_pods_are_learned_in_one_question_with_the_health_of_their_devices(
+    lookup: LookUp, kubelet: PodResources
+) -> None:
     kubelet.plugins[GPU] = (GPU0,)
     kubelet.pods = {"web": {"main": {GPU: (GPU0, GPU1)}}, "other": {"main": {}}}
     pods = {"u": wanting(), "o": Pod("o", "other"), "g": Pod("g", "gone")}
-    found = lookup(kubelet, Clock()).of_all(pods, {"o": (NIC,)}, 5.0)
+    found = lookup(Clock()).of_all(pods, {"o": (NIC,)}, 5.0)
     assert [one.healthy for one in found["u"].held["main"][GPU]] == [True, False]
     assert (found["u"].unknown, found["o"].missing, bool(found["g"].unknown)) == ("", (NIC,), True)
     assert kubelet.asked == ["ListPodResourcesRequest", "AllocatableResourcesRequest"]
@@ -203,7 +220,7 @@ def with_init(*, claims: tuple[str, ...] = ()) -> Pod:
     return Pod("u", "web", containers=(init, Container("main", ContainerKind.APP, two, two)))
 
 
-def test_devices_of_an_init_container_are_in_the_kubelets_record(kubelet: PodResources) -> None:
+def test_devices_of_an_init_container_are_in_the_kubelets_record(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}
     kubelet.path = kubelet.path.parent / "pod-resources" / "kubelet.sock"
     kubelet.path.parent.mkdir()
@@ -216,22 +233,26 @@ def test_devices_of_an_init_container_are_in_the_kubelets_record(kubelet: PodRes
         HeldDevices("other", "init", GPU, {0: ("gpu0",)}, b"\n\x00"),
     ]
     file.write_text(device_text(held, {GPU: ["gpu0", "gpu1"]}), encoding="utf-8")
-    found = lookup(kubelet, Clock()).of_pod(with_init(), 101.0)
+    found = lookup(Clock()).of_pod(with_init(), 101.0)
     assert found is not None
     assert found.held == {"main": {GPU: (GPU0, GPU1)}, "init": {GPU: (GPU1,)}}
 
 
-def test_without_the_record_an_init_container_counts_with_the_first_devices_of_its_pod(kubelet: PodResources) -> None:
+def test_without_the_record_an_init_container_counts_with_the_first_devices_of_its_pod(
+    lookup: LookUp, kubelet: PodResources
+) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}
-    found = lookup(kubelet, Clock()).of_pod(with_init(), 101.0)
+    found = lookup(Clock()).of_pod(with_init(), 101.0)
     assert found is not None
     assert found.held["init"] == {GPU: (GPU0,)}
 
 
-def test_an_init_container_has_the_devices_of_a_claim_that_others_of_its_pod_have_too(kubelet: PodResources) -> None:
+def test_an_init_container_has_the_devices_of_a_claim_that_others_of_its_pod_have_too(
+    lookup: LookUp, kubelet: PodResources
+) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}
     kubelet.claims["web"] = {"main": (ClaimDevice("nic", DRIVER, "node-1", "n0"),)}
     near = Device("node-1/n0", (1,))
-    found = lookup(kubelet, Clock(), Slices((DRIVER, near))).of_pod(with_init(claims=("nic",)), 101.0)
+    found = lookup(Clock(), Slices((DRIVER, near))).of_pod(with_init(claims=("nic",)), 101.0)
     assert found is not None
     assert found.held["init"] == {GPU: (GPU0,), DRIVER: (near,)}

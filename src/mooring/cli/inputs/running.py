@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,14 +83,14 @@ def allocatable_devices(root: str) -> tuple[Mapping[str, tuple[Device, ...]] | N
             return None, ""
     except OSError:
         return None, ""
-    client = podresources.PodResourcesClient(str(socket))
     try:
-        return client.devices(), ""
+        with closing(podresources.PodResourcesClient(str(socket))) as client:
+            return client.devices(), ""
+    except ModuleNotFoundError:
+        return None, "the PodResources API of the kubelet was not asked: that needs the extra kube"
     except podresources.PodResourcesError:
         # The reason can name files of the node: it is not for the archive.
         return None, "the PodResources API of the kubelet did not answer"
-    finally:
-        client.close()
 
 
 def preferences_of(root: str, resources: Collection[str]) -> Mapping[str, Preference]:
@@ -99,7 +100,9 @@ def preferences_of(root: str, resources: Collection[str]) -> Mapping[str, Prefer
         root: of the kubelet.
         resources: that plugins offer.
     """
-    sockets = device_plugins.preferring_plugins(Path(root) / "device-plugins") if resources else ()
+    if not resources:
+        return {}
+    sockets = device_plugins.preferring_plugins(Path(root) / "device-plugins")
     return dict.fromkeys(device_plugins.resources_of(sockets, resources), device_state.Preference.PLUGIN)
 
 
