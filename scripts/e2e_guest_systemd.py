@@ -22,6 +22,7 @@ from pathlib import Path
 from e2e_guest import (
     ENVIRONMENT,
     LEFT_OUT,
+    ROOT,
     RUN,
     RUNTIME_WHEELS,
     WHEELS,
@@ -93,7 +94,8 @@ def contents(module: str) -> dict[str, bytes]:
         module: of the scenario.
     """
     files = {**_FILES, "/opt/run": f"/bin/busybox ip link set lo up\n{RUN.format(module=module)}"}
-    return {path: text.encode() for path, text in files.items()}
+    unit = ROOT / "packaging/systemd/mooring-agent.service"
+    return {f"{UNITS}/{unit.name}": unit.read_bytes(), **{path: text.encode() for path, text in files.items()}}
 
 
 def rooted(made: Guest) -> Guest:

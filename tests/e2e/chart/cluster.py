@@ -87,6 +87,25 @@ class Cluster:
         lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
         return "\n".join(line.split(" ", 3)[-1] for line in lines)
 
+    @contextlib.contextmanager
+    def forwarded(self, kubectl: str, service: str, port: int) -> Iterator[int]:
+        """Let kubectl forward a port of the loopback to a Service until the end of the block; gives the port."""
+        words = [kubectl, "--kubeconfig", str(self.api.kubeconfig), "--namespace", "mooring"]
+        with subprocess.Popen(
+            [*words, "port-forward", f"service/{service}", f":{port}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as forwarding:
+            assert forwarding.stdout is not None
+            line = forwarding.stdout.readline()
+            try:
+                assert line.startswith("Forwarding from 127.0.0.1:"), line
+                yield int(line.partition("127.0.0.1:")[2].split()[0])
+            finally:
+                forwarding.terminate()
+
     def cpuset_of(self, pod: dict[str, Any]) -> Path:
         """Return the file with the CPUs of a pod's only container."""
         [status] = pod["status"]["containerStatuses"]
@@ -136,7 +155,7 @@ def cluster_of_one(parts: Any, kube: Any, image: Path, folder: Path) -> Iterator
                 kube.kubelet,
                 NODE,
                 # One CPU cannot be exclusive, and nearly all of both can be requested.
-                {**NO_POLICIES, **names, "kubeReserved": {"cpu": "1m"}},
+                {**NO_POLICIES, **names, "kubeReserved": {"cpu": "1m"}, "enableServer": True},
                 kubeconfig=api.kubeconfig,
                 within=inside(node.holder),
             )

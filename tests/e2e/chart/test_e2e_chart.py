@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import json
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -269,13 +270,18 @@ def test_the_shadow_judges_a_pod_and_the_page_shows_the_node(installed: Cluster)
     with step("helm upgrade --wait: shadow and page"):
         changed = values(installed, shadow=True, serve=True)
         installed.helm("upgrade", "mooring", str(CHART), "-f", changed, "--wait", "--timeout", "180s")
-    address = installed.api.get("api/v1/namespaces/mooring/services/mooring-serve")["spec"]["clusterIP"]
+    service = installed.api.get("api/v1/namespaces/mooring/services/mooring-serve")["spec"]
     token = json.loads(installed.api.kubeconfig.read_text(encoding="utf-8"))["users"][0]["user"]["token"]
-    with httpx2.Client(base_url=f"http://{address}", timeout=10) as people:
-        assert people.get("/").status_code == 401
-        page = people.get("/", headers={"Authorization": f"Bearer {token}"})
-        assert page.status_code == 200
-        assert NODE in page.text
+    check_page(f"http://{service['clusterIP']}", token)
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        log.info("SKIPPED kubectl port-forward: kubectl is not installed")
+    else:
+        with (
+            step("kubectl port-forward"),
+            installed.forwarded(kubectl, "mooring-serve", service["ports"][0]["port"]) as port,
+        ):
+            check_page(f"http://127.0.0.1:{port}", token)
     selector = "app.kubernetes.io/name=mooring-shadow"
     [shadow] = installed.api.get("api/v1/namespaces/mooring/pods", labelSelector=selector)["items"]
     name = shadow["metadata"]["name"]
@@ -296,6 +302,15 @@ def test_the_shadow_judges_a_pod_and_the_page_shows_the_node(installed: Cluster)
     installed.helm("rollback", "mooring", "1", "--wait", "--timeout", "180s")
     label(installed, "true")
     until(lambda: agents(installed), "the agent is ready again")
+
+
+def check_page(address: str, token: str) -> None:
+    """Ask for the page of the cluster without and with a token."""
+    with httpx2.Client(base_url=address, timeout=10) as people:
+        assert people.get("/").status_code == 401
+        page = people.get("/", headers={"Authorization": f"Bearer {token}"})
+        assert page.status_code == 200
+        assert NODE in page.text
 
 
 def label(cluster: Cluster, value: str | None) -> None:

@@ -24,7 +24,7 @@ from tests.e2e.guest.groups import CGROUPS, Driver
 from tests.e2e.guest.hotplug import online, switch
 from tests.e2e.guest.node import SYSTEM_CPUS, Node, Running, Wanted, until
 from tests.e2e.guest.report import tell, values
-from tests.e2e.guest.runtimes import HANDLERS, containerd, crio
+from tests.e2e.guest.runtimes import HANDLERS, RUN, containerd, crio
 
 from mooring.core.cpuset import CPUSet
 
@@ -50,6 +50,8 @@ MOORING = {
 }
 
 
+SYSTEMCTL = "/usr/bin/systemctl"
+UNIT = "mooring-agent.service"
 RELOAD_SECONDS = 15.0
 """For which control groups are looked at after a reload of systemd: longer than between two checks of the agent."""
 PATIENCE_SECONDS = 90.0
@@ -371,6 +373,57 @@ def step_the_runtime_is_killed_and_everything_stays() -> str:
         PLAY.add(f"last-{handler}", "1", handler)
         PLAY.settle()
     return f"{len(before)} stayed; the pool is {PLAY.pool()}"
+
+
+def step_the_agent_runs_as_its_unit_and_is_started_again() -> str:
+    """Of the shipped unit only paths and patience differ, which an emulated guest needs."""
+    before = {name: sight.allowed(one.cgroup) for name, one in PLAY.live.items()}
+    PLAY.node.kill_agent()
+    folder = Path("/etc/systemd/system", f"{UNIT}.d")
+    folder.mkdir()
+    (folder / "guest.conf").write_text(drop_in())
+    for words in (("daemon-reload",), ("start", UNIT)):
+        done = subprocess.run([SYSTEMCTL, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (done.stderr, PLAY.node.log("agent")[-2000:])
+    PLAY.settle("start of the unit")
+    for handler in HANDLERS:
+        PLAY.add(f"unit-{handler}", "1", handler)
+        PLAY.settle()
+    first = shown("MainPID")
+    subprocess.run([SYSTEMCTL, "kill", "--signal=KILL", UNIT], check=True)
+    until(lambda: shown("MainPID") not in ("0", first) and shown("ActiveState") == "active", "systemd starts it again")
+    PLAY.settle("restart by systemd")
+    assert {name: sight.allowed(PLAY.live[name].cgroup) for name in before} == before
+    exposure = printed("systemd-analyze", "security", "--no-pager", UNIT).rpartition(": ")[2]
+    subprocess.run([SYSTEMCTL, "stop", UNIT], check=True)
+    assert (shown("Result"), shown("NRestarts")) == ("success", "1")
+    PLAY.node.start_agent()
+    PLAY.node.until_ready()
+    PLAY.settle()
+    return f"{len(before)} stayed; exposure {exposure}"
+
+
+def drop_in() -> str:
+    """Return what differs from the shipped unit."""
+    environment = " ".join(f"{name}={os.environ[name]}" for name in ("PATH", "PYTHONPATH", "LANG"))
+    return f"""\
+[Service]
+ExecStart=
+ExecStart=/usr/bin/python3 -m mooring agent --config {RUN}/agent.yaml
+Environment={environment}
+StandardOutput=append:{RUN}/agent.log
+StandardError=append:{RUN}/agent.log
+ReadWritePaths={RUN}
+AllowedCPUs={SYSTEM_CPUS}
+TimeoutStartSec=600
+TimeoutStopSec=600
+WatchdogSec=300
+"""
+
+
+def shown(name: str) -> str:
+    """Return a property of the agent's unit."""
+    return printed(SYSTEMCTL, "show", "--value", f"--property={name}", UNIT)
 
 
 def step_an_agent_that_leaves_gives_cpus_and_quotas_back() -> str:
