@@ -362,3 +362,19 @@ def test_the_next_container_gets_part_of_what_the_pod_that_left_had(second: str,
     freed = empty.kubelet.node.cpu.assignments["first"]["c0"]
     assigned(watched, {"c0": watched.kubelet.node.cpu.assignments["new"]["c0"], "c1": freed})
     assert cause in {one.cause for one in said(before, watched.observed())}
+
+
+def test_a_pod_of_which_nothing_is_told_counts_when_a_starting_kubelet_refuses_another() -> None:
+    """What is refused keeps its CPUs until all of the first list are asked about, and the next pod gets others."""
+    watched = node()
+    watched.admit("runs", "2")
+    before = watched.observed()
+    watched.restart()
+    between = watched.observed()
+    shared = {"name": "c0", "resources": {"requests": {"memory": "5Gi"}}}
+    for uid, one in (("shared", shared), ("large", container("c0", "2", "4Gi")), ("next", container("c0", "2", "1Mi"))):
+        watched.admit_pod(uid, [], [one], created=9, is_listed=True)
+    assert watched.objects["large"]["status"]["reason"] == "OutOfmemory"
+    del watched.objects["shared"]["status"]
+    lines = sorted(one.line() for one in said(before, between, watched.observed()))
+    assert lines == ["agreed: default/large refused", "agreed: default/next admitted", "agreed: kubelet restarted"]

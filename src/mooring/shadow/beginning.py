@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from mooring.core.pod import Pod
+from mooring.core.pod import Pod, QoS
 from mooring.kubelet.kubelet import Kubelet
 from mooring.publisher.objects import PodKey
 from mooring.publisher.restored import kind_of, restored
@@ -155,8 +155,10 @@ def _started(
 def _listed(changes: Changes, window: Window) -> tuple[tuple[Pod, ...], ...]:
     """Return the new pods that a starting kubelet may find in its first list, by the second of their creation."""
     refused = [one.pod for uid, one in window.refused.items() if uid not in window.used]
+    # Nothing shows that a pod of the shared pool was admitted until something is told of it.
+    shared = [one.pod for one in window.waiting.values() if one.pod.qos is not QoS.GUARANTEED]
     created: dict[str, list[Pod]] = {}
-    for pod in (*changes.admitted, *refused):
+    for pod in (*changes.admitted, *refused, *shared):
         created.setdefault(window.pods[pod.uid].created, []).append(pod)
     return tuple(tuple(pods) for _, pods in sorted(created.items()))
 
