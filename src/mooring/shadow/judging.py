@@ -59,11 +59,11 @@ def _stretches(looks: Sequence[ObservedNode], window: Window) -> list[Stretch]:
     while begins[-1] < len(looks) - 1:
         stretch, end = _shortest(looks, begins[-1], begins[-1] + 1, window)
         start = next((back for back, one in enumerate(reversed(found[-_MOST_FOLLOWING:]), 1) if one.has_restart), 0)
-        if start and not _agrees(stretch):
+        if start and not (_agrees(stretch) and stretch.fits):
             # A kubelet that starts can be seen before it has asked about everything that it listed.
             freed = replace(window, used=window.used.difference(*map(_asked_about, found[-start:])))
             longer, later = _shortest(looks, begins[-start - 1], begins[-1] + 1, freed)
-            if _agrees(longer):
+            if _agrees(longer) and longer.fits:
                 window.used.intersection_update(freed.used)
                 del found[-start:], begins[-start:]
                 stretch, end = longer, later
@@ -90,7 +90,9 @@ def _agrees(stretch: Stretch) -> bool:
 
 
 def _asked_about(stretch: Stretch) -> set[str]:
-    """Return the uids of the pods that are asked about in the order of a stretch."""
+    """Return the uids of the pods that are asked about in the order of a stretch, if it fits."""
+    if not stretch.fits:
+        return set()
     return {step.pod.uid for step in stretch.steps if isinstance(step, Admit)}
 
 
