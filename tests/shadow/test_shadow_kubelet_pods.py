@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,10 +97,25 @@ def test_only_changes_are_passed_on(asking: Asking) -> None:
     assert asking.pods.changes == before + 1
 
 
-def test_what_is_no_list_of_pods_is_an_error(asking: Asking) -> None:
-    asking.objects["pods"] = [[]]  # type: ignore[list-item]
-    with pytest.raises(ClusterError, match="cannot be read"):
-        asking.kubelet.ask(asking.cluster)
+@pytest.mark.parametrize(
+    ("found", "words"), [([], "cannot be read"), ({"metadata": {"uid": 7}}, "uid")], ids=["no object", "no pod"]
+)
+def test_what_is_no_list_of_pods_is_reported_and_asked_for_again(asking: Asking, found: Any, words: str) -> None:
+    asking.objects["pods"] = [found]
+    told = threading.Event()
+
+    def report(finding: Finding) -> None:
+        asking.told.append(finding)
+        told.set()
+
+    asking.pods = BoundPods(PodGates, report, "kubelet")
+    asking.kubelet = KubeletPods(lambda: cluster_of(asking.cluster.config), asking.pods)
+    asking.kubelet.start()
+    assert told.wait(30)
+    asking.objects["pods"] = [pod("one")]
+    assert asking.kubelet.has_listed.wait(30)
+    asking.kubelet.stop()
+    assert words in asking.told[0].message
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mooring.core.errors import MooringError
 from mooring.decoding.fields import mapping_at, text_at
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.watching import Pages, mapping_of
@@ -58,7 +59,8 @@ class KubeletPods:
         """Ask once, and pass on what has changed.
 
         Raises:
-            ClusterError: the kubelet does not answer, or not with pods.
+            ClusterError: the kubelet does not answer, or not with objects.
+            InputError: an object is no pod.
         """
         found = {_uid(mapping_of(item)): bytes(item) for page in Pages(cluster.http, PATH) for item in page}
         now, has_begun = self.clock(), self._answering is None
@@ -71,10 +73,10 @@ class KubeletPods:
             self.pods.listed(iter([[msgspec.Raw(one) for one in found.values()]]))
         self.has_listed.set()
 
-    def failed(self, error: ClusterError) -> None:
+    def failed(self, error: MooringError) -> None:
         """Keep what is known while the kubelet does not answer."""
         self._answering = None
-        self.pods.failed(error, 1)
+        self.pods.failed(ClusterError(str(error)), 1)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -83,7 +85,7 @@ class KubeletPods:
                     while not self._stopping.is_set():
                         self.ask(cluster)
                         self._stopping.wait(ASKING)
-            except ClusterError as error:
+            except MooringError as error:
                 self.failed(error)
             self._stopping.wait(ASKING)
 
