@@ -377,7 +377,6 @@ def step_the_runtime_is_killed_and_everything_stays() -> str:
 
 def step_the_agent_runs_as_its_unit_and_is_started_again() -> str:
     """Of the shipped unit only paths and patience differ, which an emulated guest needs."""
-    before = {name: sight.allowed(one.cgroup) for name, one in PLAY.live.items()}
     PLAY.node.kill_agent()
     folder = Path("/etc/systemd/system", f"{UNIT}.d")
     folder.mkdir()
@@ -389,11 +388,11 @@ def step_the_agent_runs_as_its_unit_and_is_started_again() -> str:
     for handler in HANDLERS:
         PLAY.add(f"unit-{handler}", "1", handler)
         PLAY.settle()
-    first = shown("MainPID")
+    first, before = shown("MainPID"), {name: sight.allowed(one.cgroup) for name, one in PLAY.live.items()}
     subprocess.run([SYSTEMCTL, "kill", "--signal=KILL", UNIT], check=True)
     until(lambda: shown("MainPID") not in ("0", first) and shown("ActiveState") == "active", "systemd starts it again")
     PLAY.settle("restart by systemd")
-    assert {name: sight.allowed(PLAY.live[name].cgroup) for name in before} == before
+    assert {name: sight.allowed(one.cgroup) for name, one in PLAY.live.items()} == before
     exposure = printed("systemd-analyze", "security", "--no-pager", UNIT).rpartition(": ")[2]
     subprocess.run([SYSTEMCTL, "stop", UNIT], check=True)
     assert (shown("Result"), shown("NRestarts")) == ("success", "1")
