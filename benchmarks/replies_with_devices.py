@@ -1,4 +1,4 @@
-"""Print how long the agent takes to answer CreateContainer, without devices and with devices looked up.
+"""Print how long the agent takes to answer CreateContainer, and its memory, without devices and with devices looked up.
 
 Three processes as on a node: a runtime (this one), an agent with its state folder, and a kubelet's PodResources API
 over gRPC. Every container gets an exclusive CPU; with devices each has a GPU whose NUMA node only the
@@ -118,8 +118,8 @@ def kept(folder: Path) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-def replies(pods: int, *, following: bool) -> tuple[list[float], list[float]]:
-    """Return the milliseconds of each reply, in order, and those of the disk alone."""
+def replies(pods: int, *, following: bool) -> tuple[list[float], list[float], float]:
+    """Return the milliseconds of each reply, in order, those of the disk alone, and the agent's resident megabytes."""
     with tempfile.TemporaryDirectory(prefix="mooring-") as name:
         folder = Path(name)
         runtime = Runtime(folder / "nri.sock")
@@ -143,19 +143,21 @@ def replies(pods: int, *, following: bool) -> tuple[list[float], list[float]]:
                 runtime.client.call(PLUGIN_SERVICE, "CreateContainer", request, 60.0)
                 found.append((time.perf_counter() - began) * 1000)
                 disk.append(kept(folder))
+            resident = runtime.watched.resident()
         finally:
             for process in (agent, kubelet):
                 process.terminate()
                 process.wait()
-    return found, disk
+    return found, disk, resident
 
 
 def main(pods: int) -> None:
     """Measure and print."""
     for following in (False, True, False, True):
-        times, disk = replies(pods, following=following)
+        times, disk, resident = replies(pods, following=following)
         what = "with devices" if following else "without"
-        sys.stdout.write(f"{what}: {spread(times)}; disk alone: {spread(disk)} ({pods} creations)\n")
+        alone = f"disk alone: {spread(disk)} ({pods} creations)"
+        sys.stdout.write(f"{what}: {spread(times)}; {alone}; resident {resident:.1f} MB\n")
 
 
 def spread(times: list[float]) -> str:
