@@ -46,8 +46,12 @@ def test_decisions_about_static_pods_agree_without_an_api_server(
         # A kubelet that starts asks again about static pods that were refused, and now there is room for one of them.
         with start(node) as kubelet:
             until(lambda: shadow.decided("restarted") == 1, "the restart is judged")
-            put("third", str(case.own))
+            secure = ("--kubelet-pods", "https://127.0.0.1:10250", "--kubeconfig", _kubeconfig(tmp_path))
+            with shadowed(None, kubelet, machine, tmp_path / "secure", *secure) as other:
+                put("third", str(case.own))
+                until(lambda: f"third-{case.name}" in other.judged(), "it is judged by the other, too")
             shadowing.close()
+    assert other.decided("admitted") == 1, other.lines
     found, said = shadow.document, "\n".join(shadow.lines)
     assert (found["differs"], found["unknown"]) == (0, 0), said
     decided = [line.removeprefix("agreed: ") for line in shadow.lines if line.startswith("agreed")]
@@ -68,6 +72,19 @@ def test_decisions_about_static_pods_agree_without_an_api_server(
         [sys.executable, "-m", "mooring", "replay", str(recording), "--check"], capture_output=True, check=False
     )
     assert replayed.returncode == 0, replayed.stdout.decode()
+
+
+def _kubeconfig(folder: Path) -> str:
+    """Write credentials for a kubelet whose certificate is its own; return the file."""
+    content = {
+        "current-context": "it",
+        "clusters": [{"name": "it", "cluster": {"server": "https://other.test", "insecure-skip-tls-verify": True}}],
+        "users": [{"name": "it", "user": {"token": "t"}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(content), encoding="utf-8")
+    return str(file)
 
 
 def _put(kubelet: Kubelet, pod: Mapping[str, Any]) -> None:
