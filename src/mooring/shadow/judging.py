@@ -78,11 +78,21 @@ def _shortest(looks: Sequence[ObservedNode], begin: int, first: int, window: Win
     ends = range(first, len(looks))
     tried: list[Stretch] = []
     for end in ends:
-        tried.append(stretch_between(looks[begin], looks[end], window))
+        stretch = stretch_between(looks[begin], looks[end], _known_at(looks[end], window))
+        # The kubelet may have heard of a pod a little earlier than the shadow.
+        tried.append(stretch if stretch.fits else stretch_between(looks[begin], looks[end], window))
         if _agrees(tried[-1]):
             return tried[-1], end
     # None fits: the shortest with a difference tells most.
     return next(((one, end) for end, one in zip(ends, tried, strict=True) if one.judgements), (tried[-1], ends[-1]))
+
+
+def _known_at(look: ObservedNode, window: Window) -> Window:
+    """Return what is known of the pods, without those that nothing was known of at an observation."""
+    refused, possible = (
+        {uid: one for uid, one in pods.items() if uid in look.pods} for pods in (window.refused, window.possible)
+    )
+    return replace(window, refused=refused, possible=possible)
 
 
 def _agrees(stretch: Stretch) -> bool:
