@@ -184,6 +184,9 @@ def sequence(seed: int, claimed: str = "") -> Sequence:
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@example(75)  # a refused pod of a first list has devices that the next one wants
+@example(1030)  # an observation in the middle of a first list fits no order
+@example(1062)  # a refused pod that nothing was known of before the start explains something before it, too
 @example(121)  # devices of a pod that came and went, and a refusal that only another order explains
 @given(st.integers(0, 2**32))
 def test_a_shadow_differs_in_no_decision_of_a_long_sequence(seed: int) -> None:

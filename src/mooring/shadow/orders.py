@@ -132,7 +132,8 @@ class OrderSearch:
     def _is_new(self, order: Order, rest: Changes) -> bool:
         files, left = order.kubelet.files, (*rest.admitted, *rest.possible, *rest.refused, *rest.asked)
         there, coming = tuple(sorted(order.kubelet.node.active)), tuple(one.uid for one in left)
-        place = (rest.leaving, rest.restart is None, len(rest.listed), order.has_listed)
+        listed = tuple(tuple(one.uid for one in pods) for pods in rest.listed)
+        place = (rest.leaving, rest.restart is None, listed, order.has_listed)
         key = (files.cpu, files.memory, there, coming, place)
         is_new = key not in self._seen
         self._seen.add(key)
