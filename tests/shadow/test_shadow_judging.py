@@ -364,6 +364,23 @@ def test_the_next_container_gets_part_of_what_the_pod_that_left_had(second: str,
     assert cause in {one.cause for one in said(before, watched.observed())}
 
 
+def test_of_several_pods_that_left_some_left_before_the_first_container_and_some_after_it() -> None:
+    watched, between, empty = node(), node(), node()
+    for each in (watched, between):
+        for uid in ("a", "b"):
+            each.admit(uid, "2")
+    before = watched.observed()
+    between.end("b")
+    for each in (watched, between):
+        each.admit("new", "2", "2")
+    for uid in ("a", "b"):
+        watched.end(uid)
+    empty.admit("first", "2")
+    first, freed = (each.kubelet.node.cpu.assignments[uid]["c0"] for each, uid in ((between, "new"), (empty, "first")))
+    assigned(watched, {"c0": first, "c1": freed})
+    assert {one.cause for one in said(before, watched.observed())} == {DifferenceCause.ORDER}
+
+
 def test_a_pod_of_which_nothing_is_told_counts_when_a_starting_kubelet_refuses_another() -> None:
     """What is refused keeps its CPUs until all of the first list are asked about, and the next pod gets others."""
     watched = node()

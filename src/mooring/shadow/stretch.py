@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from mooring.core.bits import CPUMask
 from mooring.core.pod import Pod
-from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
 from mooring.kubelet.start import running
 from mooring.manifest.steps import Admit, Remove, Restart
@@ -17,6 +15,7 @@ from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, Kube
 from mooring.shadow.mismatch import Mismatch, unlike_files
 from mooring.shadow.observed import ObservedNode, ObservedPod
 from mooring.shadow.orders import Changes, Order, OrderSearch, Step
+from mooring.shadow.undecidable import changed_meanwhile, counts_elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +109,6 @@ def stretch_between(before: ObservedNode, after: ObservedNode, window: Window, a
     )
 
 
-def _counts_elsewhere(kubelet: Kubelet, goal: Kubelet) -> bool:
-    """Tell whether two differ only in which NUMA node of several the memory of a container counts on."""
-
-    def sums(one: Kubelet) -> dict[tuple[tuple[int, ...], str], int]:
-        found: dict[tuple[tuple[int, ...], str], int] = {}
-        for node in one.node.memory.nodes.values():
-            for kind, table in node.memory.items():
-                found[node.cells, kind] = found.get((node.cells, kind), 0) + table.reserved
-        return found
-
-    there = goal.node.active
-    kept = kubelet.without([uid for uid in kubelet.node.active if uid not in there])
-    return kept.node.memory.assignments == goal.node.memory.assignments and sums(kept) == sums(goal)
-
-
 def _ordered(
     begun: Iterable[tuple[Kubelet, Changes]], search: OrderSearch, events: tuple[Judgement, ...]
 ) -> tuple[Order, tuple[Judgement, ...]]:
@@ -138,52 +122,17 @@ def _ordered(
     mismatch = Mismatch(DifferenceCause.ORDER, "", "")
     nearest = search.nearest or Order(search.goal, mismatch=mismatch)
     mismatch = nearest.mismatch or mismatch
-    if mismatch.cause is DifferenceCause.MEMORY_FILE and _counts_elsewhere(nearest.kubelet, search.goal):
+    if mismatch.cause is DifferenceCause.MEMORY_FILE and counts_elsewhere(nearest.kubelet, search.goal):
         said = _all(events, DifferenceCause.ORDER, "on which NUMA node of several memory counts depends on releases")
     elif is_cut:
         said = _all(events, DifferenceCause.ORDER, f"{search.runs} steps were tried")
     elif mismatch.cause is DifferenceCause.UNSUPPORTED:
         said = _all(events, mismatch.cause, mismatch.engine)
-    elif mismatch.cause is DifferenceCause.CPUS and _changed_meanwhile(nearest, search.goal):
+    elif mismatch.cause is DifferenceCause.CPUS and changed_meanwhile(nearest, search.goal):
         said = _all(events, DifferenceCause.ORDER, "a pod left while another was asked about")
     else:
         said = _verdicts(events, nearest.steps, mismatch)
     return nearest, tuple(said)
-
-
-def _changed_meanwhile(order: Order, goal: Kubelet) -> bool:
-    """Tell whether the node changed between two containers of the last pod that was asked about.
-
-    The managers look at the active pods anew at each container: what a pod that has just left had goes to the next one.
-
-    Source: kubelet v1.37.1, cm/cpumanager/cpu_manager.go (Allocate: removeStaleState).
-    """
-    step = order.steps[-1] if order.steps else None
-    if not isinstance(step, Admit) or not any(isinstance(one, Remove) for one in order.steps):
-        return False
-    uid = step.pod.uid
-    there = goal.node.cpu.assignments.get(uid, {})
-    names = [one.name for one in step.pod.containers if one.name in there]
-    points = order.points[:-1]
-    given = [_given(point, step.pod) for point in points]
-    if len(there) > 1 and all(any(one.get(name) == cpus for one in given) for name, cpus in there.items()):
-        return True
-    for number, first in enumerate(given):
-        for count in range(1, len(names)):
-            kept = {name: there[name] for name in names[:count] if first.get(name) == there[name]}
-            if len(kept) == count and any(_given(one, step.pod, kept) == there for one in points[number + 1 :]):
-                return True
-    return False
-
-
-def _given(kubelet: Kubelet, pod: Pod, kept: Mapping[str, CPUMask] | None = None) -> Mapping[str, CPUMask]:
-    """Return the exclusive CPUs that the containers of a pod would get where some of them have theirs already."""
-    cpu, taken = kubelet.node.cpu, CPUMask(sum((kept or {}).values()))
-    if kept and not taken & ~cpu.default:
-        cpu = replace(cpu, default=cpu.default & ~taken, assignments={**cpu.assignments, pod.uid: kept})
-        node = replace(kubelet.node, providers=replace(kubelet.node.providers, cpu=cpu))
-        kubelet = replace(kubelet, node=node)
-    return admit(kubelet, pod, AdmitMode.TRIAL)[1].decided.node.cpu.assignments.get(pod.uid, {})
 
 
 def _may_be_passed_by(uid: str, seen: ObservedNode) -> bool:

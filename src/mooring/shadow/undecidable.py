@@ -1,0 +1,72 @@
+"""Differences that observations cannot decide about, because they show nothing of what happened within a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain, combinations
+from typing import Final
+
+from mooring.core.bits import CPUMask
+from mooring.core.pod import Pod
+from mooring.kubelet.admit import AdmitMode, admit
+from mooring.kubelet.kubelet import Kubelet
+from mooring.manifest.steps import Admit, Remove
+from mooring.shadow.orders import Order
+
+_MOST_REMOVED: Final = 6
+"""Pods that left while another was asked about, of which all sets are tried."""
+
+
+def changed_meanwhile(order: Order, goal: Kubelet) -> bool:
+    """Tell whether the node changed between two containers of the last pod that was asked about.
+
+    The managers look at the active pods anew at each container: what a pod that has just left had goes to the next one.
+
+    Source: kubelet v1.37.1, cm/cpumanager/cpu_manager.go (Allocate: removeStaleState).
+    """
+    step = order.steps[-1] if order.steps else None
+    removed = [one.uid for one in order.steps if isinstance(one, Remove)]
+    if not isinstance(step, Admit) or not removed:
+        return False
+    there = goal.node.cpu.assignments.get(step.pod.uid, {})
+    names = [one.name for one in step.pod.containers if one.name in there]
+    nodes = {frozenset(map(str, range(number))): point for number, point in enumerate(order.points[:-1])}
+    if len(removed) == len(order.steps) - 1 and len(removed) <= _MOST_REMOVED:
+        subsets = chain.from_iterable(combinations(removed, count) for count in range(len(removed) + 1))
+        nodes = {frozenset(uids): order.points[0].without(uids) for uids in subsets}
+    given = {gone: _given(node, step.pod) for gone, node in nodes.items()}
+    if len(there) > 1 and all(any(one.get(name) == cpus for one in given.values()) for name, cpus in there.items()):
+        return True
+    for gone, first in given.items():
+        for count in range(1, len(names)):
+            kept = {name: there[name] for name in names[:count] if first.get(name) == there[name]}
+            later = (node for others, node in nodes.items() if gone < others)
+            if len(kept) == count and any(_given(node, step.pod, kept) == there for node in later):
+                return True
+    return False
+
+
+def _given(kubelet: Kubelet, pod: Pod, kept: Mapping[str, CPUMask] | None = None) -> Mapping[str, CPUMask]:
+    """Return the exclusive CPUs that the containers of a pod would get where some of them have theirs already."""
+    cpu, taken = kubelet.node.cpu, CPUMask(sum((kept or {}).values()))
+    if kept and not taken & ~cpu.default:
+        cpu = replace(cpu, default=cpu.default & ~taken, assignments={**cpu.assignments, pod.uid: kept})
+        node = replace(kubelet.node, providers=replace(kubelet.node.providers, cpu=cpu))
+        kubelet = replace(kubelet, node=node)
+    return admit(kubelet, pod, AdmitMode.TRIAL)[1].decided.node.cpu.assignments.get(pod.uid, {})
+
+
+def counts_elsewhere(kubelet: Kubelet, goal: Kubelet) -> bool:
+    """Tell whether two differ only in which NUMA node of several the memory of a container counts on."""
+
+    def sums(one: Kubelet) -> dict[tuple[tuple[int, ...], str], int]:
+        found: dict[tuple[tuple[int, ...], str], int] = {}
+        for node in one.node.memory.nodes.values():
+            for kind, table in node.memory.items():
+                found[node.cells, kind] = found.get((node.cells, kind), 0) + table.reserved
+        return found
+
+    there = goal.node.active
+    kept = kubelet.without([uid for uid in kubelet.node.active if uid not in there])
+    return kept.node.memory.assignments == goal.node.memory.assignments and sums(kept) == sums(goal)
