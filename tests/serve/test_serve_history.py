@@ -24,7 +24,7 @@ from mooring.serve.recording import Recorded, Recording
 from mooring.serve.shadowed import ShadowedMoments
 from mooring.serve.snapshot import HIDDEN, NodeSnapshot
 from mooring.shadow.folder import ShadowFolder
-from mooring.shadow.judging import judge
+from mooring.shadow.judging.judge import judge
 from mooring.shadow.recording import recorded_scenario
 
 

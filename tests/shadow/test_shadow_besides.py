@@ -8,7 +8,7 @@ import pytest
 from tests.shadow.observing import STATIC, Node, node
 
 from mooring.shadow.judgement import Judgement
-from mooring.shadow.judging import judge
+from mooring.shadow.judging.judge import judge
 from mooring.shadow.observed import ObservedNode
 
 SHARED = replace(STATIC, cpu_manager_policy="none")

@@ -15,8 +15,9 @@ from mooring.core.config import KubeletConfig
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.kubelet.kubelet import StateTexts, cpu_text
 from mooring.manifest.pods import MIRROR
-from mooring.shadow import judging, orders
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.shadow.judging import judge as judging
+from mooring.shadow.judging import orders
 from mooring.shadow.observed import ObservedNode
 
 ALIGNED = replace(STATIC, topology_manager_policy="single-numa-node")

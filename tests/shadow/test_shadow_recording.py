@@ -14,7 +14,7 @@ from mooring.manifest.scenario import scenario
 from mooring.planner.replay.agreement import FieldDifference, differences
 from mooring.planner.replay.scenario import replay_scenario
 from mooring.shadow.judgement import Agreement
-from mooring.shadow.judging import judge
+from mooring.shadow.judging.judge import judge
 from mooring.shadow.observed import ObservedNode
 from mooring.shadow.recording import recorded_scenario, smallest
 

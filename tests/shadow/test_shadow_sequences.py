@@ -25,7 +25,7 @@ from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.shadow.judgement import Agreement, Judgement
-from mooring.shadow.judging import judge
+from mooring.shadow.judging.judge import judge
 from mooring.shadow.observed import ObservedNode
 
 MACHINE = parse_compact("sockets=2 numa=4 cores=8 threads=2 memory=16Gi").info

@@ -9,7 +9,7 @@ from mooring.core.bits import list_text
 from mooring.kubelet.events import after_event
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.steps import Admit
-from mooring.shadow.beginning import engine_on
+from mooring.shadow.judging.beginning import engine_on
 from mooring.shadow.observed import ObservedNode
 
 

@@ -26,12 +26,12 @@ from mooring.planner.replay.agreement import differences
 from mooring.planner.replay.scenario import replay_scenario
 from mooring.publisher.facts_document import kubelet_document, mooring_document
 from mooring.publisher.objects import NodeFacts
-from mooring.shadow.beginning import is_over_several
 from mooring.shadow.judgement import Agreement, KubeletEvent
-from mooring.shadow.mismatch import UNAVAILABLE
+from mooring.shadow.judging.beginning import is_over_several
+from mooring.shadow.judging.mismatch import UNAVAILABLE
+from mooring.shadow.judging.orders import Step, with_started
+from mooring.shadow.judging.stretch import Stretch
 from mooring.shadow.observed import ObservedPod
-from mooring.shadow.orders import Step, with_started
-from mooring.shadow.stretch import Stretch
 
 _FILE_FIELDS: Final = frozenset(state_fields(StateTexts()))
 

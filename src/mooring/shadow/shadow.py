@@ -21,12 +21,12 @@ from mooring.publisher.observation import Observation
 from mooring.publisher.restored import holds_all
 from mooring.shadow.folder import ShadowFolder
 from mooring.shadow.judgement import Agreement, KubeletEvent
-from mooring.shadow.judging import judge
+from mooring.shadow.judging.judge import judge
+from mooring.shadow.judging.stretch import Stretch
 from mooring.shadow.observed import ObservedNode, ObservedPod
 from mooring.shadow.pods import BoundPods
 from mooring.shadow.predicting import predictions, undecided
 from mooring.shadow.recording import recorded_scenario, smallest
-from mooring.shadow.stretch import Stretch
 from mooring.shadow.tally import Tally, WouldBeTally, now_text
 from mooring.shadow.would_be import WouldBe, after_steps, would_be
 

@@ -16,8 +16,8 @@ from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.manifest.steps import Admit, Restart
 from mooring.publisher.facts_document import kubelet_document
+from mooring.shadow.judging.orders import Step
 from mooring.shadow.observed import ObservedNode
-from mooring.shadow.orders import Step
 
 _DIGITS: Final = 12
 

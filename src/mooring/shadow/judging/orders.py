@@ -21,7 +21,7 @@ from mooring.kubelet.events import Readmit, after_event
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.shadow.judgement import DifferenceCause
-from mooring.shadow.mismatch import Mismatch, unlike_answers, unlike_files, unlike_places
+from mooring.shadow.judging.mismatch import Mismatch, unlike_answers, unlike_files, unlike_places
 from mooring.shadow.observed import ObservedPod
 
 MOST_RUNS: Final = 600

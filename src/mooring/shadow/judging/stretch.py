@@ -10,12 +10,12 @@ from mooring.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
 from mooring.kubelet.start import running
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.publisher.restored import holds, kind_of
-from mooring.shadow.beginning import Window, beginnings, engine_on
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
-from mooring.shadow.mismatch import Mismatch, unlike_files
+from mooring.shadow.judging.beginning import Window, beginnings, engine_on
+from mooring.shadow.judging.mismatch import Mismatch, unlike_files
+from mooring.shadow.judging.orders import Changes, Order, OrderSearch, Step
+from mooring.shadow.judging.undecidable import changed_meanwhile, counts_elsewhere
 from mooring.shadow.observed import ObservedNode, ObservedPod
-from mooring.shadow.orders import Changes, Order, OrderSearch, Step
-from mooring.shadow.undecidable import changed_meanwhile, counts_elsewhere
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from mooring.devicemanager.state import Holdings
 from mooring.manifest.steps import Admit
-from mooring.shadow.beginning import Window
-from mooring.shadow.besides import Besides
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
-from mooring.shadow.mismatch import unlike_outcome
+from mooring.shadow.judging.beginning import Window
+from mooring.shadow.judging.besides import Besides
+from mooring.shadow.judging.mismatch import unlike_outcome
+from mooring.shadow.judging.stretch import Stretch, differing, name_of, stretch_between
 from mooring.shadow.observed import ObservedNode, ObservedPod
-from mooring.shadow.stretch import Stretch, differing, name_of, stretch_between
 
 _FEWEST = 2
 """Steps of which there is more than one order."""

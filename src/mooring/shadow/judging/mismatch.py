@@ -17,8 +17,8 @@ from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.memorymanager.state import Block
 from mooring.planner.outcome import state_fields
 from mooring.planner.replay.agreement import differences
-from mooring.shadow.besides import Besides, possible_nodes
 from mooring.shadow.judgement import DifferenceCause
+from mooring.shadow.judging.besides import Besides, possible_nodes
 from mooring.shadow.observed import UNRECOVERED, ObservedPod, is_critical
 
 UNAVAILABLE: Final = re.compile(r"devices unavailable for (\S+)\. Requested")

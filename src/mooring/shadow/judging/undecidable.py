@@ -12,7 +12,7 @@ from mooring.core.pod import Pod
 from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.steps import Admit, Remove
-from mooring.shadow.orders import Order
+from mooring.shadow.judging.orders import Order
 
 _MOST_REMOVED: Final = 6
 """Pods that left while another was asked about, of which all sets are tried."""

@@ -9,9 +9,9 @@ from mooring.core.pod import Pod, QoS
 from mooring.kubelet.kubelet import Kubelet
 from mooring.publisher.objects import PodKey
 from mooring.publisher.restored import kind_of, restored
+from mooring.shadow.judging.orders import Changes, OrderSearch, with_started
+from mooring.shadow.judging.restarting import Restarting, absent
 from mooring.shadow.observed import ObservedNode, ObservedPod
-from mooring.shadow.orders import Changes, OrderSearch, with_started
-from mooring.shadow.restarting import Restarting, absent
 
 _ANYTHING = PodKey("", "")
 """In a state of which it is not known which pods its files may name."""
