@@ -32,7 +32,8 @@ def changed_meanwhile(order: Order, goal: Kubelet) -> bool:
     there = goal.node.cpu.assignments.get(step.pod.uid, {})
     names = [one.name for one in step.pod.containers if one.name in there]
     nodes = {frozenset(map(str, range(number))): point for number, point in enumerate(order.points[:-1])}
-    if len(removed) == len(order.steps) - 1 and len(removed) <= _MOST_REMOVED:
+    were_there = all(uid in order.points[0].node.active for uid in removed)
+    if were_there and len(removed) == len(order.steps) - 1 and len(removed) <= _MOST_REMOVED:
         subsets = chain.from_iterable(combinations(removed, count) for count in range(len(removed) + 1))
         nodes = {frozenset(uids): order.points[0].without(uids) for uids in subsets}
     given = {gone: _given(node, step.pod) for gone, node in nodes.items()}
