@@ -273,13 +273,12 @@ def _caches(shape: Shape, places: Mapping[int, _Place]) -> dict[int, tuple[Share
     for place in places.values():
         sharers[2, place.l2] += 1
         sharers[3, place.l3] += 1
-    return {
-        cpu: (
-            SharedCache(Cache(place.l2, shape.l2_size, "Unified", 2), sharers[2, place.l2]),
-            SharedCache(Cache(place.l3, shape.l3_size, "Unified", 3), sharers[3, place.l3]),
-        )
-        for cpu, place in places.items()
+    sizes = {2: shape.l2_size, 3: shape.l3_size}
+    found = {
+        (level, number): SharedCache(Cache(number, sizes[level], "Unified", level), count)
+        for (level, number), count in sharers.items()
     }
+    return {cpu: (found[2, place.l2], found[3, place.l3]) for cpu, place in places.items()}
 
 
 def _cores(places: Mapping[int, _Place], cpus: Sequence[int]) -> list[Core]:
