@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.service.message_tables import build_messages
 from tests.service.recorded_log import RecordedLog
 
-from mooring.service.grpc_client import CallError, Status, UnaryClient
+from mooring.service.grpc_client import CallError, CallStatus, UnaryClient
 from mooring.service.grpc_methods import CallLimits, CallRefusedError, Method
 from mooring.service.grpc_server import serve
 
@@ -77,7 +77,7 @@ def test_an_answer_of_several_frames_is_put_together_and_one_that_is_too_large_i
     assert len(said(client, "")) == LARGEST - 10
     large[""] = LARGEST + 1
     found = refusal(client)
-    assert (found.status, str(found)) == (Status.RESOURCE_EXHAUSTED, f"the answer has more than {LARGEST} bytes")
+    assert (found.status, str(found)) == (CallStatus.RESOURCE_EXHAUSTED, f"the answer has more than {LARGEST} bytes")
     large[""] = 5
     assert said(client, "") == "xxxxx"
     end()
@@ -86,7 +86,7 @@ def test_an_answer_of_several_frames_is_put_together_and_one_that_is_too_large_i
 def test_an_error_has_its_code_and_its_words(path: str, client: UnaryClient) -> None:
     end = serving(path)
     found = refusal(client, "refuse")
-    assert (found.status, str(found)) == (Status.NOT_FOUND, "100 % not here: ünbekannt")
+    assert (found.status, str(found)) == (CallStatus.NOT_FOUND, "100 % not here: ünbekannt")
     with pytest.raises(CallError, match="Method not found") as caught:
         client.ask(f"{SERVICE}/Other", b"", SECONDS)
     assert caught.value.status == 12
@@ -101,12 +101,12 @@ def test_a_server_that_starts_again_is_asked_on_a_new_connection(path: str, clie
     second = serving(path)
     assert said(client, "two") == "two"
     second()
-    assert refusal(client).status == Status.UNAVAILABLE
+    assert refusal(client).status == CallStatus.UNAVAILABLE
 
 
 def test_a_socket_that_is_not_there_is_named(client: UnaryClient) -> None:
     found = refusal(client)
-    assert (found.status, str(found)) == (Status.UNAVAILABLE, "no such file or directory")
+    assert (found.status, str(found)) == (CallStatus.UNAVAILABLE, "no such file or directory")
 
 
 def test_what_never_answers_costs_the_time_and_no_more(path: str, client: UnaryClient) -> None:
@@ -114,7 +114,7 @@ def test_what_never_answers_costs_the_time_and_no_more(path: str, client: UnaryC
         silent.bind(path)
         silent.listen()
         begun = time.monotonic()
-        assert refusal(client, seconds=0.2).status == Status.DEADLINE_EXCEEDED
+        assert refusal(client, seconds=0.2).status == CallStatus.DEADLINE_EXCEEDED
         assert time.monotonic() - begun < SECONDS
 
 
@@ -152,7 +152,7 @@ def test_bytes_that_are_no_answer_are_an_error_of_the_client(
     path: str, client: UnaryClient, data: bytes, *, follows: bool
 ) -> None:
     sent = (server().data_to_send() if follows else b"") + data
-    assert met(path, client, lambda connection, _: connection.sendall(sent)).status == Status.UNAVAILABLE
+    assert met(path, client, lambda connection, _: connection.sendall(sent)).status == CallStatus.UNAVAILABLE
 
 
 def whole(there: H2Connection, headers: dict[str, str], body: bytes, trailers: dict[str, str]) -> None:
@@ -187,4 +187,4 @@ def test_an_answer_that_is_not_whole_is_an_error_that_says_so(
         connection.sendall(there.data_to_send())
 
     found = met(path, client, peer)
-    assert (found.status, str(found)) == (Status.UNAVAILABLE, words)
+    assert (found.status, str(found)) == (CallStatus.UNAVAILABLE, words)

@@ -34,7 +34,7 @@ _HEADERS: Final = (
 _READ: Final = 65536
 
 
-class Status(IntEnum):
+class CallStatus(IntEnum):
     """Codes of answers; others stay numbers."""
 
     UNKNOWN = 2
@@ -48,7 +48,7 @@ class CallError(MooringError):
     """There is no answer, or it is an error.
 
     Attributes:
-        status: code of the answer; :attr:`Status.UNAVAILABLE` where there is none.
+        status: code of the answer; :attr:`CallStatus.UNAVAILABLE` where there is none.
     """
 
     def __init__(self, status: int, problem: str) -> None:
@@ -72,9 +72,11 @@ class _Answer:
         status = self.headers.get(b"grpc-status", b"")
         if status != b"0":
             text = unquote(self.headers.get(b"grpc-message", b"").decode("ascii", "replace"))
-            raise CallError(int(status) if status.isdigit() else Status.UNAVAILABLE, text or "the answer has no status")
+            raise CallError(
+                int(status) if status.isdigit() else CallStatus.UNAVAILABLE, text or "the answer has no status"
+            )
         if len(self.body) < _PREFIX.size or _PREFIX.unpack_from(self.body) != (0, len(self.body) - _PREFIX.size):
-            raise CallError(Status.UNAVAILABLE, "the answer is no single message")
+            raise CallError(CallStatus.UNAVAILABLE, "the answer is no single message")
         return bytes(self.body[_PREFIX.size :])
 
 
@@ -113,11 +115,11 @@ class UnaryClient:
                 return self._asked(method, request, end)
         except TimeoutError:
             self.close()
-            raise CallError(Status.DEADLINE_EXCEEDED, "no answer in time") from None
+            raise CallError(CallStatus.DEADLINE_EXCEEDED, "no answer in time") from None
         except (OSError, ProtocolError) as error:
             self.close()
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise CallError(Status.UNAVAILABLE, reason.lower() or type(error).__name__) from None
+            raise CallError(CallStatus.UNAVAILABLE, reason.lower() or type(error).__name__) from None
 
     def close(self) -> None:
         """Close the connection; the next question opens another."""
@@ -169,13 +171,13 @@ class UnaryClient:
                 case ConnectionTerminated():
                     raise ConnectionResetError("the connection was ended")
                 case StreamReset(stream_id=number) if number == stream:
-                    raise CallError(Status.UNAVAILABLE, f"the answer was cut (HTTP/2 error {event.error_code})")
+                    raise CallError(CallStatus.UNAVAILABLE, f"the answer was cut (HTTP/2 error {event.error_code})")
                 case ResponseReceived(stream_id=number) | TrailersReceived(stream_id=number) if number == stream:
                     answer.headers.update(event.headers)
                 case DataReceived(stream_id=number) if number == stream:
                     answer.body += event.data
                     self._http.acknowledge_received_data(event.flow_controlled_length, stream)
                     if len(answer.body) > self.largest + _PREFIX.size:
-                        raise CallError(Status.RESOURCE_EXHAUSTED, f"the answer has more than {self.largest} bytes")
+                        raise CallError(CallStatus.RESOURCE_EXHAUSTED, f"the answer has more than {self.largest} bytes")
                 case StreamEnded(stream_id=number) if number == stream:
                     answer.is_whole = True

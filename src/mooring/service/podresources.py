@@ -17,7 +17,7 @@ from mooring.core.cpuset import HIGHEST_CPU
 from mooring.core.errors import MooringError
 from mooring.core.machineinfo import HIGHEST_NODE
 from mooring.devicemanager.state import Device
-from mooring.service.grpc_client import CallError, Status, UnaryClient
+from mooring.service.grpc_client import CallError, CallStatus, UnaryClient
 from mooring.service.podresources_messages import (
     SERVICE,
     AllocatableResourcesRequestMessage,
@@ -158,14 +158,14 @@ class PodResourcesClient:
             return self._client.ask(f"{SERVICE}/{method}", request.SerializeToString(), timeout)
         except CallError as error:
             # The kubelet's error of a pod that it does not know has no code of its own (v1.37.1).
-            is_unknown = error.status in (Status.UNKNOWN, Status.NOT_FOUND) and "not found" in str(error)
+            is_unknown = error.status in (CallStatus.UNKNOWN, CallStatus.NOT_FOUND) and "not found" in str(error)
             if method == "Get" and is_unknown:
                 raise _UnknownPodError from None
             problem = f"{self._client.path}: {method}: {error}"
             raise PodResourcesError(problem, is_transient=error.status in _TRANSIENT) from None
 
 
-_TRANSIENT: Final = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED})
+_TRANSIENT: Final = frozenset({CallStatus.UNAVAILABLE, CallStatus.DEADLINE_EXCEEDED, CallStatus.RESOURCE_EXHAUSTED})
 
 
 class _UnknownPodError(Exception):
