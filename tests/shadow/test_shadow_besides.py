@@ -70,3 +70,20 @@ def said(before: Node, after: Node) -> list[Judgement]:
 
 def judged(before: ObservedNode, after: ObservedNode) -> list[Judgement]:
     return [one for stretch in judge(before, after) for one in stretch.judgements]
+
+
+def test_pods_that_are_too_large_by_what_is_checked_first_are_not_among_those_that_counted() -> None:
+    watched = node(SHARED)
+    watched.admit("first", "7", memory="3Gi")
+    before = watched.observed()
+    for number in range(12):
+        assert not watched.admit(f"large-{number}", "1000", memory="6Gi")
+    for number in range(2):
+        assert not watched.admit(f"wide-{number}", "1", memory="6Gi")
+    kubelet = watched.kubelet
+    used = {"cpu": 9_000, "memory": kubelet.used["memory"] + 12 * 2**30}
+    watched.kubelet = kubelet.counting({**kubelet.used, **used})
+    assert not watched.admit("last", "1", memory="1Gi")
+    assert watched.objects["last"]["status"]["reason"] == "OutOfmemory"
+    watched.kubelet = kubelet
+    assert {one.line().partition(":")[0] for one in judged(before, watched.observed())} == {"agreed"}

@@ -45,6 +45,8 @@ class ObservedPod:
     """Of the refusal, without the words that the kubelet puts before it."""
     leaving: bool = False
     """Whether it is deleted or has ended: the kubelet releases what it holds now or soon."""
+    deleted: bool = False
+    """Whether it is deleted: the kubelet ends it, though it was refused."""
 
     @property
     def is_of_amounts(self) -> bool:
@@ -129,6 +131,7 @@ def observed_pod(content: Mapping[str, Any], gates: PodGates) -> ObservedPod:
     pod = pod_from_object(asked, source="the API server", gates=gates)
     phase, reason, message = (text_at(status, name) for name in ("phase", "reason", "message"))
     is_refused = phase == "Failed" and message.startswith(REJECTED)
+    is_deleted = "deletionTimestamp" in mapping_at(content, "metadata")
     ran = phase in {"Running", "Succeeded"} or any(_was_made(one) for one in status.get("containerStatuses") or ())
     return ObservedPod(
         pod,
@@ -136,7 +139,8 @@ def observed_pod(content: Mapping[str, Any], gates: PodGates) -> ObservedPod:
         ran=ran,
         reason=reason if is_refused else "",
         message=message.removeprefix(REJECTED) if is_refused else "",
-        leaving=phase in {"Failed", "Succeeded"} or "deletionTimestamp" in mapping_at(content, "metadata"),
+        leaving=phase in {"Failed", "Succeeded"} or is_deleted,
+        deleted=is_deleted,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -99,7 +100,7 @@ class BoundPods:
 
     def _mark_deleted(self, uid: str) -> None:
         seen = self._pods[uid]
-        self._pods[uid] = ObservedPod(seen.pod, seen.content, seen.ran, seen.reason, seen.message, leaving=True)
+        self._pods[uid] = replace(seen, leaving=True, deleted=True)
         self._items.pop(uid, None)
 
     def _seen(self, content: Mapping[str, Any]) -> ObservedPod | None:

@@ -21,7 +21,7 @@ from mooring.core.pod import Pod
 from mooring.devicemanager.state import Holdings
 from mooring.kubelet.admit import AdmitMode, added, admit
 from mooring.kubelet.kubelet import Kubelet
-from mooring.node.resources import pod_requests
+from mooring.node.resources import POD_LEVEL, allocatable, pod_requests
 
 MOST_OF_A_KIND: Final = 2
 """Pods of one kind that are tried together where the refusal does not name how much was used."""
@@ -116,10 +116,11 @@ def _with_sum(kubelet: Kubelet, besides: Besides, resource: str, used: int) -> I
     """Yield the sets of pods with which this much of a resource is used, the smallest first."""
     wanted = used - kubelet.used.get(resource, 0)
     gone = dict.fromkeys([*besides.leaving, *(uid for uid in besides.arrived if uid in kubelet.node.active)])
+    counted = [_Chosen(guests=(pod,)) for pod in besides.possible if _may_count(pod, kubelet, resource)]
+    counted += [_Chosen(ending=(pod,)) for pod in besides.ending if _may_count(pod, kubelet, resource)]
     choices = (
         *((-pod_requests(kubelet.node.active[uid]).get(resource, 0), _Chosen(left=(uid,))) for uid in gone),
-        *((pod_requests(pod).get(resource, 0), _Chosen(guests=(pod,))) for pod in besides.possible),
-        *((pod_requests(pod).get(resource, 0), _Chosen(ending=(pod,))) for pod in besides.ending),
+        *((pod_requests(pod).get(resource, 0), one) for one in counted for pod in (*one.guests, *one.ending)),
     )
     # A pod that requests nothing of the resource changes no sum.
     changing = [one for one in choices if one[0]]
@@ -127,6 +128,13 @@ def _with_sum(kubelet: Kubelet, besides: Besides, resource: str, used: int) -> I
     for some in islice(sets, MOST_SUMS):
         if sum(amount for amount, _ in some) == wanted:
             yield reduce(_together, (one for _, one in some), _Chosen())
+
+
+def _may_count(pod: Pod, kubelet: Kubelet, resource: str) -> bool:
+    """Tell whether a pod can count where the refusal names a resource: CPU and memory are checked before others."""
+    before = POD_LEVEL[: POD_LEVEL.index(resource)] if resource in POD_LEVEL else POD_LEVEL
+    capacity, requests = allocatable(kubelet.settings.reservation), pod_requests(pod)
+    return all(requests.get(one, 0) <= capacity.get(one, 0) for one in before)
 
 
 def _together(some: _Chosen, others: _Chosen) -> _Chosen:

@@ -199,9 +199,10 @@ def _besides(one: ObservedPod, window: Window) -> Besides:
     # A kubelet is asked about pods nearly in the order of their creation.
     later = [uid for uid, other in window.pods.items() if other.created >= one.created and uid not in window.refused]
     # Of older ones the kubelet has released everything; their requests can count while they are deleted.
-    ending = window.pods if one.is_of_amounts else window.refused
+    counted = (window.pods if one.is_of_amounts else window.refused).values()
+    ending = sorted(counted, key=lambda other: not other.deleted)
     return Besides(
         arrived=later,
         possible=[other.pod for other in possible.values() if other is not one],
-        ending=[other.pod for other in ending.values() if other.reason and other.leaving and other is not one],
+        ending=[other.pod for other in ending if other.reason and other.leaving and other is not one],
     )
