@@ -130,7 +130,8 @@ def cluster_of_one(parts: Any, kube: Any, image: Path, folder: Path) -> Iterator
     (folder / "api").mkdir()
     (folder / "n").mkdir()
     # Pods reach it through the Service kubernetes.
-    ports, flags = Ports(address=NODE_ADDRESS), ["--endpoint-reconciler-type=lease"]
+    ports = Ports(address=NODE_ADDRESS)
+    flags = ["--endpoint-reconciler-type=lease", "--kubelet-preferred-address-types=InternalIP"]
     with contextlib.ExitStack() as running_:
         enter = running_.enter_context
         enter(private_network(parts.busybox))
