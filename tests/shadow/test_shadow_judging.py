@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.shadow.observing import STATIC, Node, container, node
 
 from mooring.core.bits import CPUMask
-from mooring.core.config import KubeletConfig
+from mooring.core.config import KubeletConfig, ReservedMemory
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.kubelet.kubelet import StateTexts, cpu_text
 from mooring.manifest.pods import MIRROR
@@ -396,3 +396,20 @@ def test_a_pod_of_which_nothing_is_told_counts_when_a_starting_kubelet_refuses_a
     del watched.objects["shared"]["status"]
     lines = sorted(one.line() for one in said(before, between, watched.observed()))
     assert lines == ["agreed: default/large refused", "agreed: default/next admitted", "agreed: kubelet restarted"]
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_memory_that_an_init_container_has_still_leaves_the_order_unknown(*, starts: bool) -> None:
+    reserved = (ReservedMemory(0, {"memory": "100Mi"}),)
+    threshold = {"memory.available": "100Mi"}
+    config = replace(STATIC, memory_manager_policy="Static", reserved_memory=reserved, eviction_hard=threshold)
+    watched = node(config)
+    before = watched.observed()
+    watched.admit_pod("first", [container("load", "1", "3Gi")], [container("c0", "1", "64Mi")], starts=starts)
+    watched.admit("second", "1", memory="2Gi")
+    lines = [one.line() for one in said(before, watched.observed())]
+    if starts:
+        assert lines == ["agreed: default/first admitted", "agreed: default/second admitted"]
+    else:
+        assert {line.partition(": ")[0] for line in lines} == {"cannot tell"}
+        assert lines[0].endswith("an init container of another pod ran still")

@@ -14,8 +14,10 @@ from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, Kube
 from mooring.shadow.judging.beginning import Window, beginnings, engine_on
 from mooring.shadow.judging.mismatch import Mismatch, unlike_files
 from mooring.shadow.judging.orders import Changes, Order, OrderSearch, Step
-from mooring.shadow.judging.undecidable import changed_meanwhile, counts_elsewhere
+from mooring.shadow.judging.undecidable import changed_meanwhile, counts_elsewhere, has_init_containers_that_run
 from mooring.shadow.observed import ObservedNode, ObservedPod
+
+_PLACES = frozenset({DifferenceCause.CPUS, DifferenceCause.MEMORY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ def _ordered(
         said = _all(events, mismatch.cause, mismatch.engine)
     elif mismatch.cause is DifferenceCause.CPUS and changed_meanwhile(nearest, search.goal):
         said = _all(events, DifferenceCause.ORDER, "a pod left while another was asked about")
+    elif mismatch.cause in _PLACES and has_init_containers_that_run(nearest, search.goal):
+        said = _all(events, DifferenceCause.ORDER, "an init container of another pod ran still")
     else:
         said = _verdicts(events, nearest.steps, mismatch)
     return nearest, tuple(said)

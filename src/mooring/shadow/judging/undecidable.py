@@ -12,6 +12,7 @@ from mooring.core.pod import Pod
 from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.steps import Admit, Remove
+from mooring.memorymanager.state import Block
 from mooring.shadow.judging.orders import Order
 
 _MOST_REMOVED: Final = 6
@@ -71,3 +72,32 @@ def counts_elsewhere(kubelet: Kubelet, goal: Kubelet) -> bool:
     there = goal.node.active
     kept = kubelet.without([uid for uid in kubelet.node.active if uid not in there])
     return kept.node.memory.assignments == goal.node.memory.assignments and sums(kept) == sums(goal)
+
+
+def has_init_containers_that_run(order: Order, goal: Kubelet) -> bool:
+    """Tell whether the last pod has what it would get while init containers of pods that came before it run still.
+
+    An order lets them end at once. What they have more than the other containers is released when these start.
+
+    Source: kubelet v1.37.1, cm/memorymanager/memory_manager.go (Allocate, AddContainer) and policy_static.go
+    (updatePodReusableMemory).
+    """
+    step = order.steps[-1] if order.steps else None
+    if not isinstance(step, Admit):
+        return False
+    node = order.points[0]
+    for before in order.steps[:-1]:
+        match before:
+            case Admit(pod):
+                started, answer = admit(node, pod)
+                node = answer.decided.counting(started.used) if answer.admitted else started
+            case Remove(uid) if uid in node.node.active:
+                node = node.without([uid])
+            case _:
+                return False
+    return _held(admit(node, step.pod)[1].decided, step.pod) == _held(goal, step.pod)
+
+
+def _held(kubelet: Kubelet, pod: Pod) -> tuple[Mapping[str, CPUMask], Mapping[str, frozenset[Block]]]:
+    blocks = kubelet.node.memory.assignments.get(pod.uid, {})
+    return kubelet.node.cpu.assignments.get(pod.uid, {}), {name: frozenset(found) for name, found in blocks.items()}
