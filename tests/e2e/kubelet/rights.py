@@ -25,15 +25,16 @@ _PATHS = {
 
 
 def give_rights(api: APIServer, manifest: str, *more: dict[str, Any]) -> None:
-    """Make everything in a manifest of ``deploy`` that is about rights, and further objects.
+    """Make everything in a manifest of ``deploy`` that is about rights, its namespace, and further objects.
 
     Args:
         api: as somebody who may do that.
         manifest: name of the file.
         more: objects of the same kinds.
     """
-    text = (DEPLOY / manifest).read_text(encoding="utf-8")
-    for one in [*yaml.safe_load_all(text), *more]:
+    files = ("namespace.yaml", manifest)
+    objects = [one for file in files for one in yaml.safe_load_all((DEPLOY / file).read_text(encoding="utf-8"))]
+    for one in [*objects, *more]:
         if one["kind"] in _PATHS:
             metadata = one["metadata"]
             path = f"{_PATHS[one['kind']].format(metadata.get('namespace', ''))}/{metadata['name']}"
