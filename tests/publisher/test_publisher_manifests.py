@@ -14,7 +14,7 @@ from tests.publisher.manifests import mistakes
 from mooring.cli.verbs import publish
 from mooring.core.config import MooringConfig
 from mooring.devicemanager.state import Device, DeviceState
-from mooring.documents.shadow import (
+from mooring.documents.observed.shadow import (
     ShadowCountPart,
     ShadowDayPart,
     ShadowDecisionPart,

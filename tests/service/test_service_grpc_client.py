@@ -65,6 +65,7 @@ def test_questions_follow_one_another_on_one_connection(path: str, client: Unary
     end = serving(path)
     # More than a window of HTTP/2 in all, so that it has to be given back.
     assert [len(said(client, "x" * 20_000)) for _ in range(20)] == [20_000] * 20
+    client.close()
     end()
 
 
@@ -78,8 +79,11 @@ def test_an_answer_of_several_frames_is_put_together_and_one_that_is_too_large_i
     large[""] = LARGEST + 1
     found = refusal(client)
     assert (found.status, str(found)) == (CallStatus.RESOURCE_EXHAUSTED, f"the answer has more than {LARGEST} bytes")
-    large[""] = 5
-    assert said(client, "") == "xxxxx"
+    large[""] = 4 * LARGEST
+    assert refusal(client).status == CallStatus.RESOURCE_EXHAUSTED
+    large[""] = LARGEST - 10
+    assert len(said(client, "")) == LARGEST - 10
+    client.close()
     end()
 
 
@@ -91,6 +95,7 @@ def test_an_error_has_its_code_and_its_words(path: str, client: UnaryClient) -> 
         client.ask(f"{SERVICE}/Other", b"", SECONDS)
     assert caught.value.status == 12
     assert said(client, "again") == "again"
+    client.close()
     end()
 
 
@@ -169,12 +174,24 @@ def whole(there: H2Connection, headers: dict[str, str], body: bytes, trailers: d
         (lambda there: whole(there, {}, b"\0\0", {"grpc-status": "0"}), "the answer is no single message"),
         (lambda there: whole(there, {}, b"\0\0\0\0\0", {"other": "1"}), "the answer has no status"),
         (lambda there: whole(there, {}, b"\0\0\0\0\0", {"grpc-status": "many"}), "the answer has no status"),
+        (lambda there: whole(there, {}, b"", {"grpc-status": "9" * 5000}), "the answer has no status"),
         (lambda there: there.send_headers(1, [(":status", "404")], end_stream=True), "the answer has no status"),
         (lambda there: there.reset_stream(1, 11), "the answer was cut (HTTP/2 error 11)"),
         (lambda there: there.close_connection(), "the connection was ended"),
         (lambda there: there.clear_outbound_data_buffer(), "the connection was closed"),
     ],
-    ids=["compressed", "too short", "no prefix", "no status", "odd status", "not gRPC", "reset", "ended", "closed"],
+    ids=[
+        "compressed",
+        "too short",
+        "no prefix",
+        "no status",
+        "odd status",
+        "long status",
+        "not gRPC",
+        "reset",
+        "ended",
+        "closed",
+    ],
 )
 def test_an_answer_that_is_not_whole_is_an_error_that_says_so(
     path: str, client: UnaryClient, answer: Callable[[H2Connection], object], words: str

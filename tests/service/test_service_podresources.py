@@ -54,7 +54,8 @@ def kubelet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Answ
         return client
 
     yield started
-    for end in ends:
+    # A server waits for its clients.
+    for end in reversed(ends):
         end()
 
 

@@ -16,8 +16,8 @@ from mooring.cli.text.shadow import shadow_text
 from mooring.core.config import KubeletConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+from mooring.documents.observed.shadow import WouldBeDayPart, WouldBePart
 from mooring.documents.schemas import schema
-from mooring.documents.shadow import WouldBeDayPart, WouldBePart
 from mooring.planner.replay.file import replay_file
 from mooring.publisher.observation import EngineObserver, Observation
 from mooring.service.podresources import PodResourcesError

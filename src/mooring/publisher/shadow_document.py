@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.documents.shadow import ShadowDecisionPart, ShadowDocument
+from mooring.documents.observed.shadow import ShadowDecisionPart, ShadowDocument
 from mooring.publisher.objects import SHADOW, new_object, read_object
 
 DIFFERENCES: Final = 20

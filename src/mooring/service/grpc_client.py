@@ -32,6 +32,8 @@ _HEADERS: Final = (
     ("te", "trailers"),
 )
 _READ: Final = 65536
+_DIGITS: Final = 3
+"""Of a status code at most."""
 
 
 class CallStatus(IntEnum):
@@ -72,9 +74,8 @@ class _Answer:
         status = self.headers.get(b"grpc-status", b"")
         if status != b"0":
             text = unquote(self.headers.get(b"grpc-message", b"").decode("ascii", "replace"))
-            raise CallError(
-                int(status) if status.isdigit() else CallStatus.UNAVAILABLE, text or "the answer has no status"
-            )
+            is_code = status.isdigit() and len(status) <= _DIGITS
+            raise CallError(int(status) if is_code else CallStatus.UNAVAILABLE, text or "the answer has no status")
         if len(self.body) < _PREFIX.size or _PREFIX.unpack_from(self.body) != (0, len(self.body) - _PREFIX.size):
             raise CallError(CallStatus.UNAVAILABLE, "the answer is no single message")
         return bytes(self.body[_PREFIX.size :])
@@ -95,7 +96,7 @@ class UnaryClient:
         """Return the answer as it came.
 
         Args:
-            method: ``package.Service/Method``; it changes nothing, so that it can be asked again on a new connection.
+            method: ``package.Service/Method``; on a connection that served before, it can be asked twice.
             request: message.
             timeout: seconds for the answer.
 
@@ -178,6 +179,8 @@ class UnaryClient:
                     answer.body += event.data
                     self._http.acknowledge_received_data(event.flow_controlled_length, stream)
                     if len(answer.body) > self.largest + _PREFIX.size:
+                        # What is still on its way would use up the connection's window.
+                        self.close()
                         raise CallError(CallStatus.RESOURCE_EXHAUSTED, f"the answer has more than {self.largest} bytes")
                 case StreamEnded(stream_id=number) if number == stream:
                     answer.is_whole = True

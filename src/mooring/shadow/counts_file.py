@@ -16,7 +16,7 @@ from mooring.checkpoint.store import read_state_file, system_words, write_atomic
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.decoding.fields import Report, ignore
-from mooring.documents.shadow import ShadowDocument
+from mooring.documents.observed.shadow import ShadowDocument
 from mooring.shadow.tally import Tally, now_text, tally_of
 
 COUNTS: Final = "counts.json"

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from mooring.core.errors import InputError
-from mooring.documents.shadow import (
+from mooring.documents.observed.shadow import (
     ShadowCountPart,
     ShadowDayPart,
     ShadowDecisionPart,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mooring.cli.terminal import text_for
-from mooring.documents.recording import RecordingDocument
+from mooring.documents.observed.recording import RecordingDocument
 from mooring.render.console import new_table
 from mooring.render.wording import clean
 

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
-from mooring.documents.shadow import ShadowDocument, WouldBePart
+from mooring.documents.observed.shadow import ShadowDocument, WouldBePart
 from mooring.explain.phrases import plural
 from mooring.render.console import STYLES, Breaking, new_table
 from mooring.render.wording import clean

@@ -19,7 +19,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.cli.text import record as text
     from mooring.cli.verbs import shadow as beside
-    from mooring.documents import recording as documents
+    from mooring.documents.observed import recording as documents
     from mooring.service import daemon
     from mooring.shadow import counts_file, published
     from mooring.shadow import folder as folders

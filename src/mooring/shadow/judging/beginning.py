@@ -155,7 +155,7 @@ def _started(
 def _listed(changes: Changes, window: Window) -> tuple[tuple[Pod, ...], ...]:
     """Return the new pods that a starting kubelet may find in its first list, by the second of their creation."""
     refused = [one.pod for uid, one in window.refused.items() if uid not in window.used]
-    # Nothing shows that a pod of the shared pool was admitted until something is told of it.
+    # A pod of the shared pool has no entry in the state files: its admission is unknown until its status is published.
     shared = [one.pod for one in window.waiting.values() if one.pod.qos is not QoS.GUARANTEED]
     created: dict[str, list[Pod]] = {}
     for pod in (*changes.admitted, *refused, *shared):

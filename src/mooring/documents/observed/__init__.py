@@ -1,0 +1,1 @@
+"""What was observed of kubelets, as documents: the counts of a shadow, and recordings."""
