@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread
-from time import time
+from time import monotonic, time
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -358,10 +358,8 @@ def test_512_cpus_come_at_once_and_10000_changes_leave_no_memory(visit: Visit) -
         last = recorded.now.number
         expect(page.locator("#moment")).to_have_attribute("max", str(last))
         expect(page.locator("#live [data-at]")).to_have_attribute("data-at", str(recorded.now.at))
-        after = memory_of(page)
+        after = memory_within(page, before[0] + 5_000_000, before[1] * 3 // 2)
         print(f"10,000 changes: {before} before, {after} after (bytes of heap, nodes)")
-        assert after[0] < before[0] + 5_000_000
-        assert after[1] < before[1] * 1.5
 
 
 @pytest.mark.parametrize("nodes", [1000, 5000])
@@ -404,10 +402,8 @@ def test_many_nodes_come_at_once_and_10000_changes_leave_no_memory(visit: Visit,
                 cluster.tick()
         cluster.put_node(ClusterNode("the-last"))
         expect(page.locator("[data-node=the-last]")).to_have_count(1)
-        after = memory_of(page)
+        after = memory_within(page, before[0] + 5_000_000, before[1] * 5 // 2)
         print(f"10,000 changes: {before} before, {after} after (bytes of heap, nodes)")
-        assert after[0] < before[0] + 5_000_000
-        assert after[1] < before[1] * 2.5
 
 
 def painted_after(page: Page) -> float:
@@ -431,3 +427,18 @@ def memory_of(page: Page) -> tuple[int, int]:
     for _ in range(2):
         tools.send("HeapProfiler.collectGarbage")
     return int(tools.send("Runtime.getHeapUsage")["usedSize"]), int(tools.send("Memory.getDOMCounters")["nodes"])
+
+
+def memory_within(page: Page, heap: int, nodes: int) -> tuple[int, int]:
+    """Return the page's memory once it is below `heap` bytes and `nodes`.
+
+    A picture that was just replaced stays until the browser has drawn its successor: what is kept for ever stays
+    beyond that. The page may draw and collect for ten seconds before it has failed.
+    """
+    until = monotonic() + 10
+    while True:
+        found = memory_of(page)
+        if found[0] < heap and found[1] < nodes:
+            return found
+        assert monotonic() < until, f"{found} (bytes of heap, nodes) stay, {heap} and {nodes} are allowed"
+        page.evaluate("new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
