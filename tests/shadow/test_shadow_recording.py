@@ -101,6 +101,18 @@ def test_what_agrees_replays(config: KubeletConfig, story: list[tuple[str, objec
             before, looks = looks[-1], []
 
 
+def test_a_pod_that_a_starting_kubelet_refuses_and_lists_still_has_left_the_recorded_files() -> None:
+    watched = node(replace(BOUND, topology_manager_policy="single-numa-node"))
+    for number, cpus in enumerate(["1", "2>2@3Gi", "1"]):
+        happened(watched, "admit", cpus, number)
+    before = watched.observed()
+    watched.restart()
+    assert watched.objects["pod-1"]["status"]["reason"] == "TopologyAffinityError", "its init container finds no memory"
+    after = watched.observed()
+    listed = (*after.state.pods, *(key for key in before.state.pods if key.uid == "pod-1"))
+    assert list(unlike(before, replace(after, state=replace(after.state, pods=listed)))) == []
+
+
 def test_the_smallest_scenario_of_a_different_file_has_the_pods_that_the_file_names() -> None:
     watched = node()
     watched.admit("pinned", "2")

@@ -97,28 +97,39 @@ def _managers_steps(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterat
     """Yield the steps that the managers are asked about, so that they end where the judge compared."""
     # The node resources check is no manager: what it refuses at a restart has to go by a step.
     left = {uid for uid in stretch.leaving if uid in pods and pods[uid].is_of_amounts}
-    refused = ""
+    refused: set[str] = set()
     for step in (*stretch.steps, *_untold(stretch, pods)):
         match step:
-            case Admit(pod) if pod.uid in stretch.ran or not _is_of_predicates(pods[pod.uid]):
-                refused = pod.uid if pods[pod.uid].reason and pod.uid not in stretch.ran else ""
-                yield step
+            case Admit(pod) if pod.uid not in stretch.ran and _is_of_predicates(pods[pod.uid]):
+                continue
+            case Admit(pod):
+                refused = {pod.uid} if pods[pod.uid].reason and pod.uid not in stretch.ran else set()
             case Remove(uid) if uid in left:
                 left.discard(uid)
-                refused = ""
-                yield step
-            case Remove(uid) if uid not in pods or not pods[uid].is_of_amounts:
-                refused = ""
-                yield step
+                refused = set()
+            case Remove(uid) if uid in pods and pods[uid].is_of_amounts:
+                continue
+            case Remove():
+                refused = set()
             case Restart():
-                yield step
-                yield from (Remove(uid) for uid in sorted(left))
-                left.clear()
-            case _:
-                pass
-    if refused:
-        # What a refused pod was given before its refusal is released later: the files are compared without it.
-        yield Remove(refused)
+                refused |= _left_behind(stretch)
+        yield step
+        if isinstance(step, Restart):
+            yield from (Remove(uid) for uid in sorted(left))
+            left.clear()
+    # What a refused pod was given before its refusal is released later: the files are compared without it.
+    yield from (Remove(uid) for uid in sorted(refused))
+
+
+def _left_behind(stretch: Stretch) -> set[str]:
+    """Return the uids of pods of which the engine has something at the end, and that are not there any more.
+
+    So has a pod that a starting kubelet refused, until the next one is asked about.
+    """
+    if stretch.goal is None or not stretch.points:
+        return set()
+    node = stretch.points[-1].node
+    return (node.cpu.assignments.keys() | node.memory.assignments.keys()) - stretch.goal.node.active.keys()
 
 
 def _untold(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterator[Step]:

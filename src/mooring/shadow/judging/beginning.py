@@ -45,8 +45,8 @@ def engine_on(seen: ObservedNode, known: Mapping[str, ObservedPod], *, dropped: 
     kind = kind_of(seen.state.facts, seen.facts)
     if isinstance(kind, str):
         return kind
-    listed = seen.listed
-    pods = {uid: one.pod for uid, one in known.items() if uid in listed and _is_in(uid, seen, known)}
+    admitted = _admitted(seen, known)
+    pods = {uid: one.pod for uid, one in known.items() if uid in admitted}
     state = replace(seen.state, pods=tuple(key for key in seen.state.pods if key.uid not in known or key.uid in pods))
     if not dropped:
         devices = replace(state.devices, held={**seen.left, **state.devices.held})
@@ -59,12 +59,14 @@ def engine_on(seen: ObservedNode, known: Mapping[str, ObservedPod], *, dropped: 
     return replace(found, node=replace(found.node, active=dict(active))).counting(found.used)
 
 
-def _is_in(uid: str, seen: ObservedNode, known: Mapping[str, ObservedPod]) -> bool:
-    """Tell whether a pod that is listed was admitted: one that is refused later can be listed while it is asked about.
+def _admitted(seen: ObservedNode, known: Mapping[str, ObservedPod]) -> frozenset[str]:
+    """Return the uids of listed pods that were admitted.
 
-    One that ran can be refused, too, when its kubelet starts again.
+    One that is refused later can be listed while it is asked about. One that ran can be refused, too, when its kubelet
+    starts again.
     """
-    return uid not in seen.waiting and (not known[uid].reason or seen.runs(uid))
+    listed = known.keys() & (seen.listed - seen.waiting)
+    return frozenset(uid for uid in listed if not known[uid].reason or seen.runs(uid))
 
 
 def beginnings(
