@@ -8,8 +8,10 @@ import pytest
 from tests.shadow.observing import STATIC, Node, node
 
 from mooring.shadow.judgement import Judgement
+from mooring.shadow.judging.besides import Besides
 from mooring.shadow.judging.judge import judge
-from mooring.shadow.observed import ObservedNode
+from mooring.shadow.judging.mismatch import unlike_outcome
+from mooring.shadow.observed import ObservedNode, observed_pod
 
 SHARED = replace(STATIC, cpu_manager_policy="none")
 REFUSED = ("10", "11", "12", "13", "14")
@@ -87,3 +89,16 @@ def test_pods_that_are_too_large_by_what_is_checked_first_are_not_among_those_th
     assert watched.objects["last"]["status"]["reason"] == "OutOfmemory"
     watched.kubelet = kubelet
     assert {one.line().partition(":")[0] for one in judged(before, watched.observed())} == {"agreed"}
+
+
+def test_a_pod_that_has_nothing_of_the_named_resource_can_have_left_before_another_that_counts() -> None:
+    watched = node(SHARED)
+    watched.admit("wide", "7", memory="0")
+    watched.admit("has-memory", "1", memory="1Gi")
+    base = watched.kubelet
+    watched.end("wide")
+    assert not watched.admit("last", "9", memory="9Gi")
+    assert watched.objects["last"]["status"]["reason"] == "OutOfmemory"
+    refused = observed_pod(watched.objects["last"], watched.gates)
+    mismatch, _ = unlike_outcome(refused.pod, refused, [base], Besides(leaving=["has-memory", "wide"]))
+    assert mismatch is None

@@ -21,6 +21,7 @@ from mooring.shadow.judging import orders
 from mooring.shadow.observed import ObservedNode
 
 ALIGNED = replace(STATIC, topology_manager_policy="single-numa-node")
+ALIGNED_CORES = replace(STATIC, cpu_manager_policy_options={"full-pcpus-only": "true"})
 PACKED = replace(STATIC, cpu_manager_policy_options={"distribute-cpus-across-numa": "true"})
 
 events = st.lists(
@@ -363,6 +364,42 @@ def test_the_next_container_gets_part_of_what_the_pod_that_left_had(second: str,
     freed = empty.kubelet.node.cpu.assignments["first"]["c0"]
     assigned(watched, {"c0": watched.kubelet.node.cpu.assignments["new"]["c0"], "c1": freed})
     assert cause in {one.cause for one in said(before, watched.observed())}
+
+
+def test_a_pod_that_is_seen_to_leave_between_the_hints_and_the_cpus_of_the_next_one_is_no_difference() -> None:
+    watched = node()
+    watched.admit("gone", "2")
+    before = watched.observed()
+    early = node()
+    early.admit("gone", "2")
+    early.end("gone")
+    watched.admit("new", "4", created=1)
+    watched.end("gone")
+    alone = node()
+    alone.admit("new", "4")
+    assert alone.kubelet.node.cpu.assignments["new"] != watched.kubelet.node.cpu.assignments["new"]
+    assert sorted(one.line() for one in said(before, early.observed(), watched.observed())) == [
+        "agreed: default/gone removed",
+        "agreed: default/new admitted",
+    ]
+
+
+def test_a_pod_without_devices_for_it_is_not_refused_in_words_about_its_cpus() -> None:
+    watched, empty = node(ALIGNED_CORES), node(ALIGNED_CORES)
+    for each in (watched, empty):
+        each.kubelet = each.kubelet.with_devices(DeviceState({"vendor.example/gpu": (Device("g0", (0,)),)}))
+    wanted = container("c0", "500m", "1Mi")
+    wanted["resources"]["limits"]["vendor.example/gpu"] = "1"
+    assert watched.admit_pod("holder", [], [wanted])
+    before = watched.observed()
+    large = container("c0", "1000", "1Mi")
+    large["resources"]["limits"]["vendor.example/gpu"] = "1"
+    for each in (watched, empty):
+        assert not each.admit_pod("large", [], [large])
+    words = [each.objects["large"]["status"]["reason"] for each in (watched, empty)]
+    assert words == ["UnexpectedAdmissionError", "SMTAlignmentError"]
+    watched.objects["large"]["status"] = empty.objects["large"]["status"]
+    assert [one.verdict for one in said(before, watched.observed())] == [Agreement.DIFFERS]
 
 
 def test_of_several_pods_that_left_some_left_before_the_first_container_and_some_after_it() -> None:

@@ -133,7 +133,11 @@ def _started(
         raise AssertionError("only a kubelet that started is asked on what")
     created = {uid: one.created for uid, one in window.pods.items()}
     restarting = Restarting(
-        changes.restart, before.facts.config, created, lambda answer, kubelet: search.unlike(answer, kubelet) is None
+        changes.restart,
+        before.facts.config,
+        created,
+        lambda answer, kubelet: search.unlike(answer, kubelet) is None,
+        search.goal,
     )
     gone = [uid for uid in changes.leaving if uid not in window.pods or not window.pods[uid].reason]
     whole = engine_on(before, window.pods, dropped=False)

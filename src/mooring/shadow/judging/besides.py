@@ -118,16 +118,20 @@ def _with_sum(kubelet: Kubelet, besides: Besides, resource: str, used: int) -> I
     gone = dict.fromkeys([*besides.leaving, *(uid for uid in besides.arrived if uid in kubelet.node.active)])
     counted = [_Chosen(guests=(pod,)) for pod in besides.possible if _may_count(pod, kubelet, resource)]
     counted += [_Chosen(ending=(pod,)) for pod in besides.ending if _may_count(pod, kubelet, resource)]
+    amounts = {uid: pod_requests(kubelet.node.active[uid]).get(resource, 0) for uid in gone}
     choices = (
-        *((-pod_requests(kubelet.node.active[uid]).get(resource, 0), _Chosen(left=(uid,))) for uid in gone),
+        *((-amount, _Chosen(left=(uid,))) for uid, amount in amounts.items()),
         *((pod_requests(pod).get(resource, 0), one) for one in counted for pod in (*one.guests, *one.ending)),
     )
-    # A pod that requests nothing of the resource changes no sum.
-    changing = [one for one in choices if one[0]]
+    # A pod that requests nothing of the resource changes no sum, but what is checked before: it may have left.
+    changing, others = [one for one in choices if one[0]], _Chosen(left=[uid for uid in gone if not amounts[uid]])
     sets = chain.from_iterable(combinations(changing, count) for count in range(len(changing) + 1))
     for some in islice(sets, MOST_SUMS):
         if sum(amount for amount, _ in some) == wanted:
-            yield reduce(_together, (one for _, one in some), _Chosen())
+            together = reduce(_together, (one for _, one in some), _Chosen())
+            yield together
+            if others.left:
+                yield _together(together, others)
 
 
 def _may_count(pod: Pod, kubelet: Kubelet, resource: str) -> bool:

@@ -6,8 +6,9 @@ older one: a difference is counted once, and nothing that follows it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from mooring.devicemanager.state import Holdings
 from mooring.manifest.steps import Admit
@@ -58,19 +59,30 @@ def _stretches(looks: Sequence[ObservedNode], window: Window) -> list[Stretch]:
     begins = [0]
     while begins[-1] < len(looks) - 1:
         stretch, end = _shortest(looks, begins[-1], begins[-1] + 1, window)
-        start = next((back for back, one in enumerate(reversed(found[-_MOST_FOLLOWING:]), 1) if one.has_restart), 0)
-        if start and not (_agrees(stretch) and stretch.fits):
-            # A kubelet that starts can be seen before it has asked about everything that it listed.
+        for start in () if _agrees(stretch) and stretch.fits else _earlier(found):
             freed = replace(window, used=window.used.difference(*map(_asked_about, found[-start:])))
             longer, later = _shortest(looks, begins[-start - 1], begins[-1] + 1, freed)
             if _agrees(longer) and longer.fits:
                 window.used.intersection_update(freed.used)
                 del found[-start:], begins[-start:]
                 stretch, end = longer, later
+                break
         window.used.update(_asked_about(stretch))
         found.append(stretch)
         begins.append(end)
     return found
+
+
+def _earlier(found: Sequence[Stretch]) -> Iterator[int]:
+    """Yield how many stretches may belong together with the next one, which does not fit on its own.
+
+    A pod can leave between the hints of the next one and its CPUs. A kubelet that starts can be seen before it has
+    asked about everything that it listed.
+    """
+    if found and found[-1].leaving:
+        yield 1
+    starts = (back for back, one in enumerate(reversed(found[-_MOST_FOLLOWING:]), 1) if one.has_restart)
+    yield from islice(starts, 1)
 
 
 def _shortest(looks: Sequence[ObservedNode], begin: int, first: int, window: Window) -> tuple[Stretch, int]:

@@ -94,15 +94,17 @@ def _answers(kubelet: Kubelet, pod: Pod) -> Iterator[AdmitResult]:
 
     Source: kubelet v1.37.1, devicemanager manager.go (allocateContainerResources): a walk over a map.
     """
-    while True:
-        _, answer = admit(kubelet, pod, AdmitMode.TRIAL)
-        yield answer
+    _, answer = admit(kubelet, pod, AdmitMode.TRIAL)
+    yield answer
+    while (named := UNAVAILABLE.search(answer.decision.message)) is not None:
         devices = kubelet.node.providers.devices
-        named = UNAVAILABLE.search(answer.decision.message)
-        if named is None or named[1] not in devices.devices:
+        if named[1] not in devices.devices:
             return
         others = {resource: known for resource, known in devices.devices.items() if resource != named[1]}
         kubelet = kubelet.with_devices(replace(devices, devices=others))
+        _, answer = admit(kubelet, pod, AdmitMode.TRIAL)
+        if UNAVAILABLE.search(answer.decision.message) is not None:
+            yield answer
 
 
 def unlike_places(answer: AdmitResult, kubelet: Kubelet, goal: Kubelet) -> Mismatch | None:

@@ -12,21 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, islice, product
+from itertools import islice, product
 from typing import Final
 
 from mooring.core.config import KubeletConfig
 from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
 from mooring.kubelet.admit import AdmitResult, admit
-from mooring.kubelet.kubelet import Kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet
 from mooring.manifest.steps import Restart
 
-MOST_ASKED: Final = 400
+MOST_ASKED: Final = 4000
 """Pods that are asked about until an order fits."""
-MOST_SUBSETS: Final = 32
-"""Sets of pods that may have ended before the kubelet was asked."""
+MOST_ORDERS: Final = 32
+"""Orders that fit each pod, and are tried with what the kubelet did afterwards."""
+_Reached = tuple[StateTexts, tuple[str, ...]]
+"""What a kubelet has become, and the uids of the pods that it has not been asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Restarting:
     """When pods were created, by uid, in seconds."""
     fits: Callable[[AdmitResult, Kubelet], bool]
     """Tells whether the kubelet did with a pod what an answer says, in which it became this one."""
+    goal: Kubelet
+    """At the end."""
 
     def begun(self, base: Kubelet, leaving: Sequence[str]) -> Iterator[Kubelet]:
         """Yield the node before the restart in the forms that it may have had, the likely first.
@@ -50,12 +54,8 @@ class Restarting:
         """
         for node in self._with_files(base):
             yield node
-            if node.files == base.files:
-                continue
-            for uids in islice(_subsets(leaving), MOST_SUBSETS):
-                ordered = self._ordered(absent(node, uids))
-                if ordered is not None:
-                    yield ordered
+            if node.files != base.files:
+                yield from islice(self._ordered(node, frozenset(leaving)), MOST_ORDERS)
 
     def _with_files(self, base: Kubelet) -> Iterator[Kubelet]:
         """Yield it with its files and without; a kubelet with another policy would not have started on them."""
@@ -68,40 +68,56 @@ class Restarting:
         # One of two files is removed less often than both.
         yield from sorted(found, key=lambda one: (one.cpu_file is None) != (one.memory_file is None))
 
-    def _ordered(self, base: Kubelet) -> Kubelet | None:
-        """Return the node with its pods in an order in which all answers fit; None when there is none, or many."""
+    def _ordered(self, base: Kubelet, leaving: frozenset[str]) -> Iterator[Kubelet]:
+        """Yield the node with its pods in the orders in which all answers fit, one for each end that they lead to."""
         started = restart_kubelet(base, self.restart.kubelet, release=self.restart.release).kubelet
         if started is None:
-            return None
+            return
         pods = tuple(sorted(base.node.active.values(), key=self._second))
-        found = next((one for one in islice(self._orders(started, pods), MOST_ASKED) if one is not None), None)
-        if found is None:
-            return None
-        return replace(base, node=replace(base.node, active={pod.uid: pod for pod in found}))
+        for found in islice(self._orders(started, pods, leaving, set()), MOST_ASKED):
+            if found is not None:
+                node = absent(base, base.node.active.keys() - {pod.uid for pod in found}).node
+                yield replace(base, node=replace(node, active={pod.uid: pod for pod in found}))
 
-    def _orders(self, kubelet: Kubelet, left: tuple[Pod, ...]) -> Iterator[tuple[Pod, ...] | None]:
-        """Yield the orders in which all answers fit, and None for every pod that was asked about."""
+    def _orders(
+        self, kubelet: Kubelet, left: tuple[Pod, ...], leaving: frozenset[str], seen: set[_Reached]
+    ) -> Iterator[tuple[Pod, ...] | None]:
+        """Yield the orders in which all answers fit, and None for every pod that was asked about.
+
+        Args:
+            kubelet: as it has become.
+            left: the pods that it has not been asked about.
+            leaving: uids of the pods that may have ended before it was asked about them.
+            seen: from where all orders were followed already.
+        """
         if not left:
             yield ()
             return
+        reached = (kubelet.files, tuple(pod.uid for pod in left))
+        if reached in seen:
+            return
+        seen.add(reached)
         for pod in [one for one in left if self._second(one) == self._second(left[0])]:
             yield None
             try:
                 then, answer = admit(kubelet, pod, running=True)
             except KubeletCrashError:
                 continue
-            if self.fits(answer, then):
-                for rest in self._orders(then, tuple(one for one in left if one is not pod)):
+            others = tuple(one for one in left if one is not pod)
+            if self.fits(answer, then) and not self._takes(then, others):
+                for rest in self._orders(then, others, leaving, seen):
                     yield None if rest is None else (pod, *rest)
+        if left[0].uid in leaving:
+            yield from self._orders(kubelet, left[1:], leaving, seen)
+
+    def _takes(self, kubelet: Kubelet, left: Iterable[Pod]) -> bool:
+        """Tell whether CPUs have been given away that pods have at the end: a starting kubelet releases none."""
+        goal, state = self.goal.node.cpu.assignments, kubelet.node.cpu
+        waiting = (goal.get(pod.uid, {}) for pod in left if pod.uid not in state.assignments)
+        return any(cpus & ~state.default for containers in waiting for cpus in containers.values())
 
     def _second(self, pod: Pod) -> str:
         return self.created.get(pod.uid, "")
-
-
-def _subsets(uids: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield no pod, all, and then some of them: the fewer are missing from all, the earlier."""
-    yield ()
-    yield from chain.from_iterable(combinations(uids, count) for count in range(len(uids), 0, -1))
 
 
 def absent(kubelet: Kubelet, uids: Iterable[str]) -> Kubelet:

@@ -1,0 +1,77 @@
+"""A kubelet that starts without its state files: the order in which it asked about many pods of one second is found."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.shadow import observing
+from tests.shadow.observing import STATIC, Node, node
+
+from mooring.core.config import ReservedMemory
+from mooring.discovery.compact import parse_compact
+from mooring.shadow.judgement import Agreement
+from mooring.shadow.judging.judge import judge
+
+PODS = 30
+LEAVING = 6
+MACHINE = parse_compact("sockets=2 numa=4 cores=16 threads=2 memory=16Gi").info
+CONFIG = replace(
+    STATIC,
+    topology_manager_policy="single-numa-node",
+    memory_manager_policy="Static",
+    reserved_memory=(ReservedMemory(0, {"memory": "512Mi"}),),
+    system_reserved={"memory": "412Mi"},
+)
+ASKED = [("1", "64Mi"), ("2", "64Mi"), ("1", "512Mi"), ("500m", "128Mi"), ("100m", "64Mi"), ("1500m", "256Mi")]
+
+
+def busy(drawn: random.Random, in_a_second: int) -> Node:
+    """Return a node on which pods came and ended, some of them with init containers."""
+    watched = node(CONFIG)
+    for number in range(PODS):
+        cpus, memory = drawn.choice(ASKED)
+        before = drawn.choice(["", "", "", "2"])
+        watched.admit(f"pod-{number}", cpus, memory=memory, before=before, created=number // in_a_second)
+        if drawn.random() < 0.25 and watched.kubelet.node.active:
+            watched.end(some(drawn, watched, 1)[0])
+    return watched
+
+
+def some(drawn: random.Random, watched: Node, most: int) -> list[str]:
+    active = list(watched.kubelet.node.active)
+    return drawn.sample(active, min(most, len(active)))
+
+
+def start_without_files(drawn: random.Random, watched: Node) -> None:
+    """Start on no state file: pods of one second come in any order, and some end before or after that."""
+    for uid in some(drawn, watched, drawn.randint(0, LEAVING)):
+        watched.leave(uid)
+    shuffled = some(drawn, watched, PODS)
+    created = {uid: content["metadata"]["creationTimestamp"] for uid, content in watched.objects.items()}
+    active = {uid: watched.kubelet.node.active[uid] for uid in sorted(shuffled, key=lambda uid: created[uid])}
+    emptied = replace(watched.kubelet.node, active=active)
+    watched.kubelet = replace(watched.kubelet, node=emptied, cpu_file=None, memory_file=None)
+    watched.restart(CONFIG)
+    for uid in some(drawn, watched, drawn.randint(0, LEAVING)):
+        watched.end(uid, released=drawn.random() < 0.7)
+
+
+@settings(max_examples=12)
+@example(3, 12)
+@example(8, 5)
+@example(23, 12)
+@given(st.integers(0, 2**32), st.sampled_from([3, 5, 8, 12]))
+def test_the_order_of_many_pods_of_one_second_is_found(seed: int, in_a_second: int) -> None:
+    drawn = random.Random(seed)  # noqa: S311 - no secret
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(observing, "MACHINE", MACHINE)
+        watched = busy(drawn, in_a_second)
+    before = watched.observed()
+    start_without_files(drawn, watched)
+    judgements = [one for stretch in judge(before, watched.observed()) for one in stretch.judgements]
+    assert [one.line() for one in judgements if one.verdict is not Agreement.AGREED] == []
+    assert "agreed: kubelet restarted" in [one.line() for one in judgements]
