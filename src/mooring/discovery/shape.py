@@ -27,6 +27,8 @@ _TO_CPULESS: Final = 3
 less."""
 
 _Table = tuple[tuple[int, ...], ...]
+_Kind = tuple[tuple[int, ...], bool]
+"""From which nodes with CPUs a node is reached, and whether it has none itself."""
 
 
 class Siblings(Enum):
@@ -218,16 +220,19 @@ def _local_cpus(shape: Shape, places: Mapping[int, _Place]) -> list[CPUSet]:
 
 def _distance_table(shape: Shape) -> _Table:
     total = shape.numa_nodes + shape.cpuless_nodes
-    homes = [_homes(shape, node) for node in range(total)]
-    return tuple(tuple(_distance(shape, homes, one, other) for other in range(total)) for one in range(total))
+    homes = [tuple(_homes(shape, node)) for node in range(total)]
+    kinds = [(home, node >= shape.numa_nodes) for node, home in enumerate(homes)]
+    # Nodes without CPUs are many and of few kinds: each pair of kinds has one distance.
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    distances = [[_distance(shape, one, other) for other in numbers] for one in numbers]
+    columns = [numbers[kind] for kind in kinds]
+    rows = ([distances[number][column] for column in columns] for number in columns)
+    return tuple((*row[:node], shape.distances.local, *row[node + 1 :]) for node, row in enumerate(rows))
 
 
-def _distance(shape: Shape, homes: Sequence[Sequence[int]], one: int, other: int) -> int:
-    if one == other:
-        return shape.distances.local
-    cpuless = (one >= shape.numa_nodes) + (other >= shape.numa_nodes)
-    nearest = min(_distance_between_homes(shape, a, b) for a in homes[one] for b in homes[other])
-    return nearest + (0, _TO_CPULESS, _TO_CPULESS - 1)[cpuless]
+def _distance(shape: Shape, one: _Kind, other: _Kind) -> int:
+    nearest = min(_distance_between_homes(shape, a, b) for a in one[0] for b in other[0])
+    return nearest + (0, _TO_CPULESS, _TO_CPULESS - 1)[one[1] + other[1]]
 
 
 def _distance_between_homes(shape: Shape, one: int, other: int) -> int:
