@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -400,6 +401,33 @@ def test_a_pod_without_devices_for_it_is_not_refused_in_words_about_its_cpus() -
     assert words == ["UnexpectedAdmissionError", "SMTAlignmentError"]
     watched.objects["large"]["status"] = empty.objects["large"]["status"]
     assert [one.verdict for one in said(before, watched.observed())] == [Agreement.DIFFERS]
+
+
+def test_a_pod_of_the_first_list_finds_the_devices_of_a_pod_that_ended_before_the_start() -> None:
+    watched = node(replace(STATIC, topology_manager_policy="best-effort"))
+    gpus, nics = (tuple(Device(f"{name}{number}", (0,)) for number in range(2)) for name in "gn")
+    watched.kubelet = watched.kubelet.with_devices(
+        DeviceState({"vendor.example/gpu": gpus, "vendor.example/nic": nics})
+    )
+
+    def wanting(cpus: str, **devices: str) -> dict[str, Any]:
+        wanted = container("c0", cpus, "1Mi")
+        wanted["resources"]["limits"] |= {f"vendor.example/{name}": count for name, count in devices.items()}
+        return wanted
+
+    assert watched.admit_pod("stays", [], [wanting("1", gpu="2", nic="1")])
+    assert watched.admit_pod("gone", [], [wanting("1", nic="1")])
+    left = {"gone": watched.kubelet.node.providers.devices.held["gone"]}
+    watched.end("gone")
+    before = replace(watched.observed(), left=left)
+    watched.restart()
+    assert not watched.admit_pod("new", [], [wanting("7", gpu="2", nic="1")], is_listed=True)
+    status = watched.objects["new"]["status"]
+    # Both have none left: which of them the kubelet names is random.
+    status["message"] = status["message"].replace("gpu. Requested: 2", "nic. Requested: 1")
+    assert "nic. Requested: 1, Available: 0" in status["message"]
+    lines = sorted(one.line() for one in said(before, watched.observed()))
+    assert lines == ["agreed: default/new refused", "agreed: kubelet restarted"]
 
 
 def test_of_several_pods_that_left_some_left_before_the_first_container_and_some_after_it() -> None:

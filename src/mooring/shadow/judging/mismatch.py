@@ -80,31 +80,36 @@ def unlike_outcome(
         besides = replace(besides, ending=())
     for position, point in enumerate(points):
         for kubelet in possible_nodes(point, besides, "" if refused is None else refused.message):
-            for answer in _answers(kubelet, pod):
+            for is_first, answer in _answers(kubelet, pod, in_first_list=besides.has_started):
                 found = unlike_answers(answer, refused)
                 if found is None:
-                    return None, position if kubelet is point else None
+                    return None, position if kubelet is point and not is_first else None
                 if nearest is None or _RANKS.index(found.cause) < _RANKS.index(nearest.cause):
                     nearest = found
     return nearest or Mismatch(DifferenceCause.ORDER, "", "", pod.uid), None
 
 
-def _answers(kubelet: Kubelet, pod: Pod) -> Iterator[AdmitResult]:
-    """Yield the engine's answer, and those in which another of its resources with too few devices is named.
+def _answers(kubelet: Kubelet, pod: Pod, *, in_first_list: bool) -> Iterator[tuple[bool, AdmitResult]]:
+    """Yield the engine's answers, each with whether it is one about a pod of the first list of a kubelet.
 
-    Source: kubelet v1.37.1, devicemanager manager.go (allocateContainerResources): a walk over a map.
+    A starting kubelet releases nothing before it has asked about its first list. If a container gets too few devices
+    of several resources, each of them may be named.
+
+    Source: kubelet v1.37.1, devicemanager manager.go (UpdateAllocatedDevices, and allocateContainerResources: a walk
+    over a map).
     """
-    _, answer = admit(kubelet, pod, AdmitMode.TRIAL)
-    yield answer
-    while (named := UNAVAILABLE.search(answer.decision.message)) is not None:
-        devices = kubelet.node.providers.devices
-        if named[1] not in devices.devices:
-            return
-        others = {resource: known for resource, known in devices.devices.items() if resource != named[1]}
-        kubelet = kubelet.with_devices(replace(devices, devices=others))
-        _, answer = admit(kubelet, pod, AdmitMode.TRIAL)
-        if UNAVAILABLE.search(answer.decision.message) is not None:
-            yield answer
+    for running in (False, True) if in_first_list else (False,):
+        asked, (_, answer) = kubelet, admit(kubelet, pod, AdmitMode.TRIAL, running=running)
+        yield running, answer
+        while (named := UNAVAILABLE.search(answer.decision.message)) is not None:
+            devices = asked.node.providers.devices
+            if named[1] not in devices.devices:
+                break
+            others = {resource: known for resource, known in devices.devices.items() if resource != named[1]}
+            asked = asked.with_devices(replace(devices, devices=others))
+            _, answer = admit(asked, pod, AdmitMode.TRIAL, running=running)
+            if UNAVAILABLE.search(answer.decision.message) is not None:
+                yield running, answer
 
 
 def unlike_places(answer: AdmitResult, kubelet: Kubelet, goal: Kubelet) -> Mismatch | None:
