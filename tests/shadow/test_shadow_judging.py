@@ -239,6 +239,27 @@ def test_a_refusal_at_a_start_may_be_told_after_what_else_the_start_changed() ->
     assert start.has_restart
 
 
+def test_of_a_deleted_pod_a_starting_kubelet_does_not_publish_the_refusal() -> None:
+    watched = node()
+    for uid, cpus in (("web", ["2"]), ("wide", ["2", "10"]), ("late", ["1"])):
+        watched.admit(uid, *cpus)
+    before = watched.observed()
+    running = watched.objects["wide"]["status"]
+    watched.objects["wide"]["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+    watched.kubelet = replace(watched.kubelet, cpu_file=None)
+    watched.restart(ALIGNED)
+    assert watched.objects["wide"]["status"]["reason"] == "TopologyAffinityError"
+    watched.objects["wide"]["status"] = running
+    after = watched.observed()
+    listed = (*after.state.pods, *(key for key in before.state.pods if key.uid == "wide"))
+    ending = replace(after, state=replace(after.state, pods=listed))
+    assert [one.line() for one in said(before, ending)] == ["agreed: kubelet restarted"]
+    # Of a pod that is not deleted it publishes it.
+    del watched.objects["wide"]["metadata"]["deletionTimestamp"]
+    lines = [one.line() for one in said(before, replace(ending, pods=watched.observed().pods))]
+    assert [line.partition(":")[0] for line in lines] == ["differs"]
+
+
 def test_files_that_are_removed_stay_removed_when_a_pod_ends_meanwhile() -> None:
     watched = node()
     for uid, created in (("gone", 0), ("second", 1), ("first", 1)):

@@ -78,6 +78,8 @@ class OrderSearch:
     """The memory manager's state file at the end, as it was observed."""
     left: Holdings = field(default_factory=dict)
     """Devices at the end of pods that are gone by then."""
+    deleted: frozenset[str] = frozenset()
+    """Uids of pods that ran and are deleted: of these a kubelet that starts does not publish that it refused them."""
     runs: int = 0
     nearest: Order | None = None
     """Of those that do not fit, the one that went furthest; of equals the first."""
@@ -117,7 +119,9 @@ class OrderSearch:
 
         Source: kubelet v1.37.1, cm/cpumanager and cm/memorymanager (removeStaleState); spec: state-files.md.
         """
-        there, goal = self.goal.node.active, with_started(self.goal).files
+        there = self.goal.node.active
+        ended = [uid for uid in self.deleted & there.keys() if uid not in kubelet.node.active]
+        goal = with_started(self.goal.without(ended)).files
         kept = with_started(_as_read(kubelet).without([uid for uid in kubelet.node.active if uid not in there])).files
         # Where memory is released on several NUMA nodes depends on what is released first.
         if self.memory is not None and self.memory == kubelet.files.memory:
@@ -168,6 +172,8 @@ class OrderSearch:
         """
         uid = answer.pod.uid
         refused = None if is_first and uid in self.ran else self.refused.get(uid)
+        if refused is None and not (answer.admitted or answer.never_returns or is_first) and uid in self.deleted:
+            return None
         if refused is not None or not answer.admitted:
             return unlike_answers(answer, refused)
         return unlike_places(answer, kubelet, self.goal)

@@ -97,7 +97,8 @@ def stretch_between(before: ObservedNode, after: ObservedNode, window: Window, a
         return replace(stretch, judgements=tuple(_verdicts(events, (), misformed)))
     # A pod that runs can be refused at a later start.
     refused = {uid: one for uid, one in window.pods.items() if one.reason and not after.runs(uid)}
-    search = OrderSearch(goal, refused, window.ran, after.state.files.memory, after.left)
+    deleted = frozenset(uid for uid, one in window.pods.items() if one.deleted and after.runs(uid))
+    search = OrderSearch(goal, refused, window.ran, after.state.files.memory, after.left, deleted)
     order, said = _ordered(beginnings(base, before, changes, window, search), search, events)
     return replace(
         stretch,
