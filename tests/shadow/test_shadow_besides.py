@@ -102,3 +102,20 @@ def test_a_pod_that_has_nothing_of_the_named_resource_can_have_left_before_anoth
     refused = observed_pod(watched.objects["last"], watched.gates)
     mismatch, _ = unlike_outcome(refused.pod, refused, [base], Besides(leaving=["has-memory", "wide"]))
     assert mismatch is None
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_the_requests_of_a_pod_that_ends_count_when_its_cpus_are_released(*, is_listed: bool) -> None:
+    watched = node(STATIC)
+    watched.admit("stays", "7")
+    base = watched.kubelet
+    watched.admit("ends", "6")
+    ending = watched.kubelet.node.active["ends"]
+    before = watched.kubelet if is_listed else base
+    besides = Besides(leaving=["ends"]) if is_listed else Besides(possible=[ending])
+    watched.kubelet = base.counting(watched.kubelet.used)
+    assert not watched.admit("last", "3")
+    assert "requested: 3000, used: 13000, capacity: 15000" in watched.objects["last"]["status"]["message"]
+    refused = observed_pod(watched.objects["last"], watched.gates)
+    mismatch, position = unlike_outcome(refused.pod, refused, [before], besides)
+    assert (mismatch, position) == (None, None)

@@ -29,7 +29,7 @@ MOST_CHOSEN: Final = 200
 """Sets of pods of all kinds that are tried for one point of an order there."""
 MOST_SUMS: Final = 100_000
 """Sets of pods of which the sum is compared with the amount that a refusal names."""
-MOST_NODES: Final = 40
+MOST_NODES: Final = 80
 """Nodes that are asked for one point of an order where the refusal names how much was used."""
 _USED: Final = re.compile(r"enough resource: (?P<resource>\S+), requested: \d+, used: (?P<used>\d+), ")
 _Item = TypeVar("_Item")
@@ -117,7 +117,9 @@ def _with_sum(kubelet: Kubelet, besides: Besides, resource: str, used: int) -> I
     wanted = used - kubelet.used.get(resource, 0)
     gone = dict.fromkeys([*besides.leaving, *(uid for uid in besides.arrived if uid in kubelet.node.active)])
     counted = [_Chosen(guests=(pod,)) for pod in besides.possible if _may_count(pod, kubelet, resource)]
-    counted += [_Chosen(ending=(pod,)) for pod in besides.ending if _may_count(pod, kubelet, resource)]
+    # The managers have released what a pod had that ends, and its requests count until it has ended.
+    ending = (*besides.ending, *besides.possible)
+    counted += [_Chosen(ending=(pod,)) for pod in ending if _may_count(pod, kubelet, resource)]
     amounts = {uid: pod_requests(kubelet.node.active[uid]).get(resource, 0) for uid in gone}
     choices = (
         *((-amount, _Chosen(left=(uid,))) for uid, amount in amounts.items()),
@@ -129,9 +131,14 @@ def _with_sum(kubelet: Kubelet, besides: Besides, resource: str, used: int) -> I
     for some in islice(sets, MOST_SUMS):
         if sum(amount for amount, _ in some) == wanted:
             together = reduce(_together, (one for _, one in some), _Chosen())
+            if {pod.uid for pod in together.guests} & {pod.uid for pod in together.ending}:
+                continue
             yield together
             if others.left:
                 yield _together(together, others)
+            if released := [uid for uid in gone if uid not in together.left]:
+                ending_still = [kubelet.node.active[uid] for uid in released]
+                yield _together(together, _Chosen(left=released, ending=ending_still))
 
 
 def _may_count(pod: Pod, kubelet: Kubelet, resource: str) -> bool:
