@@ -46,7 +46,7 @@ class Besides:
     possible: Sequence[Pod] = ()
     """Pods that came and went unseen."""
     ending: Sequence[Pod] = ()
-    """Pods that were refused and are deleted: while a kubelet ends them, their requests count again."""
+    """Pods that were refused or are deleted: while a kubelet ends them, their requests count, again or still."""
     held: Holdings = field(default_factory=dict)
     """Devices of pods that a kubelet which has just started knew, and has not released yet."""
     has_started: bool = False
@@ -83,6 +83,7 @@ def possible_nodes(kubelet: Kubelet, besides: Besides, message: str) -> Iterator
         besides,
         leaving=[uid for uid in besides.leaving if uid in active],
         possible=[pod for pod in besides.possible if pod.uid not in active],
+        ending=[pod for pod in besides.ending if pod.uid not in active],
     )
     named = _USED.search(message)
     chosen: Iterator[_Chosen]
@@ -118,8 +119,8 @@ def _with_sum(kubelet: Kubelet, besides: Besides, resource: str, used: int) -> I
     gone = dict.fromkeys([*besides.leaving, *(uid for uid in besides.arrived if uid in kubelet.node.active)])
     counted = [_Chosen(guests=(pod,)) for pod in besides.possible if _may_count(pod, kubelet, resource)]
     # The managers have released what a pod had that ends, and its requests count until it has ended.
-    ending = (*besides.ending, *besides.possible)
-    counted += [_Chosen(ending=(pod,)) for pod in ending if _may_count(pod, kubelet, resource)]
+    ending = {pod.uid: pod for pod in (*besides.ending, *besides.possible)}
+    counted += [_Chosen(ending=(pod,)) for pod in ending.values() if _may_count(pod, kubelet, resource)]
     amounts = {uid: pod_requests(kubelet.node.active[uid]).get(resource, 0) for uid in gone}
     choices = (
         *((-amount, _Chosen(left=(uid,))) for uid, amount in amounts.items()),

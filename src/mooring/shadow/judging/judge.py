@@ -216,5 +216,7 @@ def _besides(one: ObservedPod, window: Window) -> Besides:
     return Besides(
         arrived=later,
         possible=[other.pod for other in possible.values() if other is not one],
-        ending=[other.pod for other in ending if other.reason and other.leaving and other is not one],
+        ending=[
+            other.pod for other in ending if (other.reason or other.deleted) and other.leaving and other is not one
+        ],
     )
