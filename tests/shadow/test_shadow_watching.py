@@ -219,6 +219,22 @@ def test_a_kubelet_that_starts_is_judged_when_it_has_its_pods_again() -> None:
     assert watching.lines[2:] == ["agreed: kubelet restarted"]
 
 
+@pytest.mark.parametrize(("seconds", "verdict"), [(QUIET, "agreed"), (PATIENCE, "differs")])
+def test_a_kubelet_that_starts_has_time_to_write_its_files(seconds: float, verdict: str) -> None:
+    watching = Watching(node())
+    watching.watched.admit("web", "2")
+    watching.wait()
+    running = watching.watched.kubelet
+    watching.watched.restart(replace(STATIC, cpu_manager_policy="none"))
+    whole = watching.watched.kubelet
+    watching.watched.kubelet = replace(whole, cpu_file=running.cpu_file)
+    watching.wait(seconds)
+    watching.wait()
+    watching.watched.kubelet = whole
+    watching.wait()
+    assert [line.partition(":")[0] for line in watching.lines[2:3]] == [verdict]
+
+
 def test_looks_at_which_nothing_is_seen_are_counted_and_end() -> None:
     watching = Watching(node())
     watching.source.blind = True

@@ -21,6 +21,7 @@ from mooring.publisher.observation import Observation
 from mooring.publisher.restored import holds_all
 from mooring.shadow.folder import ShadowFolder
 from mooring.shadow.judgement import Agreement, KubeletEvent
+from mooring.shadow.judging.beginning import engine_on
 from mooring.shadow.judging.judge import judge
 from mooring.shadow.judging.stretch import Stretch
 from mooring.shadow.observed import ObservedNode, ObservedPod
@@ -97,6 +98,8 @@ class Shadow:
     """Since what was judged last."""
     _first: float = 0.0
     """When the first of them was, of a kubelet that has started since the first after that."""
+    _started: tuple[int, float] = (1, 0.0)
+    """How often the kubelet has started, and when the last start was noticed."""
     _blind: bool = False
     _archived: float = float("-inf")
     """When the node was packed last."""
@@ -156,7 +159,11 @@ class Shadow:
             self.said(one.line())
 
     def _is_starting(self, before: ObservedNode, seen: ObservedNode) -> bool:
-        """Return whether a kubelet that has just started has not read all of its pods yet."""
+        """Return whether a kubelet that has just started has not read all of its pods yet, or written its files."""
+        if self._started[0] != seen.starts:
+            self._started = (seen.starts, self.clock())
+        if isinstance(engine_on(seen, seen.pods), str) and self.clock() - self._started[1] < PATIENCE:
+            return True
         first = self._looks[0] if self._looks else before
         there = (before.held | first.held) - seen.listed
         return any(uid in seen.pods and not (seen.pods[uid].leaving or seen.pods[uid].reason) for uid in there)
