@@ -426,7 +426,9 @@ def memory_of(page: Page) -> tuple[int, int]:
     # What the first collection frees of the page holds on to what the second one frees.
     for _ in range(2):
         tools.send("HeapProfiler.collectGarbage")
-    return int(tools.send("Runtime.getHeapUsage")["usedSize"]), int(tools.send("Memory.getDOMCounters")["nodes"])
+    found = int(tools.send("Runtime.getHeapUsage")["usedSize"]), int(tools.send("Memory.getDOMCounters")["nodes"])
+    tools.detach()
+    return found
 
 
 def memory_within(page: Page, heap: int, nodes: int) -> tuple[int, int]:

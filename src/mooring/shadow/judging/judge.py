@@ -79,7 +79,7 @@ def _earlier(found: Sequence[Stretch]) -> Iterator[int]:
     A pod can leave between the hints of the next one and its CPUs. A kubelet that starts can be seen before it has
     asked about everything that it listed.
     """
-    if found and found[-1].leaving:
+    if found and found[-1].leaving and not found[-1].has_restart:
         yield 1
     starts = (back for back, one in enumerate(reversed(found[-_MOST_FOLLOWING:]), 1) if one.has_restart)
     yield from islice(starts, 1)
