@@ -10,9 +10,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.shadow import observing
 from tests.shadow.observing import STATIC, Node, node
+from tests.shadow.test_shadow_recording import unlike
 
-from mooring.core.config import ReservedMemory
+from mooring.core.config import MooringConfig, ReservedMemory
 from mooring.discovery.compact import parse_compact
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
+from mooring.manifest.pods import pod_from_object
+from mooring.releases.catalog import release_of
 from mooring.shadow.judgement import Agreement
 from mooring.shadow.judging.judge import judge
 
@@ -75,3 +80,70 @@ def test_the_order_of_many_pods_of_one_second_is_found(seed: int, in_a_second: i
     judgements = [one for stretch in judge(before, watched.observed()) for one in stretch.judgements]
     assert [one.line() for one in judgements if one.verdict is not Agreement.AGREED] == []
     assert "agreed: kubelet restarted" in [one.line() for one in judgements]
+
+
+ALLOCATED = {"name": "c0", "allocatedResources": {"cpu": "2", "memory": "1Mi"}}
+WAITING = {"name": "c0"}
+
+
+@pytest.mark.parametrize("version", ["v1.34.4", "v1.37.1"])
+@pytest.mark.parametrize(
+    ("told", "counted", "seen"),
+    [
+        pytest.param([WAITING], [WAITING], [ALLOCATED], id="the container is made still"),
+        pytest.param([WAITING], [ALLOCATED], [ALLOCATED], id="the container was made before the start"),
+        pytest.param([], [WAITING], [ALLOCATED], id="the status came before the start"),
+        pytest.param([ALLOCATED], [ALLOCATED], [ALLOCATED], id="the container runs"),
+    ],
+)
+def test_up_to_v1_34_a_status_that_allocates_nothing_leaves_a_pod_without_cpus(
+    version: str, told: list[object], counted: list[object], seen: list[object]
+) -> None:
+    watched = Node(_kubelet(version))
+    watched.admit("early", "2")
+    watched.admit("late", "2")
+    _tell(watched, "early", [ALLOCATED])
+    _tell(watched, "late", told)
+    before = watched.observed()
+    _count(watched, "late", counted)
+    watched.kubelet = replace(watched.kubelet, cpu_file=None)
+    watched.restart()
+    _tell(watched, "late", seen)
+    after = watched.observed()
+    is_without = version == "v1.34.4" and counted == [WAITING]
+    assert ("late" in watched.kubelet.node.cpu.assignments) is not is_without
+    judgements = [one.line() for stretch in judge(before, after) for one in stretch.judgements]
+    assert judgements == ["agreed: kubelet restarted"]
+    assert list(unlike(before, after)) == []
+
+
+def test_up_to_v1_34_a_running_pod_without_cpus_after_a_start_is_a_difference() -> None:
+    watched = Node(_kubelet("v1.34.4"))
+    watched.admit("late", "2")
+    _tell(watched, "late", [ALLOCATED])
+    before = watched.observed()
+    _count(watched, "late", [WAITING])
+    watched.kubelet = replace(watched.kubelet, cpu_file=None)
+    watched.restart()
+    [judgement] = [one for stretch in judge(before, watched.observed()) for one in stretch.judgements]
+    assert judgement.verdict is Agreement.DIFFERS
+
+
+def _kubelet(version: str) -> Kubelet:
+    found = start_kubelet(observing.MACHINE, STATIC, MooringConfig(release=release_of(version)), StateTexts()).kubelet
+    assert found is not None
+    return found
+
+
+def _tell(watched: Node, uid: str, statuses: list[object]) -> None:
+    """Let the API server have these statuses of a pod's containers."""
+    content = watched.objects[uid]
+    watched.objects[uid] = {**content, "status": {**content["status"], "containerStatuses": statuses}}
+
+
+def _count(watched: Node, uid: str, statuses: list[object]) -> None:
+    """Let the kubelet have these statuses of a pod when it starts."""
+    _tell(watched, uid, statuses)
+    pod = pod_from_object(watched.objects[uid], source="it", gates=watched.gates)
+    active = {**watched.kubelet.node.active, uid: pod}
+    watched.kubelet = replace(watched.kubelet, node=replace(watched.kubelet.node, active=active))

@@ -29,8 +29,8 @@ from mooring.decoding.fields import as_mapping, count_at, inside, list_at, mappi
 from mooring.decoding.quantities import resource_list
 from mooring.manifest.defaults import DELAY_GATE, PodGates
 
-_STATUSES: Final = {ContainerKind.APP: "containerStatuses", ContainerKind.SIDECAR: "initContainerStatuses"}
-
+STATUSES: Final = {ContainerKind.APP: "containerStatuses", ContainerKind.SIDECAR: "initContainerStatuses"}
+"""Fields of a pod's status with the statuses of its containers that last."""
 
 CLASSES: Mapping[str, int] = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """Priority classes that every cluster has."""
@@ -115,7 +115,7 @@ def with_statuses(obj: Mapping[str, Any], containers: Iterable[Container]) -> li
         InputError: a status is of the wrong type.
     """
     status = mapping_at(obj, "status")
-    sizes = {kind: _allocated(status, field) for kind, field in _STATUSES.items()} if status else {}
+    sizes = {kind: _allocated(status, field) for kind, field in STATUSES.items()} if status else {}
     return [
         replace(container, allocated=sizes[container.kind][container.name])
         if container.name in sizes.get(container.kind, ())

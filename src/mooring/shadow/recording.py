@@ -16,6 +16,7 @@ from mooring.core.pod import Pod
 from mooring.discovery.machineinfo_json import machine_info_document
 from mooring.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
 from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.manifest.pod_fields import STATUSES
 from mooring.manifest.pods import MIRROR
 from mooring.manifest.scenario import scenario
 from mooring.manifest.steps import Admit, Remove, Restart
@@ -57,7 +58,9 @@ def recorded_scenario(
     told = [pods[uid].content for uid in pods if uid in first.node.active or uid in _asked(steps)]
     reduced = _pods(told, anonymous=anonymous)
     texts = state_fields(stretch.goal.files)
-    active = [reduced.get(uid) or _unknown(pod) for uid, pod in first.node.active.items()]
+    active = [
+        _with_statuses(reduced[uid], pod) if uid in reduced else _unknown(pod) for uid, pod in first.node.active.items()
+    ]
     content = {
         "id": f"{node}-{datetime.fromtimestamp(stretch.after.at, UTC):%Y%m%dT%H%M%S.%fZ}",
         "observed": {
@@ -156,6 +159,16 @@ def _unknown(pod: Pod) -> dict[str, Any]:
     """Return a pod of which only is known what it left in the files."""
     containers = [{"name": one.name} for one in pod.containers]
     return {"metadata": {"name": pod.name, "uid": pod.uid}, "spec": {"containers": containers}}
+
+
+def _with_statuses(content: dict[str, Any], pod: Pod) -> dict[str, Any]:
+    """Return a pod with the statuses of its containers that a kubelet of an older release counted."""
+    told: dict[str, list[dict[str, Any]]] = {}
+    for one in pod.containers:
+        if one.allocated is not None:
+            amounts = {resource: str(quantity) for resource, quantity in one.allocated.items()}
+            told.setdefault(STATUSES[one.kind], []).append({"name": one.name, "allocatedResources": amounts})
+    return {**content, "status": {**content.get("status", {}), **told}} if told else content
 
 
 def _asked(steps: Iterable[Step]) -> set[str]:

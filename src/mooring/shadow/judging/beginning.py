@@ -10,7 +10,7 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.publisher.objects import PodKey
 from mooring.publisher.restored import kind_of, restored
 from mooring.shadow.judging.orders import Changes, OrderSearch, with_started
-from mooring.shadow.judging.restarting import Restarting, absent
+from mooring.shadow.judging.restarting import Restarting, absent, counted_by_status
 from mooring.shadow.observed import ObservedNode, ObservedPod
 
 _ANYTHING = PodKey("", "")
@@ -30,6 +30,8 @@ class Window:
     """Pods that the kubelet lists and has not decided about at the end, as far as is known."""
     ran: frozenset[str]
     """Uids of pods that ran before they were refused: their kubelet started again."""
+    traced: Mapping[str, int] = field(default_factory=dict)
+    """Number of the observation that shows first what a refused pod left behind, by uid."""
     used: set[str] = field(default_factory=set)
 
 
@@ -138,6 +140,7 @@ def _started(
         created,
         lambda answer, kubelet: search.unlike(answer, kubelet) is None,
         search.goal,
+        counted_by_status(before.pods, window.pods, search.goal.settings.pod_level),
     )
     gone = [uid for uid in changes.leaving if uid not in window.pods or not window.pods[uid].reason]
     whole = engine_on(before, window.pods, dropped=False)

@@ -21,7 +21,7 @@ from mooring.shadow.observed import ObservedNode, ObservedPod
 
 _FEWEST = 2
 """Steps of which there is more than one order."""
-_MOST_FOLLOWING = 3
+_MOST_FOLLOWING = 6
 """Stretches after a start in which a kubelet may still be asked about its first list."""
 
 
@@ -58,11 +58,12 @@ def _stretches(looks: Sequence[ObservedNode], window: Window) -> list[Stretch]:
     found: list[Stretch] = []
     begins = [0]
     while begins[-1] < len(looks) - 1:
-        stretch, end = _shortest(looks, begins[-1], begins[-1] + 1, window)
-        for start in () if _agrees(stretch) and stretch.fits else _earlier(found):
+        following = begins[-1] + 1
+        stretch, end = _shortest(looks, begins[-1], following, window)
+        for start in () if _is_explained(stretch) and end == following else _earlier(found):
             freed = replace(window, used=window.used.difference(*map(_asked_about, found[-start:])))
-            longer, later = _shortest(looks, begins[-start - 1], begins[-1] + 1, freed)
-            if _agrees(longer) and longer.fits:
+            longer, later = _shortest(looks, begins[-start - 1], following, freed)
+            if _is_explained(longer) and (later < end or not _is_explained(stretch)):
                 window.used.intersection_update(freed.used)
                 del found[-start:], begins[-start:]
                 stretch, end = longer, later
@@ -90,13 +91,23 @@ def _shortest(looks: Sequence[ObservedNode], begin: int, first: int, window: Win
     ends = range(first, len(looks))
     tried: list[Stretch] = []
     for end in ends:
-        stretch = stretch_between(looks[begin], looks[end], _known_at(looks[end], window))
+        there = _asked_between(begin, end, window)
+        stretch = stretch_between(looks[begin], looks[end], _known_at(looks[end], there))
         # The kubelet may have heard of a pod a little earlier than the shadow.
-        tried.append(stretch if stretch.fits else stretch_between(looks[begin], looks[end], window))
+        tried.append(stretch if stretch.fits else stretch_between(looks[begin], looks[end], there))
         if _agrees(tried[-1]):
             return tried[-1], end
     # None fits: the shortest with a difference tells most.
     return next(((one, end) for end, one in zip(ends, tried, strict=True) if one.judgements), (tried[-1], ends[-1]))
+
+
+def _asked_between(begin: int, end: int, window: Window) -> Window:
+    """Return what is known of the pods, without refused ones that were asked about before or later.
+
+    What such a pod left behind is seen first by the look that follows.
+    """
+    others = {uid for uid, first in window.traced.items() if not begin < first <= end}
+    return replace(window, used=window.used | others)
 
 
 def _known_at(look: ObservedNode, window: Window) -> Window:
@@ -109,6 +120,10 @@ def _known_at(look: ObservedNode, window: Window) -> Window:
 
 def _agrees(stretch: Stretch) -> bool:
     return all(one.verdict is Agreement.AGREED for one in stretch.judgements)
+
+
+def _is_explained(stretch: Stretch) -> bool:
+    return _agrees(stretch) and stretch.fits
 
 
 def _asked_about(stretch: Stretch) -> set[str]:
@@ -130,7 +145,17 @@ def _window(before: ObservedNode, looks: Sequence[ObservedNode]) -> Window:
     refused = {uid: one for uid, one in new.items() if one.reason}
     possible = {uid: one for uid, one in new.items() if not one.reason and (one.ran or one.leaving)}
     waiting = {uid: last.pods[uid] for uid in last.waiting if uid not in refused}
-    return Window(pods, refused, possible, waiting, ran)
+    traced = {
+        uid: first
+        for uid in refused.keys() - ran
+        if (first := next((number for number, look in enumerate(looks, 1) if _is_traced(uid, look)), 0))
+    }
+    return Window(pods, refused, possible, waiting, ran, traced)
+
+
+def _is_traced(uid: str, look: ObservedNode) -> bool:
+    files = look.state.files
+    return uid in look.left or any(f'"{uid}"' in text for text in (files.cpu, files.memory) if text)
 
 
 def _answer(one: ObservedPod, stretches: list[Stretch], window: Window) -> None:

@@ -11,17 +11,19 @@ devicemanager manager.go (readCheckpoint: no devices until plugins register agai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Final
 
 from mooring.core.config import KubeletConfig
 from mooring.core.errors import KubeletCrashError
-from mooring.core.pod import Pod
+from mooring.core.pod import ContainerKind, Pod, PodLevelGates, StatusSizes
 from mooring.kubelet.admit import AdmitResult, admit
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet
+from mooring.manifest.pod_fields import with_statuses
 from mooring.manifest.steps import Restart
+from mooring.shadow.observed import ObservedPod
 
 MOST_ASKED: Final = 4000
 """Pods that are asked about until an order fits."""
@@ -44,6 +46,8 @@ class Restarting:
     """Tells whether the kubelet did with a pod what an answer says, in which it became this one."""
     goal: Kubelet
     """At the end."""
+    counted: Mapping[str, Sequence[Pod]] = field(default_factory=dict)
+    """By uid, pods of which more is known than their specification: as the kubelet may have counted them."""
 
     def begun(self, base: Kubelet, leaving: Sequence[str]) -> Iterator[Kubelet]:
         """Yield the node before the restart in the forms that it may have had, the likely first.
@@ -54,8 +58,11 @@ class Restarting:
         """
         for node in self._with_files(base):
             yield node
-            if node.files != base.files:
+            if node.files != base.files or self.counted:
                 yield from islice(self._ordered(node, frozenset(leaving)), MOST_ORDERS)
+            if node.files == base.files and leaving:
+                # They ended before the start: their requests do not count, and the files have what they held.
+                yield absent(node, leaving)
 
     def _with_files(self, base: Kubelet) -> Iterator[Kubelet]:
         """Yield it with its files and without; a kubelet with another policy would not have started on them."""
@@ -98,15 +105,16 @@ class Restarting:
             return
         seen.add(reached)
         for pod in [one for one in left if self._second(one) == self._second(left[0])]:
-            yield None
-            try:
-                then, answer = admit(kubelet, pod, running=True)
-            except KubeletCrashError:
-                continue
             others = tuple(one for one in left if one is not pod)
-            if self.fits(answer, then) and not self._takes(then, others):
-                for rest in self._orders(then, others, leaving, seen):
-                    yield None if rest is None else (pod, *rest)
+            for counted in self.counted.get(pod.uid, (pod,)):
+                yield None
+                try:
+                    then, answer = admit(kubelet, counted, running=True)
+                except KubeletCrashError:
+                    continue
+                if self.fits(answer, then) and not self._takes(then, others):
+                    for rest in self._orders(then, others, leaving, seen):
+                        yield None if rest is None else (counted, *rest)
         if left[0].uid in leaving:
             yield from self._orders(kubelet, left[1:], leaving, seen)
 
@@ -118,6 +126,44 @@ class Restarting:
 
     def _second(self, pod: Pod) -> str:
         return self.created.get(pod.uid, "")
+
+
+def counted_by_status(
+    before: Mapping[str, ObservedPod], later: Mapping[str, ObservedPod], gates: PodLevelGates
+) -> dict[str, Sequence[Pod]]:
+    """Return pods that a kubelet which starts may not count by their specification, by uid, in the forms they may have.
+
+    While the containers of a pod are made, their statuses allocate nothing.
+
+    Args:
+        before: the pods at the last observation before the start.
+        later: as they were observed last.
+        gates: of the kubelet that starts.
+
+    Source: kubelet v1.34.4, cm/cpumanager/policy_static.go and cm/memorymanager/policy_static.go
+    (AllocatedResources of the container's status); spec: releases.md section 7.
+    """
+    found: dict[str, Sequence[Pod]] = {}
+    for uid, one in before.items() if gates.statuses is not StatusSizes.NONE else ():
+        form = _with_statuses(one)
+        lasting = [container.allocated for container in form.containers if container.kind is not ContainerKind.INIT]
+        forms = [form]
+        if not all(lasting):
+            forms += [_with_statuses(later[uid])] if uid in later else []
+            forms += [_allocating_nothing(one.pod)] if None in lasting else []
+        counted = [[gates.requests_of(container) for container in each.containers] for each in (*forms, one.pod)]
+        if any(amounts != counted[-1] for amounts in counted):
+            found[uid] = [each for number, each in enumerate(forms) if counted[number] not in counted[:number]]
+    return found
+
+
+def _with_statuses(seen: ObservedPod) -> Pod:
+    return replace(seen.pod, containers=tuple(with_statuses(seen.content, seen.pod.containers)))
+
+
+def _allocating_nothing(pod: Pod) -> Pod:
+    containers = (one if one.kind is ContainerKind.INIT else replace(one, allocated={}) for one in pod.containers)
+    return replace(pod, containers=tuple(containers))
 
 
 def absent(kubelet: Kubelet, uids: Iterable[str]) -> Kubelet:
