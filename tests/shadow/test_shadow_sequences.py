@@ -199,6 +199,8 @@ def test_a_shadow_differs_in_no_decision_of_a_long_sequence(seed: int) -> None:
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@example(136)  # of what a refused pod left behind nothing else is asked for again
+@example(141)  # a pod that the node resources check refused left something behind, and goes by a step
 @given(st.integers(0, 2**32))
 def test_what_agrees_in_a_long_sequence_replays(seed: int) -> None:
     assert [found for looks in sequence(seed).windows(STEPS) for found in unlike(*looks)] == []

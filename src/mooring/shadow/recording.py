@@ -59,7 +59,8 @@ def recorded_scenario(
     reduced = _pods(told, anonymous=anonymous)
     texts = state_fields(stretch.goal.files)
     active = [
-        _with_statuses(reduced[uid], pod) if uid in reduced else _unknown(pod) for uid, pod in first.node.active.items()
+        _with_statuses(reduced[uid], pod) if uid in reduced and uid in stretch.before.listed else _unknown(pod)
+        for uid, pod in first.node.active.items()
     ]
     content = {
         "id": f"{node}-{datetime.fromtimestamp(stretch.after.at, UTC):%Y%m%dT%H%M%S.%fZ}",
@@ -100,6 +101,7 @@ def _managers_steps(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterat
     """Yield the steps that the managers are asked about, so that they end where the judge compared."""
     # The node resources check is no manager: what it refuses at a restart has to go by a step.
     left = {uid for uid in stretch.leaving if uid in pods and pods[uid].is_of_amounts}
+    begun = stretch.points[0].node.active if stretch.points else {}
     refused: set[str] = set()
     for step in (*stretch.steps, *_untold(stretch, pods)):
         match step:
@@ -110,7 +112,7 @@ def _managers_steps(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterat
             case Remove(uid) if uid in left:
                 left.discard(uid)
                 refused = set()
-            case Remove(uid) if uid in pods and pods[uid].is_of_amounts:
+            case Remove(uid) if uid in pods and pods[uid].is_of_amounts and uid not in begun:
                 continue
             case Remove():
                 refused = set()
