@@ -27,7 +27,6 @@ _TO_CPULESS: Final = 3
 less."""
 
 _Table = tuple[tuple[int, ...], ...]
-_Kind = tuple[tuple[int, ...], bool]
 """From which nodes with CPUs a node is reached, and whether it has none itself."""
 
 
@@ -219,28 +218,31 @@ def _local_cpus(shape: Shape, places: Mapping[int, _Place]) -> list[CPUSet]:
 
 
 def _distance_table(shape: Shape) -> _Table:
+    near = [_distances_of(shape, node) for node in range(shape.numa_nodes)]
+    # Nodes without CPUs are many, and few of them are reached from others than their neighbours.
     total = shape.numa_nodes + shape.cpuless_nodes
-    homes = [tuple(_homes(shape, node)) for node in range(total)]
-    kinds = [(home, node >= shape.numa_nodes) for node, home in enumerate(homes)]
-    # Nodes without CPUs are many and of few kinds: each pair of kinds has one distance.
-    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
-    distances = [[_distance(shape, one, other) for other in numbers] for one in numbers]
-    columns = [numbers[kind] for kind in kinds]
-    rows = ([distances[number][column] for column in columns] for number in columns)
+    cpuless = [tuple(_homes_of_cpuless(shape, node)) for node in range(shape.numa_nodes, total)]
+    nearest = {
+        homes: [min(column) for column in zip(*(near[home] for home in homes), strict=True)]
+        for homes in dict.fromkeys(cpuless)
+    }
+    far: dict[tuple[int, ...], list[int]] = {}
+    for homes, distances in nearest.items():
+        between = {others: min(distances[home] for home in others) + _TO_CPULESS - 1 for others in nearest}
+        far[homes] = [*(distance + _TO_CPULESS for distance in distances), *(between[others] for others in cpuless)]
+    rows = [[*row, *(nearest[homes][node] + _TO_CPULESS for homes in cpuless)] for node, row in enumerate(near)]
+    rows += [far[homes] for homes in cpuless]
     return tuple((*row[:node], shape.distances.local, *row[node + 1 :]) for node, row in enumerate(rows))
 
 
-def _distance(shape: Shape, one: _Kind, other: _Kind) -> int:
-    nearest = min(_distance_between_homes(shape, a, b) for a in one[0] for b in other[0])
-    return nearest + (0, _TO_CPULESS, _TO_CPULESS - 1)[one[1] + other[1]]
-
-
-def _distance_between_homes(shape: Shape, one: int, other: int) -> int:
-    if one == other:
-        return shape.distances.local
-    nodes_per_socket = shape.numa_nodes // shape.sockets or 1
-    same_socket = one // nodes_per_socket == other // nodes_per_socket
-    return shape.distances.same_socket if same_socket else shape.distances.remote
+def _distances_of(shape: Shape, node: int) -> list[int]:
+    """Return the distances between a node with CPUs and all of them."""
+    in_socket = shape.numa_nodes // shape.sockets or 1
+    first = node // in_socket * in_socket
+    found = [shape.distances.remote] * shape.numa_nodes
+    found[first : first + in_socket] = [shape.distances.same_socket] * len(found[first : first + in_socket])
+    found[node] = shape.distances.local
+    return found
 
 
 def _memory(shape: Shape, node: int) -> int:
