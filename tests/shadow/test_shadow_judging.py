@@ -499,3 +499,15 @@ def test_memory_that_an_init_container_has_still_leaves_the_order_unknown(*, sta
     else:
         assert {line.partition(": ")[0] for line in lines} == {"cannot tell"}
         assert lines[0].endswith("an init container of another pod ran still")
+
+
+def test_a_pod_that_the_kubelet_listed_before_anything_was_known_of_it_is_judged_later() -> None:
+    watched = node()
+    watched.admit("early", "2")
+    before = watched.observed()
+    watched.admit("late", "2")
+    after = watched.observed()
+    keys = tuple(replace(key, uid="") if key.name == "late" else key for key in after.state.pods)
+    unknown = replace(after, state=replace(after.state, pods=keys), pods=before.pods, holding=before.holding)
+    judgements = [one for stretch in judging.judge(before, unknown, after) for one in stretch.judgements]
+    assert [one.line() for one in judgements] == ["agreed: default/late admitted"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from mooring.core.pod import Pod, QoS
 from mooring.kubelet.kubelet import Kubelet
@@ -11,28 +11,11 @@ from mooring.publisher.objects import PodKey
 from mooring.publisher.restored import kind_of, restored
 from mooring.shadow.judging.orders import Changes, OrderSearch, with_started
 from mooring.shadow.judging.restarting import Restarting, absent, counted_by_status
+from mooring.shadow.judging.window import Window
 from mooring.shadow.observed import ObservedNode, ObservedPod
 
 _ANYTHING = PodKey("", "")
 """In a state of which it is not known which pods its files may name."""
-
-
-@dataclass(slots=True)
-class Window:
-    """What is known of the pods over the observations that are judged together."""
-
-    pods: Mapping[str, ObservedPod]
-    refused: dict[str, ObservedPod]
-    """By uid; those that were not decided before."""
-    possible: dict[str, ObservedPod]
-    """Pods that were admitted and that no observation lists, or that were gone before anything was told of them."""
-    waiting: dict[str, ObservedPod]
-    """Pods that the kubelet lists and has not decided about at the end, as far as is known."""
-    ran: frozenset[str]
-    """Uids of pods that ran before they were refused: their kubelet started again."""
-    traced: Mapping[str, int] = field(default_factory=dict)
-    """Number of the observation that shows first what a refused pod left behind, by uid."""
-    used: set[str] = field(default_factory=set)
 
 
 def engine_on(seen: ObservedNode, known: Mapping[str, ObservedPod], *, dropped: bool = True) -> Kubelet | str:

@@ -13,10 +13,10 @@ from itertools import islice
 from mooring.devicemanager.state import Holdings
 from mooring.manifest.steps import Admit
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
-from mooring.shadow.judging.beginning import Window
 from mooring.shadow.judging.besides import Besides
 from mooring.shadow.judging.mismatch import unlike_outcome
 from mooring.shadow.judging.stretch import Stretch, differing, name_of, stretch_between
+from mooring.shadow.judging.window import Window, window_of
 from mooring.shadow.observed import ObservedNode, ObservedPod
 
 _FEWEST = 2
@@ -34,8 +34,8 @@ def judge(before: ObservedNode, *looks: ObservedNode) -> tuple[Stretch, ...]:
         before: the observation up to which everything is judged.
         looks: those since, in order; which pods were refused is taken from the last.
     """
-    looks = tuple(_with_late_refusals(look, looks[-1]) for look in looks)
-    window = _window(before, looks)
+    looks = tuple(_with_late_refusals(look, looks[-1]) for look in looks if look is looks[-1] or _knows_its_pods(look))
+    window = window_of(before, looks)
     stretches = _stretches((before, *looks), window)
     for uid, one in (window.refused | window.possible).items():
         if uid in window.used:
@@ -45,6 +45,11 @@ def judge(before: ObservedNode, *looks: ObservedNode) -> tuple[Stretch, ...]:
         elif one.reason or one.ran:
             _answer(one, stretches, window)
     return tuple(stretches)
+
+
+def _knows_its_pods(look: ObservedNode) -> bool:
+    """Tell whether the pods that the kubelet lists are known: it can list one before anything else tells of it."""
+    return all(key.uid for key in look.state.pods)
 
 
 def _with_late_refusals(look: ObservedNode, last: ObservedNode) -> ObservedNode:
@@ -91,31 +96,14 @@ def _shortest(looks: Sequence[ObservedNode], begin: int, first: int, window: Win
     ends = range(first, len(looks))
     tried: list[Stretch] = []
     for end in ends:
-        there = _asked_between(begin, end, window)
-        stretch = stretch_between(looks[begin], looks[end], _known_at(looks[end], there))
+        there = window.asked_between(begin, end)
+        stretch = stretch_between(looks[begin], looks[end], there.known_at(looks[end]))
         # The kubelet may have heard of a pod a little earlier than the shadow.
         tried.append(stretch if stretch.fits else stretch_between(looks[begin], looks[end], there))
         if _agrees(tried[-1]):
             return tried[-1], end
     # None fits: the shortest with a difference tells most.
     return next(((one, end) for end, one in zip(ends, tried, strict=True) if one.judgements), (tried[-1], ends[-1]))
-
-
-def _asked_between(begin: int, end: int, window: Window) -> Window:
-    """Return what is known of the pods, without refused ones that were asked about before or later.
-
-    What such a pod left behind is seen first by the look that follows.
-    """
-    others = {uid for uid, first in window.traced.items() if not begin < first <= end}
-    return replace(window, used=window.used | others)
-
-
-def _known_at(look: ObservedNode, window: Window) -> Window:
-    """Return what is known of the pods, without those that nothing was known of at an observation."""
-    refused, possible = (
-        {uid: one for uid, one in pods.items() if uid in look.pods} for pods in (window.refused, window.possible)
-    )
-    return replace(window, refused=refused, possible=possible)
 
 
 def _agrees(stretch: Stretch) -> bool:
@@ -131,31 +119,6 @@ def _asked_about(stretch: Stretch) -> set[str]:
     if not stretch.fits:
         return set()
     return {step.pod.uid for step in stretch.steps if isinstance(step, Admit)}
-
-
-def _window(before: ObservedNode, looks: Sequence[ObservedNode]) -> Window:
-    last = looks[-1]
-    pods = {uid: one for look in (before, *looks) for uid, one in look.pods.items()}
-    listed = frozenset().union(*(look.held - look.waiting for look in looks))
-    pods |= last.pods
-    decided = (before.held - before.waiting) | {uid for uid in before.pods if before.is_decided(uid)}
-    new = {uid: one for uid, one in last.pods.items() if uid not in decided}
-    ran = frozenset(uid for look in looks for uid, one in look.pods.items() if one.ran and not one.reason)
-    new = {uid: one for uid, one in new.items() if (one.reason and uid not in ran) or uid not in listed}
-    refused = {uid: one for uid, one in new.items() if one.reason}
-    possible = {uid: one for uid, one in new.items() if not one.reason and (one.ran or one.leaving)}
-    waiting = {uid: last.pods[uid] for uid in last.waiting if uid not in refused}
-    traced = {
-        uid: first
-        for uid in refused.keys() - ran
-        if (first := next((number for number, look in enumerate(looks, 1) if _is_traced(uid, look)), 0))
-    }
-    return Window(pods, refused, possible, waiting, ran, traced)
-
-
-def _is_traced(uid: str, look: ObservedNode) -> bool:
-    files = look.state.files
-    return uid in look.left or any(f'"{uid}"' in text for text in (files.cpu, files.memory) if text)
 
 
 def _answer(one: ObservedPod, stretches: list[Stretch], window: Window) -> None:

@@ -11,10 +11,11 @@ from mooring.kubelet.start import running
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.publisher.restored import holds, kind_of
 from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
-from mooring.shadow.judging.beginning import Window, beginnings, engine_on
+from mooring.shadow.judging.beginning import beginnings, engine_on
 from mooring.shadow.judging.mismatch import Mismatch, unlike_files
 from mooring.shadow.judging.orders import Changes, Order, OrderSearch, Step
 from mooring.shadow.judging.undecidable import changed_meanwhile, counts_elsewhere, has_init_containers_that_run
+from mooring.shadow.judging.window import Window
 from mooring.shadow.observed import ObservedNode, ObservedPod
 
 _PLACES = frozenset({DifferenceCause.CPUS, DifferenceCause.MEMORY})
