@@ -468,6 +468,39 @@ def test_of_several_pods_that_left_some_left_before_the_first_container_and_some
     assert {one.cause for one in said(before, watched.observed())} == {DifferenceCause.ORDER}
 
 
+BOUND = replace(
+    STATIC,
+    topology_manager_policy="best-effort",
+    memory_manager_policy="Static",
+    reserved_memory=(ReservedMemory(0, {"memory": "512Mi"}),),
+    system_reserved={"memory": "412Mi"},
+)
+
+
+@pytest.mark.parametrize(("missing", "verdict"), [(33, Agreement.UNKNOWN), (34, Agreement.DIFFERS)])
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_pod_that_left_between_two_containers_of_one_that_is_refused_leaves_the_order_unknown(
+    missing: int, verdict: Agreement, *, is_refused: bool
+) -> None:
+    watched = node(BOUND)
+    if is_refused:
+        before = watched.observed()
+        assert not watched.admit("gone", "6", "40")
+    else:
+        watched.admit("gone", "6")
+        before = watched.observed()
+    watched.admit("new", "2", "40")
+    if not is_refused:
+        watched.end("gone")
+    status = watched.objects["new"]["status"]
+    # Of NUMA node 0, which gives first, 7 CPUs are free then, not 1.
+    assert "requested=39, available=6" in status["message"] or is_refused
+    said_of_cpus = f"not enough cpus available to satisfy request: requested={missing}, available=6"
+    status["message"] = f"Pod was rejected: Allocate failed due to {said_of_cpus}, which is unexpected"
+    [judgement] = [one for one in said(before, watched.observed()) if one.uid == "new"]
+    assert judgement.verdict is verdict
+
+
 def test_a_pod_of_which_nothing_is_told_counts_when_a_starting_kubelet_refuses_another() -> None:
     """What is refused keeps its CPUs until all of the first list are asked about, and the next pod gets others."""
     watched = node()

@@ -16,6 +16,7 @@ from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, Kube
 from mooring.shadow.judging.besides import Besides
 from mooring.shadow.judging.mismatch import unlike_outcome
 from mooring.shadow.judging.stretch import Stretch, differing, name_of, stretch_between
+from mooring.shadow.judging.undecidable import LEFT_MEANWHILE, refused_meanwhile
 from mooring.shadow.judging.window import Window, window_of
 from mooring.shadow.observed import ObservedNode, ObservedPod
 
@@ -154,10 +155,16 @@ def _answer(one: ObservedPod, stretches: list[Stretch], window: Window) -> None:
         judgement = replace(judgement, verdict=Agreement.UNKNOWN, cause=mismatch.cause, engine=mismatch.engine)
     elif mismatch is not None and (mismatch.cause is DifferenceCause.ORDER or has_gap):
         judgement = replace(judgement, verdict=Agreement.UNKNOWN, cause=DifferenceCause.AFTER_DIFFERENCE)
+    elif mismatch is not None and one.reason and _left_meanwhile(one, stretches, besides):
+        judgement = replace(judgement, verdict=Agreement.UNKNOWN, cause=DifferenceCause.ORDER, engine=LEFT_MEANWHILE)
     elif mismatch is not None:
         judgement = differing(judgement, mismatch)
         steps = (*steps, Admit(one.pod))
     stretches[number] = replace(stretch, steps=steps, judgements=(*stretch.judgements, judgement))
+
+
+def _left_meanwhile(one: ObservedPod, stretches: Sequence[Stretch], besides: Besides) -> bool:
+    return any(refused_meanwhile(one, each.points, replace(besides, leaving=each.leaving)) for each in stretches)
 
 
 def _explained_by_another_order(

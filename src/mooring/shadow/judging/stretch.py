@@ -14,7 +14,12 @@ from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, Kube
 from mooring.shadow.judging.beginning import beginnings, engine_on
 from mooring.shadow.judging.mismatch import Mismatch, unlike_files
 from mooring.shadow.judging.orders import Changes, Order, OrderSearch, Step
-from mooring.shadow.judging.undecidable import changed_meanwhile, counts_elsewhere, has_init_containers_that_run
+from mooring.shadow.judging.undecidable import (
+    LEFT_MEANWHILE,
+    changed_meanwhile,
+    counts_elsewhere,
+    has_init_containers_that_run,
+)
 from mooring.shadow.judging.window import Window
 from mooring.shadow.observed import ObservedNode, ObservedPod
 
@@ -133,7 +138,7 @@ def _ordered(
     elif mismatch.cause is DifferenceCause.UNSUPPORTED:
         said = _all(events, mismatch.cause, mismatch.engine)
     elif mismatch.cause is DifferenceCause.CPUS and changed_meanwhile(nearest, search.goal):
-        said = _all(events, DifferenceCause.ORDER, "a pod left while another was asked about")
+        said = _all(events, DifferenceCause.ORDER, LEFT_MEANWHILE)
     elif mismatch.cause in _PLACES and has_init_containers_that_run(nearest, search.goal):
         said = _all(events, DifferenceCause.ORDER, "an init container of another pod ran still")
     else:

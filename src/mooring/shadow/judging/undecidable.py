@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 from typing import Final
 
 from mooring.core.bits import CPUMask
 from mooring.core.pod import Pod
-from mooring.kubelet.admit import AdmitMode, admit
+from mooring.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.steps import Admit, Remove
 from mooring.memorymanager.state import Block
+from mooring.shadow.judging.besides import Besides
+from mooring.shadow.judging.mismatch import unlike_answers
 from mooring.shadow.judging.orders import Order
+from mooring.shadow.observed import ObservedPod
 
+LEFT_MEANWHILE: Final = "a pod left while another was asked about"
 _MOST_REMOVED: Final = 6
 """Pods that left while another was asked about, of which all sets are tried."""
 
@@ -49,14 +53,52 @@ def changed_meanwhile(order: Order, goal: Kubelet) -> bool:
     return False
 
 
+def refused_meanwhile(refused: ObservedPod, points: Sequence[Kubelet], besides: Besides) -> bool:
+    """Tell whether a pod was refused in the kubelet's words if another left between two of its containers.
+
+    A refused pod leaves, too: while the kubelet ends it, it has still what it was given.
+
+    Args:
+        refused: the pod.
+        points: nodes on the way.
+        besides: which pods may have left.
+    """
+    pod = refused.pod
+    for with_it, without in chain.from_iterable(_leaving(point, besides) for point in points):
+        given = _given(with_it, pod)
+        names = [one.name for one in pod.containers if one.name in given]
+        for count in range(1, len(names) + 1):
+            kept = {name: given[name] for name in names[:count]}
+            if unlike_answers(_asked(without, pod, kept), refused) is None:
+                return True
+    return False
+
+
+def _leaving(point: Kubelet, besides: Besides) -> Iterator[tuple[Kubelet, Kubelet]]:
+    """Yield a node with a pod that left and without it."""
+    for uid in besides.leaving:
+        if uid in point.node.active:
+            yield point, point.without([uid])
+    for pod in besides.ending:
+        if pod.uid not in point.node.active:
+            decided = admit(point, pod, AdmitMode.TRIAL)[1].decided
+            if pod.uid in decided.node.cpu.assignments:
+                yield replace(decided, node=decided.node.adopt([pod])), point
+
+
 def _given(kubelet: Kubelet, pod: Pod, kept: Mapping[str, CPUMask] | None = None) -> Mapping[str, CPUMask]:
     """Return the exclusive CPUs that the containers of a pod would get where some of them have theirs already."""
-    cpu, taken = kubelet.node.cpu, CPUMask(sum((kept or {}).values()))
+    return _asked(kubelet, pod, kept or {}).decided.node.cpu.assignments.get(pod.uid, {})
+
+
+def _asked(kubelet: Kubelet, pod: Pod, kept: Mapping[str, CPUMask]) -> AdmitResult:
+    """Return the answer about a pod of which some containers have their exclusive CPUs already."""
+    cpu, taken = kubelet.node.cpu, CPUMask(sum(kept.values()))
     if kept and not taken & ~cpu.default:
         cpu = replace(cpu, default=cpu.default & ~taken, assignments={**cpu.assignments, pod.uid: kept})
         node = replace(kubelet.node, providers=replace(kubelet.node.providers, cpu=cpu))
         kubelet = replace(kubelet, node=node)
-    return admit(kubelet, pod, AdmitMode.TRIAL)[1].decided.node.cpu.assignments.get(pod.uid, {})
+    return admit(kubelet, pod, AdmitMode.TRIAL)[1]
 
 
 def counts_elsewhere(kubelet: Kubelet, goal: Kubelet) -> bool:
