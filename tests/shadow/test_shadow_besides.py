@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.shadow.observing import STATIC, Node, node
+from tests.shadow.observing import STATIC, Node, container, node
 
+from mooring.core.config import KubeletConfig
+from mooring.devicemanager.state import Device, DeviceState
 from mooring.shadow.judgement import Judgement
 from mooring.shadow.judging.besides import Besides
 from mooring.shadow.judging.judge import judge
@@ -119,3 +121,51 @@ def test_the_requests_of_a_pod_that_ends_count_when_its_cpus_are_released(*, is_
     refused = observed_pod(watched.objects["last"], watched.gates)
     mismatch, position = unlike_outcome(refused.pod, refused, [before], besides)
     assert (mismatch, position) == (None, None)
+
+
+GPU = "vendor.example/gpu"
+
+
+def _with_gpus(count: int, config: KubeletConfig = STATIC) -> Node:
+    watched = node(config)
+    gpus = DeviceState({GPU: tuple(Device(f"g{number}", (0,)) for number in range(count))})
+    watched.kubelet = watched.kubelet.with_devices(gpus)
+    return watched
+
+
+def _admit_with_a_gpu(watched: Node, uid: str) -> bool:
+    wanted = container("c0", "1", "1Mi")
+    wanted["resources"]["limits"][GPU] = "1"
+    return watched.admit_pod(uid, [], [wanted])
+
+
+def test_a_refused_pod_that_ends_counts_with_its_devices_too() -> None:
+    watched = _with_gpus(2)
+    assert _admit_with_a_gpu(watched, "stays")
+    base = watched.kubelet
+    assert _admit_with_a_gpu(watched, "ends")
+    ending, watched.kubelet = watched.kubelet.node.active["ends"], base.counting(watched.kubelet.used)
+    assert not _admit_with_a_gpu(watched, "last")
+    refused = observed_pod(watched.objects["last"], watched.gates)
+    assert (refused.reason, refused.message) == (
+        f"OutOf{GPU}",
+        f"Node didn't have enough resource: {GPU}, requested: 1, used: 2, capacity: 2",
+    )
+    mismatch, _ = unlike_outcome(refused.pod, refused, [base], Besides(ending=[ending]))
+    assert mismatch is None
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+def test_a_pod_that_only_the_node_resources_check_refused_has_its_devices_until_it_has_ended(
+    *, is_accepted: bool
+) -> None:
+    watched = _with_gpus(1, replace(STATIC, topology_manager_policy="single-numa-node"))
+    base = watched.kubelet
+    assert _admit_with_a_gpu(watched, "ends")
+    ending = watched.kubelet.node.active["ends"]
+    assert not _admit_with_a_gpu(watched, "last")
+    refused = observed_pod(watched.objects["last"], watched.gates)
+    assert refused.reason == "TopologyAffinityError"
+    accepted = frozenset({"ends"} if is_accepted else ())
+    mismatch, _ = unlike_outcome(refused.pod, refused, [base], Besides(ending=[ending], accepted=accepted))
+    assert (mismatch is None) is is_accepted

@@ -544,3 +544,20 @@ def test_a_pod_that_the_kubelet_listed_before_anything_was_known_of_it_is_judged
     unknown = replace(after, state=replace(after.state, pods=keys), pods=before.pods, holding=before.holding)
     judgements = [one for stretch in judging.judge(before, unknown, after) for one in stretch.judgements]
     assert [one.line() for one in judgements] == ["agreed: default/late admitted"]
+
+
+def test_a_state_file_seen_between_two_writes_of_the_kubelet_stands_for_no_moment() -> None:
+    """The kubelet takes CPUs off the shared pool with one write, and gives them to a container with the next."""
+    watched = node()
+    watched.admit("early", "2")
+    before = watched.observed()
+    cpu = watched.kubelet.node.cpu
+    torn = replace(cpu, default=CPUMask(cpu.default & ~0b110000))
+    text = cpu_text(watched.kubelet.settings, torn)
+    between = replace(before, state=replace(before.state, files=replace(before.state.files, cpu=text)))
+    assert not watched.admit("refused", "40")
+    watched.admit("late", "2")
+    assert [one.line() for one in said(before, between, watched.observed())] == [
+        "agreed: default/late admitted",
+        "agreed: default/refused refused",
+    ]

@@ -229,8 +229,29 @@ def test_a_kubelet_that_starts_has_time_to_write_its_files(seconds: float, verdi
     whole = watching.watched.kubelet
     watching.watched.kubelet = replace(whole, cpu_file=running.cpu_file)
     watching.wait(seconds)
-    watching.wait()
+    watching.wait(seconds)
     watching.watched.kubelet = whole
+    watching.wait()
+    assert [line.partition(":")[0] for line in watching.lines[2:3]] == [verdict]
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(QUIET, "agreed"), (PATIENCE, "differs")])
+def test_a_kubelet_that_starts_tells_of_a_refused_pod_when_its_containers_have_ended(
+    seconds: float, verdict: str
+) -> None:
+    watching = Watching(node())
+    watching.watched.admit("odd", "3")
+    watching.wait()
+    running = watching.watched.kubelet.node.active["odd"]
+    watching.watched.kubelet = replace(watching.watched.kubelet, cpu_file=None)
+    watching.watched.restart(replace(STATIC, cpu_manager_policy_options={"full-pcpus-only": "true"}))
+    refused = watching.watched.objects["odd"]["status"]
+    assert refused["reason"] == "SMTAlignmentError"
+    ending = watching.watched.kubelet
+    watching.watched.kubelet = replace(ending, node=ending.node.adopt([running]))
+    watching.watched.objects["odd"]["status"] = {"phase": "Running", "qosClass": "Guaranteed"}
+    watching.wait(seconds)
+    watching.watched.objects["odd"]["status"], watching.watched.kubelet = refused, ending
     watching.wait()
     assert [line.partition(":")[0] for line in watching.lines[2:3]] == [verdict]
 

@@ -63,6 +63,17 @@ class DeviceState:
                 found |= resources.get(resource, frozenset())
         return frozenset(found)
 
+    @property
+    def capacity(self) -> dict[str, int]:
+        """Return how many devices of each resource the node resources check counts: the healthy ones, or those given.
+
+        Source: kubelet v1.37.1, cm/devicemanager/manager.go (sanitizeNodeAllocatable).
+        """
+        return {
+            resource: max(sum(device.healthy for device in devices), len(self.allocated(resource)))
+            for resource, devices in self.devices.items()
+        }
+
     def available(self, resource: str) -> frozenset[str]:
         """Return the ids of the healthy devices that are not held."""
         healthy = {device.id for device in self.devices.get(resource, ()) if device.healthy}

@@ -98,7 +98,8 @@ def admit(
     if mode is AdmitMode.MANAGERS:
         return (after if running else after.start_containers(pod.uid, observer)), result
     used, wanted = _used_without(kubelet, pod), pod_requests(pod)
-    refused = out_of(wanted, used, len(after.node.active) - 1, after.settings)
+    devices = after.node.providers.devices.capacity
+    refused = out_of(wanted, used, len(after.node.active) - 1, after.settings, devices)
     if refused is not None:
         result = AdmitResult(pod, replace(result.decision, admitted=False, rejection=refused), after, refused)
         if mode is AdmitMode.TRIAL:
@@ -155,7 +156,13 @@ def why_unsupported(pod: Pod, settings: Settings) -> Rejection | None:
     return Rejection(POD_LEVEL_NOT_SUPPORTED, "PodLevelResources feature gate is disabled")
 
 
-def out_of(wanted: Mapping[str, int], used: Mapping[str, int], running: int, settings: Settings) -> Rejection | None:
+def out_of(
+    wanted: Mapping[str, int],
+    used: Mapping[str, int],
+    running: int,
+    settings: Settings,
+    devices: Mapping[str, int] | None = None,
+) -> Rejection | None:
     """Make the node resources check; None when the pod fits.
 
     Args:
@@ -163,8 +170,9 @@ def out_of(wanted: Mapping[str, int], used: Mapping[str, int], running: int, set
         used: what the pods that are admitted already request together.
         running: how many pods these are.
         settings: of the node.
+        devices: how many devices of each resource it has.
     """
-    return check_amounts(wanted, used, running, settings.reservation, settings.config.max_pods)
+    return check_amounts(wanted, used, running, settings.reservation, settings.config.max_pods, devices or {})
 
 
 def added(used: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:

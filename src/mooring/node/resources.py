@@ -17,6 +17,7 @@ from mooring.core.quantity import Quantity
 from mooring.node.reservation import Reservation
 
 POD_LEVEL = ("cpu", "memory")
+NO_DEVICES: Mapping[str, int] = {}
 
 
 def pod_requests(pod: Pod) -> dict[str, int]:
@@ -88,7 +89,12 @@ def total_requests(pods: Iterable[Pod]) -> dict[str, int]:
 
 
 def check_amounts(
-    wanted: Mapping[str, int], used: Mapping[str, int], running: int, reservation: Reservation, max_pods: int
+    wanted: Mapping[str, int],
+    used: Mapping[str, int],
+    running: int,
+    reservation: Reservation,
+    max_pods: int,
+    devices: Mapping[str, int] = NO_DEVICES,
 ) -> Rejection | None:
     """Make the same check with sums that are known, for callers that ask about many pods one after another.
 
@@ -98,10 +104,12 @@ def check_amounts(
         running: how many pods these are.
         reservation: of the node.
         max_pods: the kubelet's ``maxPods``.
+        devices: how many devices of each resource the node has. The device manager has given the pod its own before,
+            so that they are short only while pods count that have released theirs.
     """
     if running + 1 > max_pods:
         return _out_of("pods", 1, running, max_pods)
-    capacity = allocatable(reservation)
+    capacity = {**allocatable(reservation), **devices}
     for resource in sorted(capacity, key=_check_order):
         amount = wanted.get(resource, 0)
         if amount > 0 and amount > capacity[resource] - used.get(resource, 0):

@@ -98,6 +98,8 @@ class Shadow:
     """Since what was judged last."""
     _first: float = 0.0
     """When the first of them was, of a kubelet that has started since the first after that."""
+    _differed: float = -1.0
+    """When the newest observation was made of those in which a kubelet that started seems to differ."""
     _started: tuple[int, float] = (1, 0.0)
     """How often the kubelet has started, and when the last start was noticed."""
     _blind: bool = False
@@ -116,8 +118,23 @@ class Shadow:
             self._begin(seen)
         elif self._looks:
             is_settled = now - self._changed >= self.quiet and not _is_open(self._before, seen)
-            if is_settled or now - self._first >= PATIENCE or last:
+            is_late = now - self._first >= PATIENCE or last
+            if is_late or (is_settled and not self._may_learn_more(self._before)):
                 self._judge(self._before, self._looks)
+
+    def _may_learn_more(self, before: ObservedNode) -> bool:
+        """Return whether a kubelet that started seems to differ, and may not have told all of its refusals yet.
+
+        Of a pod that ran it tells one only when its containers have ended.
+
+        Source: kubelet v1.37.1, pkg/kubelet/status/status_manager.go (mergePodStatus).
+        """
+        if self._looks[-1].starts == before.starts:
+            return False
+        if self._differed != self._changed:
+            said = (one.verdict for stretch in judge(before, *self._looks) for one in stretch.judgements)
+            self._differed = self._changed if Agreement.DIFFERS in said else -1.0
+        return self._differed == self._changed
 
     def _look(self) -> ObservedNode | None:
         changes = self.pods.changes

@@ -100,7 +100,8 @@ class Search:
         if self.question.leaving:
             return True
         after = self.course.after
-        return out_of(pod_requests(self.pod), after.used, len(after.node.active), self.settings) is None
+        devices = after.node.providers.devices.capacity
+        return out_of(pod_requests(self.pod), after.used, len(after.node.active), self.settings, devices) is None
 
     @property
     def earlier(self) -> tuple[Pod, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain, combinations, islice, product
 from typing import Final, NamedTuple, TypeVar
 
@@ -47,6 +47,8 @@ class Besides:
     """Pods that came and went unseen."""
     ending: Sequence[Pod] = ()
     """Pods that were refused or are deleted: while a kubelet ends them, their requests count, again or still."""
+    accepted: frozenset[str] = frozenset()
+    """Uids of those among them that the managers had accepted when the node resources check refused them."""
     held: Holdings = field(default_factory=dict)
     """Devices of pods that a kubelet which has just started knew, and has not released yet."""
     has_started: bool = False
@@ -98,15 +100,16 @@ def possible_nodes(kubelet: Kubelet, besides: Besides, message: str) -> Iterator
             node, _ = admit(node, pod, AdmitMode.TRIAL)
         used = reduce(added, map(pod_requests, some.ending), node.used)
         yield node.counting(used) if some.ending else node
-        holding = reduce(_holding, some.ending, node)
+        holding = reduce(partial(_holding, besides.accepted), some.ending, node)
         if holding is not node:
             yield holding.counting(used)
 
 
-def _holding(node: Kubelet, pod: Pod) -> Kubelet:
+def _holding(accepted: frozenset[str], node: Kubelet, pod: Pod) -> Kubelet:
     """Return the node with what the managers gave a pod that the node resources check refused afterwards."""
     _, answer = admit(node, pod, AdmitMode.TRIAL)
-    return node if answer.out_of is None else answer.decided
+    is_given = answer.out_of is not None or (answer.admitted and pod.uid in accepted)
+    return answer.decided if is_given else node
 
 
 def _few(items: Sequence[_Item]) -> Iterator[tuple[_Item, ...]]:

@@ -101,7 +101,7 @@ def _shortest(looks: Sequence[ObservedNode], begin: int, first: int, window: Win
         stretch = stretch_between(looks[begin], looks[end], there.known_at(looks[end]))
         # The kubelet may have heard of a pod a little earlier than the shadow.
         tried.append(stretch if stretch.fits else stretch_between(looks[begin], looks[end], there))
-        if _agrees(tried[-1]):
+        if _is_explained(tried[-1]):
             return tried[-1], end
     # None fits: the shortest with a difference tells most.
     return next(((one, end) for end, one in zip(ends, tried, strict=True) if one.judgements), (tried[-1], ends[-1]))
@@ -214,4 +214,5 @@ def _besides(one: ObservedPod, window: Window) -> Besides:
         ending=[
             other.pod for other in ending if (other.reason or other.deleted) and other.leaving and other is not one
         ],
+        accepted=frozenset(other.pod.uid for other in ending if other.is_of_amounts),
     )
