@@ -9,7 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.shadow.observing import STATIC, Node, node
 
+from mooring.core.bits import CPUMask
 from mooring.core.config import KubeletConfig, ReservedMemory
+from mooring.kubelet.kubelet import cpu_text
 from mooring.manifest.scenario import scenario
 from mooring.planner.replay.agreement import FieldDifference, differences
 from mooring.planner.replay.scenario import replay_scenario
@@ -129,3 +131,17 @@ def test_the_smallest_scenario_of_a_different_file_has_the_pods_that_the_file_na
     found = smallest(content, before.facts)
     assert [one["metadata"]["name"] for one in found["active"]] == ["pinned"]
     assert "app" in [one["admit"]["metadata"]["name"] for one in found["steps"]]
+
+
+def test_a_state_file_that_nothing_explains_and_nothing_is_said_of_is_not_recorded() -> None:
+    watched = node()
+    before = watched.observed()
+    assert not watched.admit("refused", "40")
+    seen = watched.observed()
+    cpu = watched.kubelet.node.cpu
+    torn = cpu_text(watched.kubelet.settings, replace(cpu, default=CPUMask(cpu.default & ~0b110000)))
+    between = replace(seen, state=replace(seen.state, files=replace(seen.state.files, cpu=torn)))
+    [stretch] = judge(before, between)
+    assert not stretch.fits
+    assert recorded_scenario("it", replace(stretch, judgements=()), seen.pods) is None
+    assert recorded_scenario("it", stretch, seen.pods) is not None

@@ -50,6 +50,8 @@ def recorded_scenario(
     """
     if stretch.base is None or stretch.goal is None or stretch.has_listed:
         return None
+    if not (stretch.fits or stretch.judgements):
+        return None
     steps = tuple(_managers_steps(stretch, pods))
     first, begin = (*stretch.points, stretch.base)[0], stretch.begin
     # No step can remove a state file; the start of a scenario is without it.
