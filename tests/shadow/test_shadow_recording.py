@@ -18,7 +18,8 @@ from mooring.planner.replay.scenario import replay_scenario
 from mooring.shadow.judgement import Agreement
 from mooring.shadow.judging.judge import judge
 from mooring.shadow.observed import ObservedNode
-from mooring.shadow.recording import recorded_scenario, smallest
+from mooring.shadow.recording import recorded_scenario
+from mooring.shadow.smallest import smallest
 
 BOUND = replace(
     STATIC,

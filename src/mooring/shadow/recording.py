@@ -8,23 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from mooring.configuration.devices import devices_document
 from mooring.core.config import MooringConfig
 from mooring.core.pod import Pod
 from mooring.discovery.machineinfo_json import machine_info_document
 from mooring.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
-from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.pod_fields import STATUSES
-from mooring.manifest.pods import MIRROR
-from mooring.manifest.scenario import scenario
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.nodearchive.reduction import anonymous_pods, reduced_pods
 from mooring.planner.outcome import state_fields
-from mooring.planner.replay.agreement import differences
-from mooring.planner.replay.scenario import replay_scenario
 from mooring.publisher.facts_document import kubelet_document, mooring_document
 from mooring.publisher.objects import NodeFacts
 from mooring.shadow.judgement import Agreement, KubeletEvent
@@ -33,8 +29,7 @@ from mooring.shadow.judging.mismatch import UNAVAILABLE
 from mooring.shadow.judging.orders import Step, with_started
 from mooring.shadow.judging.stretch import Stretch
 from mooring.shadow.observed import ObservedPod
-
-_FILE_FIELDS: Final = frozenset(state_fields(StateTexts()))
+from mooring.shadow.smallest import differing_fields, uid_of
 
 
 def recorded_scenario(
@@ -96,7 +91,7 @@ def recorded_scenario(
     is_decided = not stretch.fits or not any(
         is_over_several(one) or with_started(one).files != one.files for one in ends
     )
-    return found if is_decided or not _differing(found, begin.facts) else None
+    return found if is_decided or not differing_fields(found, begin.facts) else None
 
 
 def _managers_steps(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterator[Step]:
@@ -208,71 +203,11 @@ def machine_line(facts: NodeFacts, digest: str) -> dict[str, Any]:
     return {"name": digest[:12], "info": machine_info_document(facts.machine)}
 
 
-def smallest(content: Mapping[str, Any], facts: NodeFacts) -> dict[str, Any]:
-    """Return a scenario without the pods and steps that a difference does not need.
-
-    If an outcome differs, state files are not expected: the fewest pods that show the outcome remain. If only state
-    files differ, pods that these name remain, because without them every file differs. A scenario in which the engine
-    differs in nothing is returned as it is: the difference is not the managers'.
-    """
-    least = dict(content)
-    found = _differing(least, facts)
-    if not found:
-        return least
-    named = ""
-    if outcomes := found - _FILE_FIELDS:
-        expected = [_without_files(one) for one in least["expect"].get("steps", ())]
-        least["expect"] = {"steps": expected}
-        found = outcomes
-    else:
-        named = str((content["files"], content["expect"]))
-    for part in ("active", "steps"):
-        position = 0
-        while position < len(least[part]):
-            if (fewer := _without(least, part, position, named)) and _differing(fewer, facts) & found:
-                least = fewer
-            else:
-                position += 1
-    return least
-
-
-def _without(content: Mapping[str, Any], part: str, position: int, named: str) -> dict[str, Any] | None:
-    """Return a scenario without a pod or step; None where it is about a pod that the state files name."""
-    one = content[part][position]
-    pod = one if part == "active" else one.get("admit")
-    uid = _uid(pod) if pod is not None else one.get("remove", "")
-    if (named and (not uid or uid in named)) or (part == "steps" and len(content["steps"]) == 1):
-        return None
-    fewer = {**content, part: [*content[part][:position], *content[part][position + 1 :]]}
-    if part == "steps":
-        expected = content["expect"]["steps"]
-        fewer["expect"] = {"steps": [*expected[:position], *expected[position + 1 :]]}
-    return fewer
-
-
-def _without_files(expected: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in expected.items() if name not in _FILE_FIELDS}
-
-
-def _differing(content: Mapping[str, Any], facts: NodeFacts) -> set[str]:
-    """Return the names of the fields in which the engine differs."""
-    case = scenario(content, source="recording")
-    answer = replay_scenario(case, {case.machine: facts.machine})
-    if "expect" not in answer:
-        return set()
-    return {one.field.rpartition(".")[2] for one in differences(content["expect"], answer["expect"])}
-
-
 def _pods(contents: Iterable[Mapping[str, Any]], *, anonymous: bool) -> dict[str, dict[str, Any]]:
     # Objects of a list do not name their kind.
     found = reduced_pods({"kind": "Pod", **content} for content in contents)
     given = anonymous_pods(found) if anonymous else found
-    return {_uid(pod): pod for pod in given}
-
-
-def _uid(pod: Mapping[str, Any]) -> str:
-    metadata = pod["metadata"]
-    return str(metadata.get("annotations", {}).get(MIRROR) or metadata["uid"])
+    return {uid_of(pod): pod for pod in given}
 
 
 def _is_of_predicates(seen: ObservedPod) -> bool:

@@ -27,7 +27,8 @@ from mooring.shadow.judging.stretch import Stretch
 from mooring.shadow.observed import ObservedNode, ObservedPod
 from mooring.shadow.pods import BoundPods
 from mooring.shadow.predicting import predictions, undecided
-from mooring.shadow.recording import recorded_scenario, smallest
+from mooring.shadow.recording import recorded_scenario
+from mooring.shadow.smallest import smallest
 from mooring.shadow.tally import Tally, WouldBeTally, now_text
 from mooring.shadow.would_be import WouldBe, after_steps, would_be
 
