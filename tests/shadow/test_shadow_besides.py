@@ -169,3 +169,18 @@ def test_a_pod_that_only_the_node_resources_check_refused_has_its_devices_until_
     accepted = frozenset({"ends"} if is_accepted else ())
     mismatch, _ = unlike_outcome(refused.pod, refused, [base], Besides(ending=[ending], accepted=accepted))
     assert (mismatch is None) is is_accepted
+
+
+def test_a_pod_that_the_managers_refused_has_what_its_first_container_got_until_it_has_ended() -> None:
+    watched = _with_gpus(1)
+    base = watched.kubelet
+    first, second = container("c0", "1", "1Mi"), container("c1", "40", "1Mi")
+    first["resources"]["limits"][GPU] = "1"
+    assert not watched.admit_pod("ends", [], [first, second])
+    ending = observed_pod(watched.objects["ends"], watched.gates)
+    watched.kubelet = replace(watched.kubelet, node=watched.kubelet.node.adopt([ending.pod]))
+    assert not _admit_with_a_gpu(watched, "last")
+    refused = observed_pod(watched.objects["last"], watched.gates)
+    assert "requested number of devices unavailable" in refused.message
+    mismatch, _ = unlike_outcome(refused.pod, refused, [base], Besides(ending=[ending.pod]))
+    assert mismatch is None

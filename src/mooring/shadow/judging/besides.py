@@ -22,6 +22,7 @@ from mooring.devicemanager.state import Holdings
 from mooring.kubelet.admit import AdmitMode, added, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.resources import POD_LEVEL, allocatable, pod_requests
+from mooring.publisher.restored import holds
 
 MOST_OF_A_KIND: Final = 2
 """Pods of one kind that are tried together where the refusal does not name how much was used."""
@@ -106,10 +107,12 @@ def possible_nodes(kubelet: Kubelet, besides: Besides, message: str) -> Iterator
 
 
 def _holding(accepted: frozenset[str], node: Kubelet, pod: Pod) -> Kubelet:
-    """Return the node with what the managers gave a pod that the node resources check refused afterwards."""
+    """Return the node with what the managers gave a pod before it was refused, perhaps to some of its containers."""
     _, answer = admit(node, pod, AdmitMode.TRIAL)
-    is_given = answer.out_of is not None or (answer.admitted and pod.uid in accepted)
-    return answer.decided if is_given else node
+    decided = answer.decided
+    if holds(decided.node, pod.uid) is None or (answer.admitted and pod.uid not in accepted):
+        return node
+    return replace(decided, node=decided.node.adopt([pod]))
 
 
 def _few(items: Sequence[_Item]) -> Iterator[tuple[_Item, ...]]:
