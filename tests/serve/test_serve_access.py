@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import pytest
 from tests.serve.site import node_site, recording
 
 from mooring.core.errors import InputError
-from mooring.serve.access import KEPT, ClusterGuard, Viewer
+from mooring.serve.access import EVERYTHING, KEPT, REVIEWING, ClusterGuard, Viewer
 from mooring.serve.run import ServeOptions, connection, guard_of
 from mooring.service.cluster.apiserver import ClusterError
 from mooring.service.options import Address
@@ -24,26 +25,37 @@ from mooring.service.options import Address
 
 @dataclass
 class Reviews:
-    """An API server that answers reviews: tokens are names of people, who may list pods in the namespaces given."""
+    """An API server that answers reviews: tokens are names of people, who may list pods in the namespaces given.
+
+    A token such as ``ann:scope`` is of the same person, who may list nothing with it.
+    """
 
     rights: dict[str, tuple[str, ...]]
     asked: list[str] = field(default_factory=list)
     broken: bool = False
     tokens: list[str | None] = field(default_factory=list)
     """Of the requests."""
+    held: threading.Event | None = None
+    """What reviews of unknown tokens and questions about the namespace ``slow`` wait for."""
 
     def answer(self, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         if kind == "TokenReview":
             self.asked.append(f"token {spec['token']}")
-            known = spec["token"] in self.rights
-            user = {"username": spec["token"], "groups": ["people"], "extra": {"team": ["one"]}}
+            name, _, scope = spec["token"].partition(":")
+            known = name in self.rights
+            if self.held is not None and not known:
+                self.held.wait(10)
+            extra = {"team": ["one"], **({"scopes": [scope]} if scope else {})}
+            user = {"username": name, "groups": ["people"], "extra": extra}
             return {"authenticated": True, "user": user} if known else {"error": "unknown"}
         attributes = spec["resourceAttributes"]
         assert (attributes["verb"], attributes["resource"]) == ("list", "pods")
         assert spec["groups"] == ["people"]
-        assert spec["extra"] == {"team": ["one"]}
+        assert spec["extra"].pop("team") == ["one"]
         self.asked.append(f"{spec['user']} {attributes['namespace']}")
-        return {"allowed": attributes["namespace"] in self.rights[spec["user"]]}
+        if self.held is not None and attributes["namespace"] == "slow":
+            self.held.wait(10)
+        return {"allowed": not spec["extra"] and attributes["namespace"] in self.rights[spec["user"]]}
 
 
 @contextmanager
@@ -136,6 +148,63 @@ def test_after_a_failure_the_guard_connects_again_with_the_credentials_of_then(t
             reviews.broken = False
             assert viewer(guard, "ann", "core") is not None
         assert reviews.tokens[-1] == "Bearer renewed"
+
+
+def test_a_token_with_scopes_does_not_get_the_rights_of_the_persons_other_tokens(tmp_path: Path) -> None:
+    with playing(Reviews({"ann": ("one",)}), tmp_path) as file:
+        guard = ClusterGuard(connection(file))
+        assert viewer(guard, "ann", "one") == Viewer(frozenset({"one"}))
+        assert viewer(guard, "ann:user-info", "one") == Viewer(frozenset())
+        assert viewer(guard, "ann", "one") == Viewer(frozenset({"one"}))
+
+
+def test_no_viewer_waits_for_the_reviews_of_others(tmp_path: Path) -> None:
+    reviews = Reviews({"ann": ("one",), "bob": (), "root": ("",)})
+
+    async def all_at_once(guard: ClusterGuard, held: threading.Event) -> None:
+        for name in reviews.rights:
+            await guard.viewer(name, ())
+        reviews.held = held
+        others = [asyncio.create_task(guard.viewer(f"forged-{number}", ())) for number in range(60)]
+        others.append(asyncio.create_task(guard.viewer("bob", ("slow",))))
+        async with asyncio.timeout(5):
+            while sum(one.startswith("token forged") for one in reviews.asked) < REVIEWING:
+                await asyncio.sleep(0)
+            assert await guard.viewer("root", ("one",)) == EVERYTHING
+            assert await guard.viewer("ann", ("one",)) == Viewer(frozenset({"one"}))
+        assert sum(one.startswith("token forged") for one in reviews.asked) == REVIEWING
+        held.set()
+        assert await asyncio.gather(*others) == [*[None] * 60, Viewer(frozenset())]
+
+    with playing(reviews, tmp_path) as file:
+        held = threading.Event()
+        try:
+            asyncio.run(all_at_once(ClusterGuard(connection(file)), held))
+        finally:
+            held.set()
+
+
+def test_requests_that_need_the_same_answer_ask_once(tmp_path: Path) -> None:
+    async def both(guard: ClusterGuard) -> None:
+        found = await asyncio.gather(*(guard.viewer("ann", ("one",)) for _ in range(20)))
+        assert found == [Viewer(frozenset({"one"}))] * 20
+
+    reviews = Reviews({"ann": ("one",)})
+    with playing(reviews, tmp_path) as file:
+        asyncio.run(both(ClusterGuard(connection(file))))
+    assert reviews.asked == ["token ann", "ann ", "ann one"]
+
+
+def test_unknown_tokens_evict_no_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.serve.access.MOST_KEPT", 4)
+    reviews = Reviews({"ann": ("one",)})
+    with playing(reviews, tmp_path) as file:
+        guard = ClusterGuard(connection(file))
+        viewer(guard, "ann", "one")
+        for number in range(8):
+            assert viewer(guard, f"forged-{number}", "one") is None
+        viewer(guard, "ann", "one")
+    assert reviews.asked.count("token ann") == 1
 
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is refused

@@ -8,25 +8,36 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.serve.clusters import known, pod, state
+from tests.serve.clusters import CONFIG, MACHINE, known, pod, state
 from tests.serve.site import HOSTILE, Site, served
 
+from mooring.core.config import CPU_HOTPLUG, MooringConfig
+from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
+from mooring.kubelet.admit import admit
+from mooring.kubelet.events import after_event
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_on
+from mooring.manifest.steps import Offline, Online
+from mooring.publisher.observation import EngineObserver
 from mooring.publisher.shadow_document import ShadowCount, ShadowDifference, ShadowStatus
 from mooring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
-from mooring.serve.cluster.fitting import KEPT_OFF, UNKNOWN, FittingSearch
+from mooring.serve.cluster.fitting import KEPT_OFF, UNKNOWN, FittingSearch, fittings_in_text
 from mooring.serve.cluster.html import TileSheet, exported_cluster
 from mooring.serve.cluster.known import UNPUBLISHED, ClusterPod, KnownCluster, NodeNow
 from mooring.serve.cluster.listeners import node_of, pod_of
 from mooring.serve.cluster.published_node import snapshot_of_node
 from mooring.serve.cluster.routes import cluster_application
 from mooring.serve.cluster.tiles import tile, with_labels
+from mooring.serve.node_plan import what_if
 
 MANIFEST = """apiVersion: v1
 kind: Pod
 metadata: {name: new}
 spec: {containers: [{name: app, resources: {limits: {cpu: 30, memory: 1Gi}}}]}
 """
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+GPU = "{key: pool, operator: In, values: [gpu]}"
 
 
 class OneNamespace:
@@ -138,6 +149,32 @@ def test_what_fits_is_what_the_nodes_engine_says(site: Site) -> None:
     assert site.ask("/whatif", "POST", "nothing").status == 400
 
 
+@pytest.mark.parametrize(
+    ("field", "fits"),
+    [
+        ("nodeSelector: {zone: no-such-zone}", 0),
+        ("nodeSelector: {zone: a}", 3),
+        ("tolerations: [{operator: Exists}]", 5),
+        (
+            f"affinity: {{nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [{{matchExpressions: [{GPU}]}}]}}}}}}",
+            2,
+        ),
+    ],
+)
+def test_what_fits_heeds_what_the_pod_says_about_nodes(site: Site, field: str, fits: int) -> None:
+    pod = MANIFEST.replace("spec: {", f"spec: {{{field}, ")
+    assert f"{fits} nodes would take it" in site.ask("/whatif", "POST", pod).text
+    spec = f"replicas: 2, selector: {{}}, template: {{metadata: {{}}, spec: {{{field}, containers: [{{name: app}}]}}}}"
+    deployment = f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web}}, spec: {{{spec}}}}}"
+    assert site.ask("/whatif", "POST", deployment).text.count(f"{fits} nodes would take it") == 2
+
+
+def test_a_wrong_field_about_nodes_is_one_line(site: Site) -> None:
+    got = site.ask("/whatif", "POST", MANIFEST.replace("spec: {", "spec: {nodeSelector: 1, "))
+    assert got.status == 400
+    assert "spec.nodeSelector" in got.text
+
+
 def test_equal_nodes_are_asked_once() -> None:
     search = FittingSearch()
     search.fitting(pod("new", 8), known(21).all())
@@ -238,6 +275,40 @@ def test_the_newest_difference_is_shown_to_people_who_may_list_its_pod() -> None
         shown = snapshot.seen_by(lambda namespace: namespace != "secret").notices
         assert not any("uid-of-another-pod" in notice.text for notice in shown)
         assert ("secret/db" in snapshot.notices[-1].text) == bool(one.pod)
+
+
+def test_offline_cpus_and_those_kept_for_pods_that_lost_them_are_free_nowhere() -> None:
+    cluster, holds = KnownCluster(), pod("holds", 8)
+    kubelet = start_on(MACHINE, CONFIG, MooringConfig(extensions=frozenset({CPU_HOTPLUG})), StateTexts()).kubelet
+    assert kubelet is not None
+    kubelet, _ = admit(kubelet, holds)
+    for event in (Offline(CPUSet.parse("1-2,16-31,33-34,48-63")), Online(CPUSet.parse("33-34"))):
+        kubelet, _ = after_event(kubelet, event)
+    assert CPUSet(kubelet.node.cpu.withheld) == CPUSet.parse("1-2,16-31,33-34,48-63")
+    seen = EngineObserver("node").observe(kubelet)
+    cluster.put_facts(seen.state.facts, seen.facts)
+    cluster.put_state("node", seen.state)
+    cluster.put_pod(ClusterPod(holds, "node"))
+    node = node_named(cluster, "node")
+    assert tile(node).free == 64 - 1 - 8 - 36
+    question = snapshot_of_node(node).question
+    assert question is not None
+    for cpus in (18, 19, 20, 21, 28):
+        manifest = MANIFEST.replace("30", str(cpus)).encode()
+        admitted = admit(kubelet, pod("new", cpus))[1].admitted
+        assert what_if(question, manifest).stories[0].verdict == ("admitted" if admitted else "rejected")
+        assert [one.fits for one in fittings_in_text(manifest, cluster)] == [("node",) if admitted else ()]
+        assert admitted == (cpus < 20)
+
+
+def test_the_words_of_the_engine_about_a_state_are_for_people_who_may_list_all_pods() -> None:
+    cluster = known(1)
+    cluster.put_state("node-0000", "is about secret-team/ledger")
+    snapshot = snapshot_of_node(node_named(cluster, "node-0000"))
+    assert "secret-team" in snapshot.notices[0].text
+    shown = snapshot.seen_by(lambda namespace: namespace == "team-a")
+    assert "secret-team" not in repr(shown)
+    assert shown.notices[0].text == "what the node published cannot be used"
 
 
 def test_an_empty_cluster_has_words_of_its_own() -> None:

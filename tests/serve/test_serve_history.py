@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import escape
@@ -17,7 +20,8 @@ from tests.shadow.observing import node
 from mooring.cli.main import run
 from mooring.core.errors import InputError
 from mooring.serve.access import OpenGuard
-from mooring.serve.cluster.routes import cluster_application, kept_of_node
+from mooring.serve.cluster.open_nodes import kept_of_node
+from mooring.serve.cluster.routes import cluster_application
 from mooring.serve.history import DAY, SnapshotHistory
 from mooring.serve.node_plan import snapshot_of
 from mooring.serve.recording import Recorded, Recording
@@ -81,6 +85,39 @@ def test_a_frame_that_is_cut_short_is_removed_and_a_damaged_one_is_said(
     with node_site(damaged) as site:
         assert "damaged" in site.ask("/body?number=1").text
         assert site.ask("/body?number=2").status == 200
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let the system write a part of what would make a file larger, and then refuse, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_moment_of_which_a_part_is_written_leaves_the_others_whole(
+    tmp_path: Path, full: NodeSnapshot, empty: NodeSnapshot
+) -> None:
+    said: list[str] = []
+    history = SnapshotHistory(tmp_path, said.append)
+    for number, one in enumerate((full, empty), 1):
+        history.add(Recorded(number, 1e10, one))
+    file = next(tmp_path.iterdir())
+    before = file.read_bytes()
+    with files_of_at_most(len(before) + 100):
+        history.add(Recorded(3, 1e10, full))
+    assert file.read_bytes() == before
+    with files_of_at_most(100):
+        history.add(Recorded(4, 1e10, full))
+    assert list(tmp_path.iterdir()) == [file]
+    assert len(said) == 1
+    history.add(Recorded(5, 1e10, full))
+    assert [history.at(number).snapshot for number in (1, 2, 5)] == [full.bare(), empty, full.bare()]
+    again = SnapshotHistory(tmp_path, complaint)
+    assert [again.at(number).snapshot for number in (1, 2, 3)] == [full.bare(), empty, full.bare()]
 
 
 def test_days_and_bytes_are_bounded(tmp_path: Path, empty: NodeSnapshot, monkeypatch: pytest.MonkeyPatch) -> None:

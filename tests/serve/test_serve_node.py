@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from html import escape
 from http.client import HTTPConnection, HTTPResponse
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -233,6 +234,28 @@ def test_the_export_is_the_report(tmp_path: Path) -> None:
     assert run(["serve", *inputs, "--export", str(tmp_path / "one.html")]) == 0
     run(["plan", *inputs, "-o", "html", "--to", str(tmp_path / "other.html")])
     assert (tmp_path / "one.html").read_bytes() == (tmp_path / "other.html").read_bytes()
+
+
+@pytest.mark.parametrize("option", ["-f", "--active", "--config", "--machine"])
+def test_a_live_page_refuses_standard_input_because_it_reads_the_node_again(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def served(*_arguments: object) -> None:
+        raise AssertionError("a page is served")
+
+    monkeypatch.setattr("mooring.serve.run.run_application", served)
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"[]")))
+    assert run(["serve", "--machine", "epyc-7763-2s-nps4", option, "-"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("mooring: standard input: can be read only once, and the page")
+    assert said.count("\n") == 1
+
+
+def test_an_export_reads_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(MANIFEST.replace("CPUS", "2").encode())))
+    to = tmp_path / "one.html"
+    assert run(["serve", "--machine", "epyc-7763-2s-nps4", "-f", "-", "--export", str(to)]) == 0
+    assert "default/new" in to.read_text(encoding="utf-8")
 
 
 def test_an_agents_drift_repairs_and_delays_are_shown(recorded: Recording) -> None:

@@ -147,6 +147,22 @@ class SchedulingFields:
 NO_FIELDS = SchedulingFields()
 
 
+def scheduling_fields_of(pod: Mapping[str, Any], field: str) -> SchedulingFields:
+    """Return what the scheduler reads of a pod.
+
+    Args:
+        pod: the object, or the template of one.
+        field: where it stands in its file; empty for the whole of it.
+
+    Raises:
+        InputError: a field is of the wrong type.
+    """
+    try:
+        return scheduling_fields(mapping_at(pod, "spec"))
+    except InputError as error:
+        raise inside(error, f"{field}.spec".lstrip(".")) from None
+
+
 def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
     """Return what the scheduler reads of a pod's specification.
 

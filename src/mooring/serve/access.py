@@ -9,24 +9,28 @@ authorization.k8s.io/v1 SubjectAccessReview.
 
 from __future__ import annotations
 
-import threading
+import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 from cachetools import TTLCache
 from starlette.concurrency import run_in_threadpool
 
-from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors
+from mooring.serve.reviews import Person, Reviews
+from mooring.service.cluster.apiserver import Cluster
 
 KEPT: Final = 60.0
 """Seconds for which an answer of the API server counts."""
 MOST_KEPT: Final = 10_000
-"""Answers that are kept."""
-_REVIEW: Final = "apis/authentication.k8s.io/v1/tokenreviews"
-_ACCESS: Final = "apis/authorization.k8s.io/v1/subjectaccessreviews"
+"""Answers that are kept of each kind."""
+REVIEWING: Final = 4
+"""Tokens that are reviewed at once; every client can bring one."""
+ASKING: Final = 8
+"""People about whose rights the API server is asked at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +71,12 @@ class OpenGuard:
         return EVERYTHING
 
 
-@dataclass(frozen=True, slots=True)
-class _Person:
-    user: str
-    uid: str
-    groups: tuple[str, ...]
-    extra: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
-
-
 class ClusterGuard:
-    """Asks the API server."""
+    """Asks the API server; used by one event loop.
+
+    People whose answers are kept wait for no other: not for the API server, and not for its answers about others. Few
+    tokens are reviewed at once, and what is kept of unknown ones takes no room from what is kept of people.
+    """
 
     def __init__(self, connect: Callable[[], Cluster], clock: Callable[[], float] = time.monotonic) -> None:
         """Ask nothing yet.
@@ -85,71 +85,52 @@ class ClusterGuard:
             connect: opens a way to the API server; its identity may create both kinds of reviews.
             clock: seconds that only go forward.
         """
-        self._connect = connect
-        self._cluster: Cluster | None = None
-        self._lock = threading.Lock()
-        self._people: TTLCache[bytes, _Person | None] = TTLCache(MOST_KEPT, KEPT, clock)
-        self._allowed: TTLCache[tuple[_Person, str], bool] = TTLCache(MOST_KEPT, KEPT, clock)
+        self._reviews = Reviews(connect)
+        self._people: TTLCache[bytes, Person] = TTLCache(MOST_KEPT, KEPT, clock)
+        self._unknown: TTLCache[bytes, bool] = TTLCache(MOST_KEPT, KEPT, clock)
+        self._allowed: TTLCache[tuple[Person, str], bool] = TTLCache(MOST_KEPT, KEPT, clock)
+        self._turns: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
+        """Of many requests that need the same answer, the first asks."""
+        self._reviewing = asyncio.Semaphore(REVIEWING)
+        self._asking = asyncio.Semaphore(ASKING)
 
     async def viewer(self, token: str, namespaces: Collection[str]) -> Viewer | None:
         """Return the person with a token, see :class:`Guard`."""
-        if not token:
+        person = await self._person(token) if token else None
+        if person is None:
             return None
-        return await run_in_threadpool(self._viewer, token, frozenset(namespaces))
+        if await self._listed(person, frozenset({""})):
+            return EVERYTHING
+        return Viewer(await self._listed(person, frozenset(namespaces) - {""}))
 
-    def _viewer(self, token: str, namespaces: frozenset[str]) -> Viewer | None:
-        with self._lock:
-            person = self._person(token)
-            if person is None:
-                return None
-            if self._may(person, ""):
-                return EVERYTHING
-            return Viewer(frozenset(one for one in namespaces if one and self._may(person, one)))
-
-    def _person(self, token: str) -> _Person | None:
+    async def _person(self, token: str) -> Person | None:
         key = sha256(token.encode(errors="replace")).digest()
-        if key not in self._people:
-            status = self._posted(_REVIEW, "authentication.k8s.io/v1", "TokenReview", {"token": token})
-            self._people[key] = _person_of(status) if status.get("authenticated") is True else None
-        return self._people[key]
+        async with self._turn(key):
+            person = self._people.get(key)
+            if person is not None or self._unknown.get(key):
+                return person
+            async with self._reviewing:
+                person = await run_in_threadpool(self._reviews.person, token)
+            if person is None:
+                self._unknown[key] = True
+            else:
+                self._people[key] = person
+            return person
 
-    def _may(self, person: _Person, namespace: str) -> bool:
-        """Return whether a person may list the pods of a namespace; of all namespaces for the empty one."""
-        key = person, namespace
-        if key not in self._allowed:
-            attributes = {"verb": "list", "resource": "pods", "namespace": namespace}
-            spec = {
-                "user": person.user,
-                "uid": person.uid,
-                "groups": list(person.groups),
-                "extra": dict(person.extra),
-                "resourceAttributes": attributes,
-            }
-            status = self._posted(_ACCESS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
-            self._allowed[key] = status.get("allowed") is True and status.get("denied") is not True
-        return self._allowed[key]
+    async def _listed(self, person: Person, namespaces: frozenset[str]) -> frozenset[str]:
+        """Return the namespaces whose pods a person may list; the empty one stands for all namespaces."""
+        async with self._turn((person, namespaces)):
+            known = {one: found for one in namespaces if (found := self._allowed.get((person, one))) is not None}
+            if missing := sorted(namespaces - known.keys()):
+                async with self._asking:
+                    answers = await run_in_threadpool(self._reviews.may_list, person, missing)
+                self._allowed.update({(person, one): may for one, may in answers.items()})
+                known |= answers
+        return frozenset(one for one, may in known.items() if may)
 
-    def _posted(self, path: str, version: str, kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        try:
-            with cluster_errors():
-                self._cluster = self._cluster or self._connect()
-                answer = self._cluster.http.post(path, json={"apiVersion": version, "kind": kind, "spec": spec})
-                check_response(answer)
-                status = answer.json().get("status")
-        except ClusterError:
-            self.close()
-            raise
-        return status if isinstance(status, dict) else {}
+    def _turn(self, question: object) -> asyncio.Lock:
+        return self._turns.setdefault(question, asyncio.Lock())
 
     def close(self) -> None:
-        """Close the connection; the next question opens one with renewed credentials."""
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
-
-
-def _person_of(status: Mapping[str, Any]) -> _Person | None:
-    user = status.get("user")
-    if not isinstance(user, dict) or not user.get("username"):
-        return None
-    return _Person(user["username"], user.get("uid") or "", tuple(user.get("groups") or ()), user.get("extra") or {})
+        """Close the connections; the next question opens one with renewed credentials."""
+        self._reviews.close()

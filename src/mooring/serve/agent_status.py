@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mooring.render.view import NodeView
-from mooring.serve.snapshot import NodeNotice, NodeSnapshot, PendingRelease, ShownPod
+from mooring.serve.snapshot import ANY, NodeNotice, NodeSnapshot, PendingRelease, ShownPod
 
 
 def snapshot_of_status(view: NodeView, document: Mapping[str, Any]) -> NodeSnapshot:
@@ -51,10 +51,12 @@ def _pending(document: Mapping[str, Any]) -> Iterator[PendingRelease]:
 
 
 def _notices(document: Mapping[str, Any]) -> Iterator[NodeNotice]:
+    # Reasons and refusals have the words of the engine and the runtime, which can name any pod.
     for reason in document["reasons"]:
-        yield NodeNotice(f"Not ready: {reason}", warning=True)
+        yield NodeNotice(f"Not ready: {reason}", True, ANY, "Not ready")
     if refusal := document["configuration"]["refusal"]:
-        yield NodeNotice(f"The configuration as it is now is not in force: {refusal}", warning=True)
+        brief = "The configuration as it is now is not in force"
+        yield NodeNotice(f"{brief}: {refusal}", True, ANY, brief)
     cpus, counts = document["cpus"], document["counts"]
     if cpus.get("offline"):
         yield NodeNotice(f"CPUs {cpus['offline']} are offline", warning=True)

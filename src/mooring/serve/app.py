@@ -76,7 +76,7 @@ class Entrance:
 
         async def endpoint(request: Request) -> Response:
             try:
-                viewer = await self._guard.viewer(_token(request), await run_in_threadpool(self._namespaces, request))
+                viewer = await self._viewer(request)
             except ClusterError as error:
                 return PlainTextResponse(f"the API server does not answer: {error}\n", HTTPStatus.BAD_GATEWAY)
             if viewer is None:
@@ -84,6 +84,14 @@ class Entrance:
             return await answer(request, viewer)
 
         return endpoint
+
+    async def _viewer(self, request: Request) -> Viewer | None:
+        token = _token(request)
+        viewer = await self._guard.viewer(token, ())
+        if viewer is None or viewer.namespaces is None:
+            return viewer
+        # Only now: to know the namespaces of an earlier moment, it is read from disk and planned.
+        return await self._guard.viewer(token, await run_in_threadpool(self._namespaces, request))
 
     async def signed_in(self, request: Request) -> Response:
         """Take a token, and keep it in the browser where the API server knows it."""

@@ -7,11 +7,14 @@ that is killed leaves at most one frame that is cut short, which the next one re
 from __future__ import annotations
 
 import json
+import os
 import struct
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -127,13 +130,18 @@ class SnapshotHistory:
             self._in_file = 0
         path = self._path(self._file)
         with path.open("ab", buffering=0) as file:
-            if file.tell() == 0:
+            before = file.tell()
+            head = _FRAME.pack(at, len(data))
+            if before == 0:
                 path.chmod(0o600)
-                file.write(_MAGIC)
-            offset = file.tell()
-            file.write(_FRAME.pack(at, len(data)) + data)
+                head = _MAGIC + head
+            try:
+                _write(file, head + data)
+            except OSError:
+                _cut(path, before)
+                raise
         self._in_file += 1
-        return _Place(at, self._file, offset + _FRAME.size, len(data))
+        return _Place(at, self._file, before + len(head), len(data))
 
     def _forget(self) -> None:
         """Remove files whose newest moment is older than a day, and the oldest beyond so many bytes."""
@@ -151,6 +159,21 @@ class SnapshotHistory:
             kept = [one for one in self._places if one.file != number]
             self.first += len(self._places) - len(kept)
             self._places = kept
+
+
+def _write(file: FileIO, data: bytes) -> None:
+    left = memoryview(data)
+    while left:  # a disk that is nearly full takes a part, and reports the error at the next part
+        left = left[file.write(left) :]
+
+
+def _cut(path: Path, size: int) -> None:
+    """Remove what was written of a frame; what remains of it is removed at the next start."""
+    with suppress(OSError):
+        if size:
+            os.truncate(path, size)
+        else:
+            path.unlink()
 
 
 def packed(snapshot: NodeSnapshot) -> bytes:

@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 
 from mooring.core.bits import list_text
 from mooring.core.errors import InputError
-from mooring.core.machine import Finding
 from mooring.core.moment import SECOND
 from mooring.core.pod import Pod
 from mooring.decoding.documents import documents_in
 from mooring.extensions.owners import state_owner
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.pod_files import pods_of
-from mooring.node.hotplug_findings import hotplug_findings
+from mooring.manifest.pod_files import PodOrigin, pods_with_origins
 from mooring.planner.changes.nearest import nearest_changes
 from mooring.planner.changes.price import price_words
 from mooring.planner.devices import devices_before
@@ -27,7 +25,8 @@ from mooring.planner.question import Question
 from mooring.render.decision import DecisionView
 from mooring.render.decision_rows import decision_view
 from mooring.render.view import NodeView, PlacementRow
-from mooring.serve.snapshot import NodeNotice, NodeSnapshot, PendingRelease, ShownPod
+from mooring.serve.plan_notices import plan_notices
+from mooring.serve.snapshot import NodeSnapshot, PendingRelease, ShownPod
 from mooring.service.daemon import present_moment
 
 MOST_PODS = 50
@@ -65,24 +64,17 @@ class WhatIf:
 def snapshot_of(question: Question) -> NodeSnapshot:
     """Return a node as its files have it."""
     plan = make_plan(question)
-    notices = [NodeNotice(_finding_text(one), one.severity == "warning") for one in plan.findings]
+    notices = tuple(plan_notices(plan))
     if plan.kubelet is None:
-        message = plan.refusal.message if plan.refusal is not None else ""
-        notices.insert(0, NodeNotice(f"The kubelet would not start: {message}", warning=True))
-        return NodeSnapshot(plan_view(plan), notices=tuple(notices), plan=plan, question=question)
-    notices += [NodeNotice(f"{one.subject} {one.message}", warning=True) for one in hotplug_findings(plan.kubelet.node)]
+        return NodeSnapshot(plan_view(plan), notices=notices, plan=plan, question=question)
     return NodeSnapshot(
         plan_view(plan, now=present_moment()),
         tuple(_pods(plan)),
         tuple(_pending(plan, plan.kubelet)),
-        tuple(notices),
+        notices,
         plan,
         question,
     )
-
-
-def _finding_text(one: Finding) -> str:
-    return one.message if one.message.startswith(one.subject) else f"{one.subject}: {one.message}"
 
 
 def _pods(plan: Plan) -> Iterator[ShownPod]:
@@ -149,7 +141,7 @@ def what_if(question: Question, manifest: bytes) -> WhatIf:
         InputError: the manifest cannot be understood, or has no pod.
     """
     gates = PodGates.of_node(question.config, question.mooring)
-    new = _distinct(pods_in_text(manifest, gates), question)
+    new = _distinct([pod for pod, _ in pods_in_text(manifest, gates)], question)
     asked = replace(question, pods=(*question.pods, *new))
     plan = make_plan(asked)
     uids = [pod.uid for pod in new]
@@ -157,13 +149,13 @@ def what_if(question: Question, manifest: bytes) -> WhatIf:
     return WhatIf(plan_view(plan, hypothetical=frozenset(uids)), tuple(stories))
 
 
-def pods_in_text(manifest: bytes, gates: PodGates) -> list[Pod]:
-    """Return the pods of a manifest, of which there may be :data:`MOST_PODS`.
+def pods_in_text(manifest: bytes, gates: PodGates) -> list[tuple[Pod, PodOrigin]]:
+    """Return the pods of a manifest, of which there may be :data:`MOST_PODS`, each with what it is read from.
 
     Raises:
         InputError: it cannot be understood, or has no pod or too many.
     """
-    pods = pods_of(documents_in(manifest, "manifest"), gates=gates)
+    pods = pods_with_origins(documents_in(manifest, "manifest"), gates=gates)
     if not 0 < len(pods) <= MOST_PODS:
         problem = "has no pod" if not pods else f"has {len(pods)} pods, more than {MOST_PODS}"
         raise InputError(problem, source="manifest", remedy="paste a Pod, or a workload with a few replicas")

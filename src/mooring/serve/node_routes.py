@@ -81,6 +81,9 @@ class NodeRoutes:
             return HTMLResponse(problem_html(f"{pod.namespace}/{pod.name}: {pod.verdict}. {lines}"))
         async with self._asking:
             story = await run_in_threadpool(story_of, plan, question, uid)
+        if story is not None and snapshot is not seen.snapshot:
+            # The decision's picture and the nearest change would name pods of other namespaces.
+            story = story.without_names()
         return HTMLResponse(stories_html([story] if story is not None else []))
 
     async def whatif(self, request: Request, viewer: Viewer) -> Response:

@@ -13,6 +13,9 @@ from mooring.render.view import NodeView
 MayList: TypeAlias = Callable[[str], bool]
 """Tells whether a person may list the pods of a namespace."""
 HIDDEN = "pod of another namespace"
+ANY = "*"
+"""Namespace of notices that can name pods of any namespace; none has this name, so only people who may list all pods
+may list its pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,15 @@ class NodeNotice:
     text: str
     warning: bool = False
     namespace: str = ""
-    """Of the pod that it names; empty where it names none."""
+    """Of the pods that it names; empty where it names none, :data:`ANY` for several or unknown ones."""
+    brief: str = ""
+    """What others are shown instead; empty for nothing."""
+
+    def seen_by(self, may_list: MayList) -> NodeNotice | None:
+        """Return what a person may see of it."""
+        if not self.namespace or may_list(self.namespace):
+            return self
+        return NodeNotice(self.brief, self.warning) if self.brief else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +78,7 @@ class NodeSnapshot:
 
     def seen_by(self, may_list: MayList) -> NodeSnapshot:
         """Return what a person may see: pods of other namespaces have no name, and nothing is said about them."""
-        if all(may_list(namespace) for namespace in self.namespaces):
+        if all(may_list(namespace) for namespace in self._named):
             return self
         names = {
             owner.label: _shown_label(owner.label, may_list, place) for place, owner in enumerate(self.view.owners)
@@ -85,7 +96,7 @@ class NodeSnapshot:
             view,
             tuple(one for one in self.pods if may_list(one.namespace)),
             tuple(one for one in self.pending if may_list(one.namespace)),
-            tuple(one for one in self.notices if not one.namespace or may_list(one.namespace)),
+            tuple(seen for one in self.notices if (seen := one.seen_by(may_list)) is not None),
             self.plan,
             self.question,
         )
@@ -93,6 +104,10 @@ class NodeSnapshot:
     @property
     def namespaces(self) -> set[str]:
         """Those of its pods, and of what it says about others."""
+        return self._named - {ANY}
+
+    @property
+    def _named(self) -> set[str]:
         found = {pod.namespace for pod in self.pods} | {_namespace_of(owner.label) for owner in self.view.owners}
         found |= {one.name.partition("/")[0] for one in self.view.rejected}
         found |= {one.namespace for one in self.pending} | {one.namespace for one in self.notices}

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.decoding.documents import located
-from mooring.decoding.fields import inside, mapping_at
 from mooring.manifest.pod_files import PodOrigin
-from mooring.manifest.scheduling_fields import SchedulingFields, Taint, scheduling_fields
+from mooring.manifest.scheduling_fields import SchedulingFields, Taint, scheduling_fields_of
 from mooring.planner.answering import Answer
 from mooring.planner.plan import Plan
 from mooring.planner.plan_findings import DEVICES_NOT_DECLARED
@@ -122,7 +120,7 @@ class Check:
         for origin in self.origins.values():
             if id(origin) not in found:
                 with located(origin.document):
-                    found[id(origin)] = _fields_of(origin)
+                    found[id(origin)] = scheduling_fields_of(origin.content, origin.field)
         return found
 
     @cached_property
@@ -165,10 +163,3 @@ class Check:
         return tuple(
             dict.fromkeys(one for one in found if not (one.code == DEVICES_NOT_DECLARED and one.subject in elsewhere))
         )
-
-
-def _fields_of(origin: PodOrigin) -> SchedulingFields:
-    try:
-        return scheduling_fields(mapping_at(origin.content, "spec"))
-    except InputError as error:
-        raise inside(error, f"{origin.field}.spec".lstrip(".")) from None

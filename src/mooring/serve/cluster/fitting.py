@@ -9,9 +9,11 @@ from mooring.core.pod import Pod
 from mooring.explain.codes.pages import page
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.shapes import Load, PodShape, is_plain, load_of, shape_of
-from mooring.manifest.scheduling_fields import NO_FIELDS, SchedulingFields
+from mooring.manifest.defaults import PodGates
+from mooring.manifest.scheduling_fields import NO_FIELDS, SchedulingFields, scheduling_fields_of
 from mooring.planner.prediction import ADMITTED, Prediction, check, predicted
-from mooring.serve.cluster.known import NodeNow
+from mooring.serve.cluster.known import KnownCluster, NodeNow
+from mooring.serve.node_plan import pods_in_text
 
 UNKNOWN = "nothing is known of the node"
 KEPT_OFF = "labels, affinity or taints keep the pod off"
@@ -80,3 +82,16 @@ class FittingSearch:
             managers = ADMITTED if is_plain(pod) else predicted(kubelet, shape.pod)[1]
             self._known[key] = managers if not managers.admitted else check(shape, load, kubelet.settings)
         return self._known[key]
+
+
+def fittings_in_text(manifest: bytes, cluster: KnownCluster) -> list[Fitting]:
+    """Return where the pods of a manifest fit in a cluster, each with what its specification says about nodes.
+
+    Raises:
+        InputError: it cannot be understood, or has no pod or too many.
+    """
+    search, nodes = FittingSearch(), cluster.all()
+    asked = [
+        (pod, scheduling_fields_of(origin.content, origin.field)) for pod, origin in pods_in_text(manifest, PodGates())
+    ]
+    return [search.fitting(pod, nodes, fields) for pod, fields in asked]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.planner.question import Question
 from mooring.render.view import NodeView
 from mooring.serve.cluster.known import UNPUBLISHED, NodeNow
 from mooring.serve.node_plan import snapshot_of
-from mooring.serve.snapshot import NodeNotice, NodeSnapshot
+from mooring.serve.snapshot import ANY, NodeNotice, NodeSnapshot
 
 
 def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
@@ -17,13 +19,8 @@ def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
     name = node.node.name
     if node.kind is None or node.state is None or isinstance(node.kubelet, str):
         words = str(node.kubelet)
-        return NodeSnapshot(
-            NodeView(name, "", words, (), (), (), (), (), ()),
-            notices=(
-                NodeNotice(f"{name} {words}" if words == UNPUBLISHED else words, warning=True),
-                *_shadow_notices(node),
-            ),
-        )
+        notice = NodeNotice(f"{name} {words}", warning=True) if words == UNPUBLISHED else _quoted(words)
+        return replace(unknown_node(name, notice), notices=(notice, *_shadow_notices(node)))
     facts, state = node.kind.facts, node.state
     named = {key.uid for key in state.pods} | set(state.devices.held)
     there = {one.pod.uid: one.pod for one in node.pods}
@@ -36,6 +33,8 @@ def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
         files=state.files,
         devices=state.devices.devices,
         held=state.devices.held,
+        # The files tell nothing of CPUs that are offline, nor of those that wait for pods that lost them.
+        offline=CPUSet(node.kubelet.node.cpu.withheld),
     )
     found = snapshot_of(question)
     coming = [pod for uid, pod in there.items() if uid not in named]
@@ -51,6 +50,21 @@ def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
         found.plan,
         found.question,
     )
+
+
+def unknown_node(name: str, notice: NodeNotice) -> NodeSnapshot:
+    """Return an empty picture, with a notice that says why."""
+    return NodeSnapshot(NodeView(name, "", notice.brief or notice.text, (), (), (), (), (), ()), notices=(notice,))
+
+
+def unusable(error: Exception) -> NodeNotice:
+    """Return what is said of a node whose state led to an error."""
+    return _quoted(f"{type(error).__name__}: {error}")
+
+
+def _quoted(words: str) -> NodeNotice:
+    """Return a notice with the words of the engine about the state, which can name any pod."""
+    return NodeNotice(words, True, ANY, "what the node published cannot be used")
 
 
 def _shadow_notices(node: NodeNow) -> Iterator[NodeNotice]:

@@ -19,24 +19,18 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from mooring.core.errors import InputError
-from mooring.manifest.defaults import PodGates
 from mooring.serve.access import Guard, Viewer
 from mooring.serve.app import Answer, Entrance, application, assets
-from mooring.serve.cluster.fitting import FittingSearch
+from mooring.serve.cluster.fitting import Fitting, FittingSearch, fittings_in_text
 from mooring.serve.cluster.html import TileSheet, cluster_page, fittings_html
 from mooring.serve.cluster.known import KnownCluster
-from mooring.serve.cluster.published_node import snapshot_of_node
-from mooring.serve.node_html import Addresses, problem_html
-from mooring.serve.node_plan import pods_in_text
+from mooring.serve.cluster.open_nodes import OpenNodes
+from mooring.serve.node_html import problem_html
 from mooring.serve.node_routes import LARGEST_MANIFEST, NodeRoutes, read_body, stream
-from mooring.serve.recording import KeptMoments, Recording
-from mooring.serve.shadowed import ShadowedMoments
 from mooring.service.pages import Application
 
 TICK: Final = 0.5
 """Seconds between two announcements of changes."""
-MOST_OPEN: Final = 32
-"""Nodes whose pages are recorded; the one that was opened longest ago is forgotten."""
 _KEPT: Final = 16
 
 
@@ -47,9 +41,7 @@ class ClusterRoutes:
     cluster: KnownCluster
     name: str
     assets: tuple[str, str]
-    recordings: Path | None = None
-    """Folder of ``mooring record``: one for each node."""
-    _open: LRUCache[str, NodeRoutes] = field(default_factory=lambda: LRUCache(MOST_OPEN))
+    nodes: OpenNodes
     _sheet: TileSheet = field(default_factory=TileSheet)
     _made: LRUCache[tuple[int, str, frozenset[str] | None], str] = field(default_factory=lambda: LRUCache(_KEPT))
     _making: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -71,8 +63,12 @@ class ClusterRoutes:
         pod = self.cluster.pod(request.query_params.get("uid", ""))
         if pod is None or pod.node or not viewer.may_list(pod.pod.namespace):
             return HTMLResponse(problem_html("this pod does not wait"), HTTPStatus.NOT_FOUND)
+
+        def ask() -> Fitting:
+            return FittingSearch().fitting(pod.pod, self.cluster.all(), pod.fields)
+
         async with self._asking:
-            found = await run_in_threadpool(FittingSearch().fitting, pod.pod, self.cluster.all(), pod.fields)
+            found = await run_in_threadpool(ask)
         return HTMLResponse(fittings_html([found]))
 
     async def fit(self, request: Request, _viewer: Viewer) -> Response:
@@ -80,16 +76,12 @@ class ClusterRoutes:
         manifest = await read_body(request, LARGEST_MANIFEST)
         if manifest is None:
             return HTMLResponse(problem_html("the manifest is too large"), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-
-        def ask() -> str:
-            search, nodes = FittingSearch(), self.cluster.all()
-            return fittings_html([search.fitting(pod, nodes) for pod in pods_in_text(manifest, PodGates())])
-
         try:
             async with self._asking:
-                return HTMLResponse(await run_in_threadpool(ask))
+                found = await run_in_threadpool(fittings_in_text, manifest, self.cluster)
         except InputError as error:
             return HTMLResponse(problem_html(str(error)), HTTPStatus.BAD_REQUEST)
+        return HTMLResponse(fittings_html(found))
 
     async def events(self, _request: Request, _viewer: Viewer) -> Response:
         """Return the stream of changes."""
@@ -99,31 +91,12 @@ class ClusterRoutes:
         """Return an endpoint about the node that its address names."""
 
         async def endpoint(request: Request, viewer: Viewer) -> Response:
-            node = await run_in_threadpool(self._node, request.path_params["name"])
+            node = await run_in_threadpool(self.nodes.of, request.path_params["name"])
             if node is None:
                 return HTMLResponse(problem_html("there is no such node"), HTTPStatus.NOT_FOUND)
             return await answer(node, request, viewer)
 
         return endpoint
-
-    def _node(self, name: str) -> NodeRoutes | None:
-        found = self._open.get(name)
-        now = self.cluster.node(name)
-        if found is None and now is not None:
-            styles, script = (f"../../{one}" for one in self.assets)
-            recording = Recording(snapshot_of_node(now), kept=kept_of_node(self.recordings, name))
-            found = NodeRoutes(recording, Addresses(up="../../"), (styles, script))
-            self._open[name] = found
-        return found
-
-    def refresh(self) -> None:
-        """Bring the pages of open nodes up to date."""
-        for name, node in list(self._open.items()):
-            now = self.cluster.node(name)
-            if now is None:
-                node.recording.fail("the node has left the cluster")
-            else:
-                node.recording.take(snapshot_of_node(now))
 
     async def _body(self, labels: str, viewer: Viewer) -> str:
         key = self.cluster.feed.version, labels, viewer.namespaces
@@ -133,28 +106,15 @@ class ClusterRoutes:
             return self._made[key]
 
 
-def kept_of_node(recordings: Path | None, name: str) -> KeptMoments | None:
-    """Return what was recorded of a node; None where nothing was, or where it cannot be read."""
-    try:
-        if recordings is None or recordings / name not in recordings.iterdir():  # no name leads out of it
-            return None
-        return ShadowedMoments(recordings / name)
-    except (OSError, InputError):
-        return None
-
-
 @contextmanager
 def ticking(routes: ClusterRoutes) -> Iterator[None]:
     """Announce changes from a thread of its own until the end of the block."""
     stop = threading.Event()
 
     def run() -> None:
-        version = -1
         while not stop.wait(TICK):
             routes.cluster.tick()
-            if routes.cluster.feed.version != version:
-                version = routes.cluster.feed.version
-                routes.refresh()
+            routes.nodes.refresh()
 
     thread = threading.Thread(target=run, name="mooring-cluster", daemon=True)
     thread.start()
@@ -171,7 +131,8 @@ def cluster_application(
     """Return the pages of a cluster as an application, and what keeps them up to date."""
     found = assets()
     styles, script = found.names
-    routes = ClusterRoutes(cluster, name, (f"assets/{styles}", f"assets/{script}"), recordings)
+    names = f"assets/{styles}", f"assets/{script}"
+    routes = ClusterRoutes(cluster, name, names, OpenNodes(cluster, names, recordings))
     entrance = Entrance(guard, lambda _request: cluster.namespaces, found)
 
     async def node_events(node: NodeRoutes, _request: Request, _viewer: Viewer) -> Response:

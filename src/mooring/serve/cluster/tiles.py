@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mooring.core.errors import InputError
-from mooring.kubelet.kubelet import Kubelet
+from mooring.planner.plan import free_cpus
 from mooring.publisher.shadow_document import AgreementCounts, agreement_by_release
 from mooring.serve.cluster.known import NodeNow
 
@@ -81,7 +81,7 @@ def tile(node: NodeNow) -> NodeTile:
     pods, refused = len(node.pods), len(node.refused)
     if isinstance(kubelet, str):
         return NodeTile(node.node.name, None, 0, 0, 0, pods, refused, kubelet, node.node.closed, differs)
-    free = _free(kubelet)
+    free = free_cpus(kubelet).mask
     offers = kubelet.settings.allocatable_cpus.mask if kubelet.settings.cpu is not None else 0
     topology = kubelet.settings.topology
     numa = topology.numa.values() if topology is not None else ()
@@ -97,13 +97,6 @@ def tile(node: NodeNow) -> NodeTile:
         closed=node.node.closed,
         differs=differs,
     )
-
-
-def _free(kubelet: Kubelet) -> int:
-    """Return the CPUs of the shared pool that can still become exclusive, as a mask."""
-    if kubelet.settings.cpu is None:
-        return 0
-    return kubelet.node.cpu.default & kubelet.settings.allocatable_cpus.mask
 
 
 def sums(nodes: Iterable[NodeNow], tiles: Iterable[NodeTile]) -> ClusterSums:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mooring.cli.inputs.checks import STANDARD_INPUT
 from mooring.cli.inputs.node import question_of
+from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
@@ -52,6 +54,17 @@ def described_source(inputs: NodeOptions) -> Callable[[], NodeSnapshot]:
         return node_plan.snapshot_of(question_of(asked)), files
 
     return watched.WatchedNode(read)
+
+
+def check_rereadable(inputs: NodeOptions) -> None:
+    """Refuse standard input: a live page reads the node again and again, and standard input is empty the second time.
+
+    Raises:
+        InputError: an option names it.
+    """
+    if STANDARD_INPUT in (*inputs.manifests, *inputs.active, *inputs.config, inputs.machine):
+        problem = "can be read only once, and the page reads the node periodically"
+        raise InputError(problem, source="standard input", remedy="name a file, or write one page with --export")
 
 
 def kept_moments(history: str, recordings: str, report: Callable[[str], object]) -> KeptMoments | None:

@@ -107,6 +107,8 @@ def command(
             raise click.UsageError("--history is for one node; --cluster takes --recordings")
         if cluster:
             return _cluster(asked, export, recordings)
+        if not export:
+            sources.check_rereadable(inputs)
         source = sources.agent_source(socket) if agent or socket else sources.described_source(inputs)
         first = source()
         if export:

@@ -1,0 +1,150 @@
+"""The pages of nodes of a cluster that are open: kept up to date, whatever a node publishes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from tests.serve.clusters import known, pod
+
+from mooring.serve.access import OpenGuard
+from mooring.serve.cluster.known import ClusterPod, NodeNow
+from mooring.serve.cluster.open_nodes import OpenNodes
+from mooring.serve.cluster.published_node import snapshot_of_node
+from mooring.serve.cluster.routes import cluster_application, ticking
+from mooring.serve.node_routes import NodeRoutes
+from mooring.serve.snapshot import NodeSnapshot
+
+SNAPSHOT = "mooring.serve.cluster.open_nodes.snapshot_of_node"
+
+
+def opened(nodes: OpenNodes, name: str) -> NodeRoutes:
+    found = nodes.of(name)
+    assert found is not None
+    return found
+
+
+def bound(name: str, node: str) -> ClusterPod:
+    return ClusterPod(pod(name, 1), node)
+
+
+def odd(_node: NodeNow) -> NodeSnapshot:
+    raise KeyError("secret-team/ledger")
+
+
+@contextmanager
+def quick_switches() -> Iterator[None]:
+    """Let threads take turns as often as possible."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_only_nodes_that_have_changed_are_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[str] = []
+
+    def counted(node: NodeNow) -> NodeSnapshot:
+        planned.append(node.node.name)
+        return snapshot_of_node(node)
+
+    cluster = known(4)
+    nodes = OpenNodes(cluster, ("styles", "script"))
+    pages = [opened(nodes, name) for name in cluster.names]
+    monkeypatch.setattr(SNAPSHOT, counted)
+    nodes.refresh()
+    assert planned == []
+    cluster.put_pod(ClusterPod(pod("waits-too", 1)))
+    cluster.put_pod(bound("late", "node-0001"))
+    nodes.refresh()
+    nodes.refresh()
+    assert planned == ["node-0001"]
+    assert any("team-a/late" in one.text for one in pages[1].recording.now.snapshot.notices)
+
+
+def test_a_node_that_cannot_be_shown_says_so_and_the_others_stay_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = known(3)
+    nodes = OpenNodes(cluster, ("styles", "script"))
+    first, second = (opened(nodes, name) for name in ("node-0000", "node-0001"))
+    before = first.recording.now.snapshot
+    monkeypatch.setattr(SNAPSHOT, lambda node: (odd if node.node.name == "node-0000" else snapshot_of_node)(node))
+    for name in ("node-0000", "node-0001"):
+        cluster.put_pod(bound(f"late-{name}", name))
+    nodes.refresh()
+    assert first.recording.trouble == "what the node published cannot be used (KeyError)"
+    assert first.recording.now.snapshot == before
+    assert any("late-node-0001" in one.text for one in second.recording.now.snapshot.notices)
+    monkeypatch.undo()
+    cluster.put_pod(bound("later", "node-0000"))
+    nodes.refresh()
+    assert first.recording.trouble == ""
+    assert any("team-a/later" in one.text for one in first.recording.now.snapshot.notices)
+
+
+def test_a_page_can_be_opened_while_its_node_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = known(2)
+    nodes = OpenNodes(cluster, ("styles", "script"))
+    monkeypatch.setattr(SNAPSHOT, odd)
+    page = opened(nodes, "node-0000")
+    assert "KeyError" in page.recording.now.snapshot.notices[0].text
+    assert "ledger" not in repr(page.recording.now.snapshot.seen_by(lambda namespace: namespace == "team-a"))
+    monkeypatch.undo()
+    cluster.put_pod(bound("late", "node-0000"))
+    nodes.refresh()
+    assert page.recording.now.snapshot.question is not None
+
+
+def test_the_page_of_the_cluster_goes_on_after_a_node_that_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = known(2)
+    _, routes = cluster_application(cluster, "Cluster", OpenGuard(), loopback=True)
+    page = opened(routes.nodes, "node-0000")
+    monkeypatch.setattr(SNAPSHOT, odd)
+    monkeypatch.setattr("mooring.serve.cluster.routes.TICK", 0.001)
+    failed, ticked = threading.Event(), threading.Event()
+    monkeypatch.setattr(page.recording, "fail", lambda _problem: failed.set())
+    with ticking(routes):
+        cluster.put_pod(bound("late", "node-0000"))
+        assert failed.wait(10)
+        monkeypatch.setattr(cluster, "tick", ticked.set)
+        assert ticked.wait(10)
+
+
+def test_pages_can_be_opened_while_others_are_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, stop = known(60), threading.Event()
+    nodes = OpenNodes(cluster, ("styles", "script"))
+    empty = NodeSnapshot(opened(nodes, "node-0059").recording.now.snapshot.view)
+    monkeypatch.setattr(SNAPSHOT, lambda _node: empty)
+
+    def clients() -> None:
+        while not stop.is_set():
+            for name in cluster.names:
+                opened(nodes, name)
+
+    thread = threading.Thread(target=clients)
+    with quick_switches():
+        thread.start()
+        try:
+            for _ in range(2000):
+                nodes.refresh()
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_a_page_that_two_clients_open_at_once_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, both = OpenNodes(known(2), ("styles", "script")), threading.Barrier(2)
+
+    def planned_by_both(node: NodeNow) -> NodeSnapshot:
+        both.wait(10)
+        return snapshot_of_node(node)
+
+    monkeypatch.setattr(SNAPSHOT, planned_by_both)
+    with ThreadPoolExecutor(2) as clients:
+        first, second = clients.map(lambda _client: opened(nodes, "node-0000"), range(2))
+    assert first is second
