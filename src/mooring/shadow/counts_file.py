@@ -38,7 +38,7 @@ def read_counts(folder: Path, node: str = "") -> ShadowDocument | None:
         return None
     try:
         found = msgspec.json.decode(text.encode(errors="surrogateescape"), type=ShadowDocument)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"has no counts of a shadow: {error}", source=str(path)) from None
     if node and found.node != node:
         raise InputError(f"has the counts of {found.node}, not of {node}", source=str(path))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -30,7 +30,7 @@ from mooring.shadow.predicting import predictions, undecided
 from mooring.shadow.recording import recorded_scenario
 from mooring.shadow.smallest import smallest
 from mooring.shadow.tally import Tally, WouldBeTally, now_text
-from mooring.shadow.would_be import WouldBe, after_steps, would_be
+from mooring.shadow.would_be import WouldBe, WouldBeAnswer, after_steps, reconciled, would_be
 
 LOOKING: Final = 0.25
 """Seconds between two observations; one without a change reads three inodes."""
@@ -77,6 +77,7 @@ class Shadow:
     proposed: KubeletConfig | None = None
     """The configuration that the kubelet might have instead."""
     anonymous: bool = False
+    """Whether what is kept has no names of pods: scenarios made-up ones, the tally uids, which kubectl can look up."""
     report: Report = ignore
     alias: str = "node"
     """Name of the node in an anonymous recording."""
@@ -208,6 +209,8 @@ class Shadow:
             node = would_be(seen, self.proposed)
             if isinstance(node, str):
                 self.report(Finding("warning", "--would-be", node))
+                # The counts are those of an earlier configuration.
+                self.tally.would_be = None
             else:
                 self.would_be = node
                 before = self.tally.would_be
@@ -219,17 +222,19 @@ class Shadow:
         pods = {uid: one for look in (before, *looks) for uid, one in look.pods.items()}
         refused, at = [uid for uid, one in pods.items() if one.reason], self.today()
         for stretch in judge(before, *looks):
-            self.tally.add(stretch.judgements, at)
+            said = stretch.judgements
+            self.tally.add((replace(one, name=one.uid) for one in said) if self.anonymous else said, at)
             for one in stretch.judgements:
                 self.said(one.line())
                 if one.event in (KubeletEvent.ADMITTED, KubeletEvent.REFUSED) and one.uid in self._predicted:
                     admits = self._predicted.pop(one.uid)
                     self.tally.came(true=admits == (one.event is KubeletEvent.ADMITTED))
-            if self.would_be is not None and self.tally.would_be is not None:
-                self.would_be, answers = after_steps(self.would_be, stretch.steps, refused)
-                self.tally.would_be.add(answers, at)
+            if self.would_be is not None:
+                self._ask_other(*after_steps(self.would_be, stretch.steps, refused), at)
             if self.folder is not None and (stretch.judgements or stretch.steps):
                 self._keep(self.folder, stretch, pods)
+        if self.would_be is not None:
+            self._ask_other(*reconciled(self.would_be, after), at)
         self.tally.release = after.facts.mooring.release.tag
         if self.folder is not None:
             self._count(self.folder)
@@ -237,6 +242,13 @@ class Shadow:
         self._predicted = {uid: admits for uid, admits in self._predicted.items() if not after.pods[uid].leaving}
         held = after.held
         self.pods.forget([uid for uid, one in after.pods.items() if one.leaving and uid not in held])
+
+    def _ask_other(self, node: WouldBe, answers: Iterable[WouldBeAnswer], at: str) -> None:
+        """Continue with the node of the other configuration, and count what it answered."""
+        self.would_be = node
+        if self.tally.would_be is not None:
+            named = (replace(one, name=one.uid) for one in answers) if self.anonymous else answers
+            self.tally.would_be.add(named, at)
 
     def _count(self, folder: ShadowFolder) -> None:
         try:
@@ -256,7 +268,9 @@ class Shadow:
                 folder.left_out += 1
             if Agreement.DIFFERS in verdicts:
                 shown = [] if content is None else [smallest(content, begin.facts), content]
-                where = folder.difference(stretch.judgements, shown, begin.facts, begin.state.facts)
+                where = folder.difference(
+                    stretch.judgements, shown, begin.facts, begin.state.facts, anonymous=self.anonymous
+                )
                 self.report(Finding("warning", "difference", f"kept in {where.name}"))
                 self._pack(folder, where, pods)
         except MooringError as error:

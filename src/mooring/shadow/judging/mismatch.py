@@ -147,6 +147,8 @@ def unlike_files(files: StateTexts, engine: StateTexts) -> Mismatch | None:
 
 
 def _first_member(recorded: str, answered: str) -> tuple[str, str]:
+    # Bytes that are not UTF-8 are lone surrogates here, which neither JSON nor the files of a shadow can have.
+    recorded, answered = (text.encode(errors="replace").decode() for text in (recorded, answered))
     try:
         texts = ({"file": msgspec.json.decode(text)} for text in (recorded, answered))
         found = list(differences(*texts))
