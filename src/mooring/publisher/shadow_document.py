@@ -41,7 +41,7 @@ class ShadowDifference(msgspec.Struct, frozen=True):
     """A decision in which the two differ."""
 
     pod: str
-    """Namespace and name; empty for a restart."""
+    """Namespace and name, the uid where they are anonymous; empty for a restart."""
     event: str
     cause: str
     kubelet: str

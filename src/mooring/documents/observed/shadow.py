@@ -22,7 +22,7 @@ class ShadowCountPart(DocumentPart):
 class ShadowDecisionPart(DocumentPart):
     """A decision in which the two differ."""
 
-    pod: Annotated[str, Meta(description="Namespace and name; empty for a restart.")]
+    pod: Annotated[str, Meta(description="Namespace and name, the uid where they are anonymous; empty for a restart.")]
     event: str
     cause: str
     kubelet: Annotated[str, Meta(description="What the kubelet has.")]
