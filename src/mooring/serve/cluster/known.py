@@ -20,6 +20,7 @@ from mooring.publisher.shadow_document import ShadowStatus
 from mooring.serve.feed import Feed
 
 UNPUBLISHED = "has published nothing"
+UNUSABLE = "what the node published cannot be used"
 _CLOSED = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 

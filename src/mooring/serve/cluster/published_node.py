@@ -9,7 +9,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.planner.question import Question
 from mooring.render.view import NodeView
-from mooring.serve.cluster.known import UNPUBLISHED, NodeNow
+from mooring.serve.cluster.known import UNPUBLISHED, UNUSABLE, NodeNow
 from mooring.serve.node_plan import snapshot_of
 from mooring.serve.snapshot import ANY, NodeNotice, NodeSnapshot
 
@@ -64,7 +64,7 @@ def unusable(error: Exception) -> NodeNotice:
 
 def _quoted(words: str) -> NodeNotice:
     """Return a notice with the words of the engine about the state, which can name any pod."""
-    return NodeNotice(words, True, ANY, "what the node published cannot be used")
+    return NodeNotice(words, True, ANY, UNUSABLE)
 
 
 def _shadow_notices(node: NodeNow) -> Iterator[NodeNotice]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mooring.core.errors import InputError
 from mooring.planner.plan import free_cpus
 from mooring.publisher.shadow_document import AgreementCounts, agreement_by_release
-from mooring.serve.cluster.known import NodeNow
+from mooring.serve.cluster.known import UNPUBLISHED, UNUSABLE, NodeNow
 
 SHADES = 4
 """Shades of tiles besides that of a node without free CPUs."""
@@ -80,7 +80,10 @@ def tile(node: NodeNow) -> NodeTile:
     kubelet, differs = node.kubelet, node.shadow.differs if node.shadow is not None else 0
     pods, refused = len(node.pods), len(node.refused)
     if isinstance(kubelet, str):
-        return NodeTile(node.node.name, None, 0, 0, 0, pods, refused, kubelet, node.node.closed, differs)
+        # Everybody sees the tiles, and the engine's words about a state can name any pod.
+        names_no_pod = kubelet == UNPUBLISHED or (node.state is not None and node.kind is None)
+        trouble = kubelet if names_no_pod else UNUSABLE
+        return NodeTile(node.node.name, None, 0, 0, 0, pods, refused, trouble, node.node.closed, differs)
     free = free_cpus(kubelet).mask
     offers = kubelet.settings.allocatable_cpus.mask if kubelet.settings.cpu is not None else 0
     topology = kubelet.settings.topology
