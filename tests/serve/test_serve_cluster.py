@@ -309,7 +309,7 @@ def test_the_words_of_the_engine_about_a_state_are_for_people_who_may_list_all_p
     shown = snapshot.seen_by(lambda namespace: namespace == "team-a")
     assert "secret-team" not in repr(shown)
     assert shown.notices[0].text == "what the node published cannot be used"
-    assert tile(node).trouble == shown.notices[0].text
+    assert tile(node_named(cluster, "node-0000")).trouble == shown.notices[0].text
 
 
 def test_an_empty_cluster_has_words_of_its_own() -> None:
