@@ -169,3 +169,9 @@ def test_without_a_shape_the_largest_requests_are_shown() -> None:
         running = ("--active", EXAMPLES / "pods.yaml", *NODE)
         assert mooring("capacity", "--shape", f"cpu={cpus}", "--limit", "1", *running).code == code
     assert mooring("capacity", *NODE, "-o", "svg").code == 2
+
+
+def test_a_least_number_without_a_shape_is_refused() -> None:
+    answer = mooring("capacity", *NODE, "--at-least", "3")
+    assert answer.code == 2
+    assert "--at-least counts pods of a shape: give POD, --shape or -f" in answer.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 from tests.cli.command import EXAMPLES, mooring
 
@@ -108,3 +109,13 @@ def test_a_kubelet_that_manages_nothing_has_nothing_to_migrate(tmp_path: Path) -
     answered = mooring("migrate", *given[:4], "--active", tmp_path / "pod.yaml")
     assert answered.code == 2
     assert "there is nothing to migrate" in answered.complaint
+
+
+def test_commands_are_whole_at_any_width(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    commands = [one for step in mooring("migrate", *NODE, "-o", "json").document["steps"] for one in step["commands"]]
+    assert max(map(len, commands)) > 100
+    mooring("migrate", *NODE, "--to", tmp_path / "steps.txt")
+    for text in (mooring("migrate", *NODE).out, (tmp_path / "steps.txt").read_text()):
+        lines = {line.strip() for line in text.splitlines()}
+        assert [one for one in commands if one not in lines] == []

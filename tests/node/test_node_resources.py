@@ -109,3 +109,16 @@ def test_pods_are_counted_first() -> None:
 def test_a_node_that_is_over_full_still_takes_pods_that_ask_for_nothing() -> None:
     running = [guaranteed("r", container("c", "99"))]
     assert check_fit(pod("u", container("c", "", memory="")), running, reservation(), 110) is None
+
+
+def test_huge_pages_of_a_size_that_the_node_does_not_list_are_short() -> None:
+    wanted = pod("u", Container("c", requests={"hugepages-1Gi": Quantity.parse("2Gi")}))
+    found = check_fit(wanted, [], reservation(), 110)
+    assert found is not None
+    assert found.reason == "OutOfhugepages-1Gi"
+    assert found.message.endswith("hugepages-1Gi, requested: 2147483648, used: 0, capacity: 0")
+
+
+def test_devices_that_the_node_does_not_list_are_no_reason() -> None:
+    wanted = pod("u", Container("c", requests={"vendor.example/gpu": Quantity.parse("2")}))
+    assert check_fit(wanted, [], reservation(), 110) is None

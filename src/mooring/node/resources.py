@@ -109,7 +109,9 @@ def check_amounts(
     """
     if running + 1 > max_pods:
         return _out_of("pods", 1, running, max_pods)
-    capacity = {**allocatable(reservation), **devices}
+    # Sizes of huge pages that a node does not list are no extended resources, which a kubelet leaves out.
+    pages = dict.fromkeys((resource for resource in wanted if resource.startswith("hugepages-")), 0)
+    capacity = {**pages, **allocatable(reservation), **devices}
     for resource in sorted(capacity, key=_check_order):
         amount = wanted.get(resource, 0)
         if amount > 0 and amount > capacity[resource] - used.get(resource, 0):

@@ -45,8 +45,8 @@ def _section(title: str, steps: Iterable[MigrationStep]) -> Iterator[RenderableT
             yield Padding(Text(f"{path}:", "dim"), _INDENT)
             yield Padding(Text(clean_lines(content)), (0, 0, 0, 5))
         for command in step.commands:
-            # In one line whatever the terminal's width: it is there to be copied.
-            yield Padding(Text(clean(command), "cyan", no_wrap=True, overflow="ignore"), _INDENT)
+            # In one line whatever the terminal's width: it is there to be copied, and a padding would cut it off.
+            yield Text(" " * _INDENT[-1] + clean(command), "cyan", no_wrap=True, overflow="ignore")
         for line in step.outcome:
             yield Padding(Text(f"→ {clean(line)}"), _INDENT)
 

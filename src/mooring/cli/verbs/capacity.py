@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from mooring.cli import options
 from mooring.cli.inputs.node import question_of
@@ -78,6 +79,8 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     check_destination(to)
     question = question_of(inputs)
     if not (pod or shape or question.pods):
+        if click.get_current_context().get_parameter_source("at_least") is not ParameterSource.DEFAULT:
+            raise click.UsageError("--at-least counts pods of a shape: give POD, --shape or -f")
         return _largest(counting.largest_requests(question), form, to)
     capacity = _capacity(_subject(question, pod, shape), limit, at_least)
     if form == "json":

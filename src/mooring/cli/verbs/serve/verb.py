@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,8 @@ def command(
     The node is that of the running kubelet on this computer, the one that the options describe, or with --agent that of
     the agent.
     """
+    if isnan(period):
+        raise click.BadParameter("is no number of seconds", param_hint="--period")
     with needs_extra("kube", source="mooring serve"):
         if export:
             check_destination(export)
