@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.discovery.compact import parse_compact
 from mooring.kubelet.admit import AdmitResult
 from mooring.kubelet.events import Readmit, after_event, ended
@@ -21,6 +21,13 @@ from mooring.shadow.observed import REJECTED, ObservedNode, observed_pod
 
 MACHINE = parse_compact("sockets=2 numa=2 cores=8 threads=2 memory=8Gi").info
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+PINNED = replace(
+    STATIC,
+    memory_manager_policy="Static",
+    reserved_memory=(ReservedMemory(0, {"memory": "512Mi"}),),
+    system_reserved={"memory": "412Mi"},
+)
+"""Memory, too, is bound to NUMA nodes."""
 
 
 @dataclass

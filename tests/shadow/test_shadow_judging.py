@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.shadow.observing import STATIC, Node, container, node
+from tests.shadow.observing import PINNED, STATIC, Node, container, node
 
 from mooring.core.bits import CPUMask
 from mooring.core.config import KubeletConfig, ReservedMemory
@@ -468,13 +468,7 @@ def test_of_several_pods_that_left_some_left_before_the_first_container_and_some
     assert {one.cause for one in said(before, watched.observed())} == {DifferenceCause.ORDER}
 
 
-BOUND = replace(
-    STATIC,
-    topology_manager_policy="best-effort",
-    memory_manager_policy="Static",
-    reserved_memory=(ReservedMemory(0, {"memory": "512Mi"}),),
-    system_reserved={"memory": "412Mi"},
-)
+BOUND = replace(PINNED, topology_manager_policy="best-effort")
 
 
 @pytest.mark.parametrize(("missing", "verdict"), [(33, Agreement.UNKNOWN), (34, Agreement.DIFFERS)])

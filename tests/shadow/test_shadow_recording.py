@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.shadow.observing import STATIC, Node, node
+from tests.shadow.observing import PINNED, STATIC, Node, node
 
 from mooring.core.bits import CPUMask
-from mooring.core.config import KubeletConfig, ReservedMemory
+from mooring.core.config import KubeletConfig
 from mooring.kubelet.kubelet import cpu_text
 from mooring.manifest.scenario import scenario
 from mooring.planner.replay.agreement import FieldDifference, differences
@@ -21,13 +21,7 @@ from mooring.shadow.observed import ObservedNode
 from mooring.shadow.recording import recorded_scenario
 from mooring.shadow.smallest import smallest
 
-BOUND = replace(
-    STATIC,
-    topology_manager_policy="restricted",
-    memory_manager_policy="Static",
-    reserved_memory=(ReservedMemory(0, {"memory": "512Mi"}),),
-    system_reserved={"memory": "412Mi"},
-)
+BOUND = replace(PINNED, topology_manager_policy="restricted")
 PODS = replace(BOUND, topology_manager_policy="single-numa-node", topology_manager_scope="pod")
 NO_POLICY = replace(STATIC, cpu_manager_policy="none", max_pods=2)
 CONFIGS = [STATIC, BOUND, PODS, replace(STATIC, topology_manager_policy="restricted")]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.shadow import observing
-from tests.shadow.observing import STATIC, Node, node
+from tests.shadow.observing import PINNED, STATIC, Node, node
 from tests.shadow.test_shadow_recording import unlike
 
-from mooring.core.config import MooringConfig, ReservedMemory
+from mooring.core.config import MooringConfig
 from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
@@ -24,13 +24,7 @@ from mooring.shadow.judging.judge import judge
 PODS = 30
 LEAVING = 6
 MACHINE = parse_compact("sockets=2 numa=4 cores=16 threads=2 memory=16Gi").info
-CONFIG = replace(
-    STATIC,
-    topology_manager_policy="single-numa-node",
-    memory_manager_policy="Static",
-    reserved_memory=(ReservedMemory(0, {"memory": "512Mi"}),),
-    system_reserved={"memory": "412Mi"},
-)
+CONFIG = replace(PINNED, topology_manager_policy="single-numa-node")
 ASKED = [("1", "64Mi"), ("2", "64Mi"), ("1", "512Mi"), ("500m", "128Mi"), ("100m", "64Mi"), ("1500m", "256Mi")]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -63,15 +63,15 @@ class DeviceState:
                 found |= resources.get(resource, frozenset())
         return frozenset(found)
 
-    @property
-    def capacity(self) -> dict[str, int]:
-        """Return how many devices of each resource the node resources check counts: the healthy ones, or those given.
+    def capacity(self, resources: Iterable[str]) -> dict[str, int]:
+        """Return how many devices of these resources the node resources check counts: the healthy or the given ones.
 
         Source: kubelet v1.37.1, cm/devicemanager/manager.go (sanitizeNodeAllocatable).
         """
         return {
-            resource: max(sum(device.healthy for device in devices), len(self.allocated(resource)))
-            for resource, devices in self.devices.items()
+            resource: max(sum(device.healthy for device in self.devices[resource]), len(self.allocated(resource)))
+            for resource in resources
+            if resource in self.devices
         }
 
     def available(self, resource: str) -> frozenset[str]:

@@ -219,7 +219,7 @@ def _local_cpus(shape: Shape, places: Mapping[int, _Place]) -> list[CPUSet]:
 
 def _distance_table(shape: Shape) -> _Table:
     near = [_distances_of(shape, node) for node in range(shape.numa_nodes)]
-    # Nodes without CPUs are many, and few of them are reached from others than their neighbours.
+    # Many nodes without CPUs are reached from the same nodes: such a group has its distances once.
     total = shape.numa_nodes + shape.cpuless_nodes
     cpuless = [tuple(_homes_of_cpuless(shape, node)) for node in range(shape.numa_nodes, total)]
     nearest = {

@@ -22,7 +22,7 @@ from mooring.core.pod import Pod
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Decision
 from mooring.node.facts import PodNotSupported
-from mooring.node.resources import check_amounts, pod_requests
+from mooring.node.resources import NO_DEVICES, check_amounts, pod_requests
 from mooring.node.settings import Settings
 
 POD_LEVEL_NOT_SUPPORTED = "PodLevelResourcesNotSupported"
@@ -98,7 +98,7 @@ def admit(
     if mode is AdmitMode.MANAGERS:
         return (after if running else after.start_containers(pod.uid, observer)), result
     used, wanted = _used_without(kubelet, pod), pod_requests(pod)
-    devices = after.node.providers.devices.capacity
+    devices = after.node.providers.devices.capacity(wanted)
     refused = out_of(wanted, used, len(after.node.active) - 1, after.settings, devices)
     if refused is not None:
         result = AdmitResult(pod, replace(result.decision, admitted=False, rejection=refused), after, refused)
@@ -161,7 +161,7 @@ def out_of(
     used: Mapping[str, int],
     running: int,
     settings: Settings,
-    devices: Mapping[str, int] | None = None,
+    devices: Mapping[str, int] = NO_DEVICES,
 ) -> Rejection | None:
     """Make the node resources check; None when the pod fits.
 
@@ -170,9 +170,9 @@ def out_of(
         used: what the pods that are admitted already request together.
         running: how many pods these are.
         settings: of the node.
-        devices: how many devices of each resource it has.
+        devices: how many devices it has of the resources that the pod requests.
     """
-    return check_amounts(wanted, used, running, settings.reservation, settings.config.max_pods, devices or {})
+    return check_amounts(wanted, used, running, settings.reservation, settings.config.max_pods, devices)
 
 
 def added(used: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:

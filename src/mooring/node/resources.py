@@ -104,8 +104,8 @@ def check_amounts(
         running: how many pods these are.
         reservation: of the node.
         max_pods: the kubelet's ``maxPods``.
-        devices: how many devices of each resource the node has. The device manager has given the pod its own before,
-            so that they are short only while pods count that have released theirs.
+        devices: how many devices the node has of the resources that the pod requests. The device manager has given the
+            pod its own before, so that they are short only while pods count that have released theirs.
     """
     if running + 1 > max_pods:
         return _out_of("pods", 1, running, max_pods)

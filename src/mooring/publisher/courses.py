@@ -78,7 +78,8 @@ def _admitted(course: _Course, entry: Pending) -> list[_Course]:
     if not result.admitted:
         return [_Course(kubelet.settled(), course.leaving)]
     wanted, used = pod_requests(pod), kubelet.used
-    refused = out_of(wanted, used, len(kubelet.node.active), kubelet.settings, after.node.providers.devices.capacity)
+    devices = after.node.providers.devices.capacity(wanted)
+    refused = out_of(wanted, used, len(kubelet.node.active), kubelet.settings, devices)
     after = after.counting(added(used, wanted))
     if holds(after.node, pod.uid) is None:
         # It changes sums only, and these count it as long as it may be there.

@@ -121,22 +121,22 @@ class Shadow:
         elif self._looks:
             is_settled = now - self._changed >= self.quiet and not _is_open(self._before, seen)
             is_late = now - self._first >= PATIENCE or last
-            if is_late or (is_settled and not self._may_learn_more(self._before)):
-                self._judge(self._before, self._looks)
+            if is_late or (is_settled and self._differed != self._changed):
+                stretches = judge(self._before, *self._looks)
+                if is_late or not self._may_learn_more(self._before, stretches):
+                    self._judged(self._before, self._looks, stretches)
+                else:
+                    self._differed = self._changed
 
-    def _may_learn_more(self, before: ObservedNode) -> bool:
-        """Return whether a kubelet that started seems to differ, and may not have told all of its refusals yet.
+    def _may_learn_more(self, before: ObservedNode, stretches: Iterable[Stretch]) -> bool:
+        """Return whether a kubelet that started differs, and may not have published all of its rejections yet.
 
-        Of a pod that ran it tells one only when its containers have ended.
+        It publishes the rejection of a running pod only after the containers of the pod have exited.
 
         Source: kubelet v1.37.1, pkg/kubelet/status/status_manager.go (mergePodStatus).
         """
-        if self._looks[-1].starts == before.starts:
-            return False
-        if self._differed != self._changed:
-            said = (one.verdict for stretch in judge(before, *self._looks) for one in stretch.judgements)
-            self._differed = self._changed if Agreement.DIFFERS in said else -1.0
-        return self._differed == self._changed
+        said = (one.verdict for stretch in stretches for one in stretch.judgements)
+        return self._looks[-1].starts != before.starts and Agreement.DIFFERS in said
 
     def _look(self) -> ObservedNode | None:
         changes = self.pods.changes
@@ -217,11 +217,11 @@ class Shadow:
                 if before is None or before.configuration != node.digest:
                     self.tally.would_be = WouldBeTally(self.today(), node.digest)
 
-    def _judge(self, before: ObservedNode, looks: list[ObservedNode]) -> None:
+    def _judged(self, before: ObservedNode, looks: list[ObservedNode], stretches: Iterable[Stretch]) -> None:
         after = looks[-1]
         pods = {uid: one for look in (before, *looks) for uid, one in look.pods.items()}
         refused, at = [uid for uid, one in pods.items() if one.reason], self.today()
-        for stretch in judge(before, *looks):
+        for stretch in stretches:
             said = stretch.judgements
             self.tally.add((replace(one, name=one.uid) for one in said) if self.anonymous else said, at)
             for one in stretch.judgements:

@@ -100,8 +100,9 @@ class Search:
         if self.question.leaving:
             return True
         after = self.course.after
-        devices = after.node.providers.devices.capacity
-        return out_of(pod_requests(self.pod), after.used, len(after.node.active), self.settings, devices) is None
+        wanted = pod_requests(self.pod)
+        devices = after.node.providers.devices.capacity(wanted)
+        return out_of(wanted, after.used, len(after.node.active), self.settings, devices) is None
 
     @property
     def earlier(self) -> tuple[Pod, ...]:

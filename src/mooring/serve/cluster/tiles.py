@@ -80,7 +80,7 @@ def tile(node: NodeNow) -> NodeTile:
     kubelet, differs = node.kubelet, node.shadow.differs if node.shadow is not None else 0
     pods, refused = len(node.pods), len(node.refused)
     if isinstance(kubelet, str):
-        # Everybody sees the tiles, and the engine's words about a state can name any pod.
+        # Every viewer gets the tiles, and an error of the engine about a state can name any pod.
         names_no_pod = kubelet == UNPUBLISHED or (node.state is not None and node.kind is None)
         trouble = kubelet if names_no_pod else UNUSABLE
         return NodeTile(node.node.name, None, 0, 0, 0, pods, refused, trouble, node.node.closed, differs)

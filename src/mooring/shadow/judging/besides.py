@@ -101,12 +101,12 @@ def possible_nodes(kubelet: Kubelet, besides: Besides, message: str) -> Iterator
             node, _ = admit(node, pod, AdmitMode.TRIAL)
         used = reduce(added, map(pod_requests, some.ending), node.used)
         yield node.counting(used) if some.ending else node
-        holding = reduce(partial(_holding, besides.accepted), some.ending, node)
-        if holding is not node:
-            yield holding.counting(used)
+        ends = reduce(partial(holding, besides.accepted), some.ending, node)
+        if ends is not node:
+            yield ends.counting(used)
 
 
-def _holding(accepted: frozenset[str], node: Kubelet, pod: Pod) -> Kubelet:
+def holding(accepted: frozenset[str], node: Kubelet, pod: Pod) -> Kubelet:
     """Return the node with what the managers gave a pod before it was refused, perhaps to some of its containers."""
     _, answer = admit(node, pod, AdmitMode.TRIAL)
     decided = answer.decided

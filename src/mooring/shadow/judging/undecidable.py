@@ -13,7 +13,7 @@ from mooring.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.steps import Admit, Remove
 from mooring.memorymanager.state import Block
-from mooring.shadow.judging.besides import Besides
+from mooring.shadow.judging.besides import Besides, holding
 from mooring.shadow.judging.mismatch import unlike_answers
 from mooring.shadow.judging.orders import Order
 from mooring.shadow.observed import ObservedPod
@@ -81,9 +81,9 @@ def _leaving(point: Kubelet, besides: Besides) -> Iterator[tuple[Kubelet, Kubele
             yield point, point.without([uid])
     for pod in besides.ending:
         if pod.uid not in point.node.active:
-            decided = admit(point, pod, AdmitMode.TRIAL)[1].decided
-            if pod.uid in decided.node.cpu.assignments:
-                yield replace(decided, node=decided.node.adopt([pod])), point
+            ends = holding(besides.accepted, point, pod)
+            if ends is not point:
+                yield ends, point
 
 
 def _given(kubelet: Kubelet, pod: Pod, kept: Mapping[str, CPUMask] | None = None) -> Mapping[str, CPUMask]:
