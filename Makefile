@@ -34,7 +34,7 @@ help:
 	@echo "make e2e-chart     install, upgrade, roll back and uninstall the Helm chart on a real cluster of one node (root on Debian, Go)"
 	@echo "make observability check the rules and dashboards of deploy/observability with promtool and Prometheus (Go)"
 	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs, citations of the specification, the page of releases"
-	@echo "make soak          100,000 container lifecycles through the agent's reactor: memory does not grow (half an hour)"
+	@echo "make soak          100,000 container lifecycles and a day of the clock through the agent's reactor (half an hour)"
 	@echo "make test-pythons  run the tests on every Python 3.11 to 3.13 that is found"
 	@echo "make bench         run the benchmarks"
 	@echo "make docs          write into the docs what their examples print now"
@@ -178,6 +178,7 @@ e2e-chart: $(STAMP)
 # First the reactor alone, then the agent as a process of its own, through real frames of the wire.
 soak: $(STAMP)
 	MOORING_SOAK=100000 $(BIN)/python -m pytest -q -p no:xdist tests/agent/test_agent_soak.py
+	MOORING_DAY_HOURS=24 $(BIN)/python -m pytest -q -s -p no:xdist tests/agent/test_agent_day.py
 	MOORING_SOAK_FOLDER=/dev/shm MOORING_SOAK=100000 $(BIN)/python -m pytest -q -s -p no:xdist tests/agent/wire/test_wire_soak.py
 
 test-pythons: $(STAMP)

@@ -19,6 +19,19 @@ def test_a_mask_holds_its_members_in_order(numbers: frozenset[int]) -> None:
     assert list(members(mask_of(numbers))) == sorted(numbers)
 
 
+@given(st.lists(st.sampled_from((0, 5, 1023, 1024, 4097, 65_535)), unique=True), st.integers(900, 3000))
+def test_a_large_mask_holds_its_members_too(further: list[int], count: int) -> None:
+    numbers = {*range(7, 7 + 3 * count, 3), *further}
+    mask = mask_of(numbers)
+    assert mask == sum(1 << number for number in numbers)
+    assert list(members(mask)) == sorted(numbers)
+
+
+def test_a_large_mask_has_no_negative_member() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        mask_of([*range(3000), -1])
+
+
 @given(sets | runs)
 def test_the_text_is_the_shortest_list_of_runs(numbers: frozenset[int]) -> None:
     parts = []

@@ -40,6 +40,10 @@ NO_CPUS: Final = CPUMask(0)
 """The empty set of CPUs."""
 NO_NODES: Final = NUMAMask(0)
 """The empty set of NUMA nodes."""
+_MANY: Final = 1024
+"""Bits beyond which a mask is not taken apart, and members beyond which it is not put together, one by one: each step
+copies the whole mask."""
+_PART: Final = (1 << _MANY) - 1
 
 
 def members(mask: int) -> Iterator[int]:
@@ -48,6 +52,11 @@ def members(mask: int) -> Iterator[int]:
     >>> list(members(0b10110))
     [1, 2, 4]
     """
+    if mask > _PART:
+        for first in range(0, mask.bit_length(), _MANY):
+            for member in members((mask >> first) & _PART):
+                yield first + member
+        return
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -60,6 +69,12 @@ def mask_of(numbers: Iterable[int]) -> int:
     >>> mask_of([1, 2, 4])
     22
     """
+    numbers = [*numbers]
+    if len(numbers) >= _MANY and min(numbers) >= 0:
+        octets = bytearray(max(numbers) // 8 + 1)
+        for number in numbers:
+            octets[number >> 3] |= 1 << (number & 7)
+        return int.from_bytes(octets, "little")
     mask = 0
     for number in numbers:
         mask |= 1 << number

@@ -27,7 +27,7 @@ from mooring.discovery.differences.kubeletview import (
 def cache_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     """Compare L3 and L2 caches."""
     l3 = {cpu.id: cpu.l3 for cpu in hardware.cpus if cpu.l3 is not None}
-    l2 = CPUSet.from_ids(cpu.id for cpu in hardware.cpus if cpu.l2 is not None)
+    l2 = {cpu.id for cpu in hardware.cpus if cpu.l2 is not None}
     of_cores = any(core.caches or core.uncore_caches for core in view.cores.values())
     if not of_cores and not any(node.caches for node in view.info.topology):
         if l3 or l2:

@@ -54,10 +54,11 @@ def kubelet_view(info: MachineInfo) -> KubeletView:
     again: set[int] = set()
     for node in info.topology:
         for core in node.cores:
+            first = min(core.thread_ids, default=0)
             for cpu in core.thread_ids:
                 if cpu in cores:
                     again.add(cpu)
-                nodes[cpu], cores[cpu], core_ids[cpu] = node, core, min(core.thread_ids)
+                nodes[cpu], cores[cpu], core_ids[cpu] = node, core, first
     return KubeletView(info, nodes, cores, core_ids, CPUSet.from_ids(again))
 
 

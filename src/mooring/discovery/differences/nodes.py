@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
@@ -55,11 +56,12 @@ def _members(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     if _has_made_up_nodes(hardware):
         return
     lists = {node.id: _cpulist(node.sysfs_cpulist, node.local_cpus) for node in hardware.nodes}
-    misplaced = CPUSet.from_ids(
-        cpu
-        for cpu, node in view.nodes.items()
-        if cpu in hardware.online and cpu not in lists.get(node.node_id, CPUSet())
-    )
+    members: dict[int, list[int]] = defaultdict(list)
+    for cpu, node in view.nodes.items():
+        members[node.node_id].append(cpu)
+    misplaced = CPUSet()
+    for node_id, cpus in members.items():
+        misplaced |= (CPUSet.from_ids(cpus) & hardware.online) - lists.get(node_id, CPUSet())
     yield from about_cpus(
         misplaced, "MOOR-427", "The kubelet has {} in other NUMA nodes than the kernel's own lists of the nodes."
     )
