@@ -1,7 +1,7 @@
 """Hours of a node in moments: pods, resizes with delays, claims and restarts of the agent, by the reactor's clock.
 
-The tests take some minutes of the node's time; ``MOORING_DAY_HOURS=24`` takes a day (``make soak``), ``MOORING_DAY_SEED``
-makes it another one, and ``-s`` prints the counts.
+The tests take some minutes of the node's time; ``MOORING_DAY_HOURS=24`` takes a day (``make soak``),
+``MOORING_DAY_SEED`` makes it another one, and ``-s`` prints the counts.
 """
 
 from __future__ import annotations
