@@ -145,6 +145,8 @@ def test_events_stand_in_a_cluster_too(tmp_path: Path) -> None:
         ({"at": -1, "do": "drain", "nodes": ["a"]}, "events[0].at: must be a number of seconds"),
         ({"at": 1, "do": "drain", "nodes": ["a"], "cpus": "1"}, "events[0].cpus: is not known"),
         ({"at": 1, "do": "offline", "nodes": ["a"], "cpus": "1"}, "events[0].do: needs the extension cpu-hotplug"),
+        ({"at": 1e308, "do": "drain", "nodes": ["a"]}, "events[0].at: must be a number of seconds"),
+        ({"at": 1, "do": "drain", "nodes": ["a"], "every": 1e308}, "events[0].every: must be a number of seconds"),
         ({"at": 1, "do": "restart", "nodes": ["a"], "release": "9"}, "9"),
         ({"at": 1, "do": "restart", "nodes": ["a"], "set": ["x=1"]}, "x"),
         ({"at": 1, "do": "resize", "pod": "p", "containers": {"c": {"requests": {"gpu": 1}}}}, "gpu"),
