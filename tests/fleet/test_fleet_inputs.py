@@ -211,6 +211,23 @@ def test_a_row_that_is_wrong_is_named(tmp_path: Path, row: str, words: str) -> N
     assert words in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("n,²,1024,0", "x.csv:3: cpu_milli: '²' is not a whole number"),
+        ("n,0,1024,0", "x.csv:3: cpu_milli: describes no machine: must not be 0"),
+        ("n,8000,0,0", "x.csv:3: memory_mib: describes no machine"),
+        ("n,8000,1024,2000", "x.csv:3: gpu: 2000 is more than 1024"),
+    ],
+)
+def test_a_row_that_is_no_node_is_named(tmp_path: Path, row: str, words: str) -> None:
+    (tmp_path / "x.csv").write_text(f"sn,cpu_milli,memory_mib,gpu\nm,8000,1024,1\n{row}\n", encoding="utf-8")
+    with pytest.raises(InputError) as raised:
+        load_cluster(str(tmp_path / "x.csv"))
+    assert words in str(raised.value)
+    assert raised.value.remedy
+
+
 def job(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": POD, **spec}}
 
