@@ -289,3 +289,28 @@ def test_a_time_to_wait_that_is_none_is_one_line(within: str, capsys: pytest.Cap
     assert run(["fleet", "size", *EXAMPLE, "--group", "one-socket", "--most=1", f"--within={within}"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("mooring fleet size: invalid value for '--within': ")
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("release=banana", "--set: release: 'banana' is not a kubelet version; write"),
+        ("maxPods=1", "--set: 'maxPods' cannot be set"),
+    ],
+)
+def test_a_setting_that_is_none_is_named(setting: str, words: str) -> None:
+    work = work_of("w", [arrival("p", asked("1"))])
+    with pytest.raises(InputError) as raised:
+        variants(cluster(ALIGNED), [work], [Strategy()], [setting], 0)
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("release", "words"), [("banana", "'banana' is not a kubelet version; write"), ("", "is empty")]
+)
+def test_a_release_to_upgrade_to_that_is_none_is_named(
+    release: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = str(ROOT / "examples/fleet/live.yaml")
+    assert run(["fleet", "upgrade", "--cluster", live, "--release", release]) == 2
+    assert capsys.readouterr().err.startswith(f"mooring: --release: {words}")

@@ -35,6 +35,16 @@ def inside(error: InputError, prefix: str) -> InputError:
     return InputError(error.problem, source=error.source, field=prefix + field, remedy=error.remedy)
 
 
+def caused_in(error: InputError, field: str) -> InputError:
+    """Return an error about what the text of a field means, such as a machine, as an error of the field.
+
+    >>> print(caused_in(InputError("no such file", source="m.json", remedy="name another"), "machine"))
+    machine: m.json: no such file; name another
+    """
+    parts = (error.source if error.source != field.lstrip("-") else "", error.field, error.problem)
+    return InputError(": ".join(part for part in parts if part), field=field, remedy=error.remedy)
+
+
 def kind_of(value: object) -> str:
     """Return in words what a value is.
 
