@@ -155,12 +155,15 @@ def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
         (("-o", "svg"), "mooring whatif: -o svg draws the node after a change: give one"),
         (("--ask", "inference:cpu=2"), "--ask: ai/inference has several containers; name one of load-model, server"),
         (("--ask", "solver/rang:cpu=2"), "--ask: hpc/solver has no container 'rang'; it has rank"),
-        (("--ask", "solver:cpus=2"), "is not a container resource; did you mean cpu?"),
-        (("--ask", "solver:cpu=-2"), "must not be negative"),
+        (("--ask", "solver:cpus=2"), "--ask: hpc/solver: limits.cpus: is not a container resource; did you mean cpu?"),
+        (("--ask", "solver:cpu=-2"), "--ask: hpc/solver: limits.cpu: must not be negative, but is -2"),
         (("--set", "policy=none"), "--set: 'policy' cannot be set; "),
         (("--remove", "solver", "--move", "solver"), "what becomes of hpc/solver is changed twice"),
         (("--first", "solver=nobody"), "--first: there is no pod 'nobody'"),
-        (("--device", "vendor.example/gpu=0"), "no devices of vendor.example/gpu are declared; declared are none"),
+        (
+            ("--device", "vendor.example/gpu=0"),
+            "--device: no devices of vendor.example/gpu are declared; declared are none",
+        ),
         (("--limit", "0"), "'--limit': 0 is not in the range"),
     ],
 )

@@ -19,13 +19,15 @@ import pytest
 from tests.fleet.clusters import ALIGNED as ALIGNED_NODES
 from tests.fleet.clusters import LOOSE, arrival, asked, cluster, group
 
+from mooring.cli.fleet import simulate
 from mooring.cli.main import run
 from mooring.core.errors import InputError
 from mooring.fleet.answer import answer_of
 from mooring.fleet.cluster_events import NodeAction, NodeEvent, NodeRestart
 from mooring.fleet.controllers import MOST_REMADE
+from mooring.fleet.history import NodeHistory
 from mooring.fleet.records import Fate
-from mooring.fleet.simulation import Simulation
+from mooring.fleet.simulation import MOST_SAMPLES, Simulation
 from mooring.fleet.strategy import Strategy
 from mooring.fleet.trials import running
 from mooring.fleet.trials.finished import Digests, FinishedTrials
@@ -254,3 +256,61 @@ def test_a_simulation_that_is_stopped_answers_for_the_time_until_then() -> None:
     result = simulated.run()
     assert result.cut_short
     assert [record.arrival.at for record in result.records] == [0.0, 10.0, 20.0]
+
+
+def test_pods_that_run_much_longer_than_others_arrive_are_sampled_a_bounded_number_of_times() -> None:
+    work = work_of("w", [arrival("p0", asked("1"), runs=1000.0), arrival("p1", asked("1"), 10.0)])
+    history = NodeHistory()
+    result = Simulation(cluster(group("a", 1, gpus=0)), work, history=history).run()
+    moments = [sample.at for sample in result.samples]
+    assert MOST_SAMPLES < len(moments) <= 10 * MOST_SAMPLES
+    assert moments == [seen.at for seen in history.moments]
+    assert moments[-1] == 1000.0
+    assert moments[:-1] == pytest.approx([moments[1] * number for number in range(len(moments) - 1)])
+
+
+def test_a_second_interrupt_ends_a_simulation_without_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    work = work_of("w", [arrival("p", asked("1"))])
+    simulated = Simulation(cluster(group("a", 1, gpus=0)), work)
+
+    def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    simulated.at(0.0, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        simulate._run(simulated)  # noqa: SLF001 - the interrupt is the verb's
+    assert "cut short" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("within", ["nan", "inf", "-1", "1e308"])
+def test_a_time_to_wait_that_is_none_is_one_line(within: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fleet", "size", *EXAMPLE, "--group", "one-socket", "--most=1", f"--within={within}"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("mooring fleet size: invalid value for '--within': ")
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("release=banana", "--set: release: 'banana' is not a kubelet version; write"),
+        ("maxPods=1", "--set: 'maxPods' cannot be set"),
+    ],
+)
+def test_a_setting_that_is_none_is_named(setting: str, words: str) -> None:
+    work = work_of("w", [arrival("p", asked("1"))])
+    with pytest.raises(InputError) as raised:
+        variants(cluster(ALIGNED), [work], [Strategy()], [setting], 0)
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("release", "words"), [("banana", "'banana' is not a kubelet version; write"), ("", "is empty")]
+)
+def test_a_release_to_upgrade_to_that_is_none_is_named(
+    release: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = str(ROOT / "examples/fleet/live.yaml")
+    assert run(["fleet", "upgrade", "--cluster", live, "--release", release]) == 2
+    assert capsys.readouterr().err.startswith(f"mooring: --release: {words}")

@@ -66,7 +66,16 @@ def test_a_group_has_machine_configuration_labels_zones_and_devices(tmp_path: Pa
         ({"groups": [{**GROUP, "count": -1}]}, "groups[0].count"),
         ({"groups": [GROUP, GROUP]}, "'a' is the name of two"),
         ({"groups": [{**GROUP, "count": 200_000}]}, "more than 100000 nodes"),
-        ({"groups": [{**GROUP, "machine": "nowhere"}]}, "nowhere"),
+        (
+            {"groups": [{**GROUP, "machine": "nowhere"}]},
+            "cluster.yaml:4:3: groups[0].machine: nowhere: unknown machine",
+        ),
+        ({"groups": [GROUP, {**GROUP, "name": "b", "machine": "cores=0"}]}, "7:3: groups[1].machine: cores: must not"),
+        ({"groups": [{**GROUP, "machine": "./none.json"}]}, "groups[0].machine: ./none.json: no such file"),
+        ({"groups": [{**GROUP, "release": "banana"}]}, "groups[0].release: 'banana' is not a kubelet version"),
+        ({"groups": [{**GROUP, "kubelet": {"maxPods": "x"}}]}, "cluster.yaml:5:5: groups[0].kubelet.maxPods: must be"),
+        ({"groups": [{**GROUP, "mooring": {"mode": 1}}]}, "groups[0].mooring.mode: 'mode' is not known"),
+        ({"groups": [{**GROUP, "taints": [{}, {"key": 1}]}]}, "groups[0].taints[1].key: must be a string"),
         ({"groups": [{"count": 1}]}, "groups[0].name: must not be empty"),
         ({"groups": [{**GROUP, "zones": [1]}]}, "groups[0].zones: must be a list of strings"),
     ],
@@ -92,6 +101,9 @@ def test_a_line_of_work_has_times_owner_and_count(tmp_path: Path) -> None:
     [
         ("{", "work.jsonl:1: is not JSON"),
         ({"pod": POD, "at": -1}, "work.jsonl:1: at: must be a number of seconds"),
+        ({"pod": POD, "runs": 1e308}, "work.jsonl:1: runs: must be a number of seconds from 0 to 3153600000"),
+        ({"pod": POD, "leaves": "1h"}, "work.jsonl:1: leaves: must be a number of seconds from 0 to"),
+        ({"pod": POD, "count": -1}, "work.jsonl:1: count: must not be negative, but is -1; write 0 or more"),
         ({"pod": POD, "att": 1}, "work.jsonl:1: att: is not known; did you mean at?"),
         ({"pod": {"spec": {"containers": []}}}, "work.jsonl:1: pod.spec.containers: must not be empty"),
         ({"pod": POD, "at": 9, "leaves": 3}, "ends at 3 s, before it begins at 9 s"),
@@ -140,6 +152,56 @@ def test_generated_work_is_the_same_for_the_same_seed() -> None:
     assert load_work(paths, 3).arrivals != load_work(paths, 4).arrivals
 
 
+def generated(folder: Path, shape: str = "", fields: str = "") -> str:
+    text = (
+        f"apiVersion: mooring/v1alpha1\nkind: GeneratedWork\n{fields}\nshapes:\n- {{{shape}pod: {json.dumps(POD)}}}\n"
+    )
+    (folder / "work.yaml").write_text(text, encoding="utf-8")
+    return str(folder / "work.yaml")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            "meanLifetime: 1e308",
+            ":3:1: meanLifetime: must be a number of seconds from 0 to 3153600000 (100 years), not",
+        ),
+        ("meanLifetime: -1", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
+        ("meanLifetime: .inf", ":3:15: .inf is not a number"),
+        ("meanLifetime: 1h", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
+        ("perHour: -10", ":3:1: perHour: must not be negative, but is -10; write 0 or more"),
+        ("perHour: .nan", ":3:10: .nan is not a number"),
+        ("burst: -1", ":3:1: burst: must be at least 1, but is -1; write 1 or more"),
+        ("burst: 0", ":3:1: burst: must be at least 1, but is 0; write 1 or more"),
+        ("count: -5", ":3:1: count: must not be negative, but is -5; write 0 or more"),
+    ],
+)
+def test_a_number_of_generated_work_that_cannot_be_is_named(tmp_path: Path, fields: str, words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load_work([generated(tmp_path, fields=fields)])
+    assert f"work.yaml{words}" in str(raised.value)
+    assert raised.value.remedy
+
+
+def test_a_mean_lifetime_of_0_ends_pods_at_once_and_without_one_they_stay(tmp_path: Path) -> None:
+    assert {one.runs for one in load_work([generated(tmp_path, fields="meanLifetime: 0")]).arrivals} == {0.0}
+    assert {one.runs for one in load_work([generated(tmp_path)]).arrivals} == {None}
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [
+        ("-1", "work.yaml:5:4: shapes[0].weight: must not be negative, but is -1; write 0 or more"),
+        ("0", "work.yaml:4:1: shapes: all weights are 0; give at least one shape a weight of 1 or more"),
+    ],
+)
+def test_weights_by_which_no_shape_can_be_drawn_are_named(tmp_path: Path, weight: str, words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load_work([generated(tmp_path, f"weight: {weight}, ")])
+    assert words in str(raised.value)
+
+
 @pytest.mark.parametrize("reader", [load_cluster, lambda path: load_work([path])])
 def test_a_table_with_another_head_is_refused(tmp_path: Path, reader: Any) -> None:
     (tmp_path / "x.csv").write_text("a,b\n1,2\n", encoding="utf-8")
@@ -156,6 +218,23 @@ def test_a_row_that_is_wrong_is_named(tmp_path: Path, row: str, words: str) -> N
     with pytest.raises(InputError) as raised:
         load_work([str(tmp_path / "x.csv")])
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("n,²,1024,0", "x.csv:3: cpu_milli: '²' is not a whole number"),
+        ("n,0,1024,0", "x.csv:3: cpu_milli: describes no machine: must not be 0"),
+        ("n,8000,0,0", "x.csv:3: memory_mib: describes no machine"),
+        ("n,8000,1024,2000", "x.csv:3: gpu: 2000 is more than 1024"),
+    ],
+)
+def test_a_row_that_is_no_node_is_named(tmp_path: Path, row: str, words: str) -> None:
+    (tmp_path / "x.csv").write_text(f"sn,cpu_milli,memory_mib,gpu\nm,8000,1024,1\n{row}\n", encoding="utf-8")
+    with pytest.raises(InputError) as raised:
+        load_cluster(str(tmp_path / "x.csv"))
+    assert words in str(raised.value)
+    assert raised.value.remedy
 
 
 def job(**spec: Any) -> dict[str, Any]:

@@ -96,6 +96,8 @@ def test_a_core_without_a_second_thread_is_read_from_the_number_of_cpus() -> Non
         ("", (), "the machine of a node without the label of an instance type is not known"),
         ("m5.24xlarge", (), "node n0: status.capacity.cpu: has 8 CPUs, and the machine of its kind 96"),
         ("x9.huge", ("x9.huge",), "--machine: 'x9.huge' is not KIND:MACHINE"),
+        ("x9.huge", ("x9.huge:banana",), "--machine: banana: unknown machine"),
+        ("x9.huge", ("x9.huge:cores=0",), "--machine: cores: must not be 0"),
     ],
 )
 def test_a_machine_that_is_not_known_is_one_line_with_a_remedy(

@@ -33,6 +33,7 @@ def test_the_default_configuration_is_valid() -> None:
 @pytest.mark.parametrize(
     ("config", "text"),
     [
+        (replace(DEFAULT, max_pods=-3), "maxPods (--max-pods) -3 must not be a negative number"),
         (
             replace(DEFAULT, topology_manager_policy="strict"),
             f'topologyManagerPolicy (--topology-manager-policy) "strict" must be one of: {POLICIES}',

@@ -172,10 +172,7 @@ def release_at(content: Mapping[str, Any], field: str) -> Release:
     '1.34'
     """
     text = text_at(content, field)
-    try:
-        release, minor = release_of(text), minor_of(text)
-    except InputError as error:
-        raise InputError(error.problem, field=field, remedy=error.remedy) from None
+    release, minor = release_of(text, field), minor_of(text)
     if minor is not None and minor > NEWEST_MINOR:
         raise InputError(f"kubelet 1.{minor} is newer than all known releases", field=field, remedy=f"write {release}")
     return release

@@ -35,6 +35,16 @@ def inside(error: InputError, prefix: str) -> InputError:
     return InputError(error.problem, source=error.source, field=prefix + field, remedy=error.remedy)
 
 
+def caused_in(error: InputError, field: str) -> InputError:
+    """Return an error about what the text of a field means, such as a machine, as an error of the field.
+
+    >>> print(caused_in(InputError("no such file", source="m.json", remedy="name another"), "machine"))
+    machine: m.json: no such file; name another
+    """
+    parts = (error.source if error.source != field.lstrip("-") else "", error.field, error.problem)
+    return InputError(": ".join(part for part in parts if part), field=field, remedy=error.remedy)
+
+
 def kind_of(value: object) -> str:
     """Return in words what a value is.
 
@@ -141,11 +151,16 @@ def flag_at(parent: Mapping[str, Any], field: str, *, default: bool) -> bool:
     return value
 
 
-def count_at(parent: Mapping[str, Any], field: str, default: int) -> int:
+def count_at(parent: Mapping[str, Any], field: str, default: int, *, least: int = -INT32_MAX) -> int:
     """Return the whole number in ``field``, at most 32 bits wide; absent and null give the default.
 
     Raises:
-        InputError: it holds something else.
+        InputError: it holds something else, or less than ``least``.
+
+    >>> count_at({"replicas": -1}, "replicas", 1, least=0)
+    Traceback (most recent call last):
+        ...
+    mooring.core.errors.InputError: replicas: must not be negative, but is -1; write 0 or more
     """
     value = parent.get(field)
     if value is None:
@@ -156,6 +171,9 @@ def count_at(parent: Mapping[str, Any], field: str, default: int) -> int:
         raise wrong_kind(value, "a whole number", field)
     if not -INT32_MAX <= value <= INT32_MAX:
         raise InputError("the number is too large", field=field)
+    if value < least:
+        problem = f"must be at least {least}" if least else "must not be negative"
+        raise InputError(f"{problem}, but is {value}", field=field, remedy=f"write {least} or more")
     return value
 
 

@@ -20,6 +20,8 @@ from mooring.fleet.work import Work
 _NOT_SHOWN = ("pods", "ephemeral-storage")
 _MOST_KINDS = 64
 """Kinds of pods, the most frequent ones, that stand for the work."""
+_TIMES_AS_LONG = 10
+"""Pods may run longer than new ones arrive: up to this many times the moments are kept, then half of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,13 @@ class Sampler:
         Args:
             nodes: of the simulation.
             work: its work.
-            most: number of moments.
+            most: number of moments until the last time that the work names.
             history: takes the states of the nodes at these moments, where they are wanted.
         """
         self.samples: list[Sample] = []
         self._history = history
         self._nodes, self._step = nodes, work.ends / most if most and work.ends else 0.0
+        self._most_kept = most * _TIMES_AS_LONG
         self._shown = [name for name in nodes.table.resources if name not in _NOT_SHOWN]
         kinds: dict[object, PodDemand] = {}
         counts: Counter[object] = Counter()
@@ -76,6 +79,15 @@ class Sampler:
             self._remember(moment)
             seen = self._sample(moment, counts) if seen is None else replace(seen, at=moment)
             self.samples.append(seen)
+            if len(self.samples) == self._most_kept:
+                self._halve()
+
+    def _halve(self) -> None:
+        """Forget every other moment, and look half as often."""
+        self._step *= 2
+        del self.samples[1::2]
+        if self._history is not None:
+            del self._history.moments[1::2]
 
     def last(self, time: float, counts: Counts) -> None:
         """Look for the last time."""

@@ -173,10 +173,7 @@ def _mooring(content: Mapping[str, Any], source: str, release: Release | None) -
 
 def _release(content: Mapping[str, Any]) -> Release | None:
     version = text_at(content, "release")
-    try:
-        return release_of(version) if version else None
-    except InputError as error:
-        raise inside(error, "release") from None
+    return release_of(version, "release") if version else None
 
 
 def _gates(kubelet: KubeletConfig, mooring: MooringConfig) -> PodGates:

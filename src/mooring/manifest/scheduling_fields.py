@@ -203,6 +203,21 @@ def taint_of(content: Mapping[str, Any]) -> Taint:
     return Taint(text_at(content, "key"), text_at(content, "value"), text_at(content, "effect", "NoSchedule"))
 
 
+def taints_at(content: Mapping[str, Any]) -> tuple[Taint, ...]:
+    """Return the taints in the field of that name.
+
+    Raises:
+        InputError: a field of one is of the wrong type.
+    """
+    found = []
+    for index, one in enumerate(list_at(content, "taints")):
+        try:
+            found.append(taint_of(as_mapping(one)))
+        except InputError as error:
+            raise inside(error, f"taints[{index}]") from None
+    return tuple(found)
+
+
 def _counts(spec: Mapping[str, Any], name: str) -> bool:
     found = spec.get(name)
     if name == "volumes" and isinstance(found, list):

@@ -47,7 +47,7 @@ def validate(config: KubeletConfig, gates: FeatureGates, older: ReleaseRules = N
 
 def _errors(config: KubeletConfig, gates: FeatureGates, older: ReleaseRules) -> Iterator[str]:
     yield from _quota_period_errors(config, gates)
-    yield from _pod_default_errors(config.checked, gates, older)
+    yield from _pod_default_errors(config, gates, older)
     if config.topology_manager_policy not in POLICIES:
         allowed = " ".join(quote(policy) for policy in POLICIES)
         yield (
@@ -74,12 +74,15 @@ def _quota_period_errors(config: KubeletConfig, gates: FeatureGates) -> Iterator
         yield f"{name} must be between 1ms and 1sec, inclusive"
 
 
-def _pod_default_errors(checked: CheckedFields, gates: FeatureGates, older: ReleaseRules) -> Iterator[str]:
-    """Check what came with v1.32 (runOnce), v1.36 (imageMinimumGCAge) and v1.37 (defaultPodSysctls)."""
+def _pod_default_errors(config: KubeletConfig, gates: FeatureGates, older: ReleaseRules) -> Iterator[str]:
+    """Check maxPods, and what came with v1.32 (runOnce), v1.36 (imageMinimumGCAge) and v1.37 (defaultPodSysctls)."""
+    checked = config.checked
     if checked.default_pod_sysctls and not older.default_pod_sysctls_unknown and not gates["DefaultPodSysctls"]:
         yield "DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls"
     if checked.image_minimum_gc_age_ns < 0 and not older.image_minimum_gc_age_not_checked:
         yield f"imageMinimumGCAge {duration_text(checked.image_minimum_gc_age_ns)} must not be negative"
+    if config.max_pods < 0:
+        yield f"maxPods (--max-pods) {config.max_pods} must not be a negative number"
     if checked.run_once and not older.run_once_accepted:
         yield "runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"
 

@@ -37,11 +37,12 @@ RELEASES: Mapping[str, Release] = {name: _release(name) for name in RELEASE_NAME
 """All known releases by name, the oldest first; the last one is :data:`~mooring.core.release.NEWEST`."""
 
 
-def release_of(version: str) -> Release:
+def release_of(version: str, field: str = "") -> Release:
     """Return the release of a kubelet's version; one that is newer than all known is decided as the newest.
 
     Args:
         version: such as ``1.34``, ``v1.34.4`` or ``v1.31.9-eks-1-31-23``.
+        field: or option that holds it, for messages.
 
     Raises:
         InputError: it is no version, or older than all known releases.
@@ -52,9 +53,10 @@ def release_of(version: str) -> Release:
     minor = minor_of(version)
     known = f"known are {RELEASE_NAMES[0]} to {RELEASE_NAMES[-1]}"
     if minor is None:
-        raise InputError(f"{version!r:.60} is not a kubelet version", remedy=f"write v1.34.4 or 1.34; {known}")
+        remedy = f"write v1.34.4 or 1.34; {known}"
+        raise InputError(f"{version!r:.60} is not a kubelet version", field=field, remedy=remedy)
     if minor < OLDEST_MINOR:
-        raise InputError(f"kubelet 1.{minor} is older than all known releases", remedy=known)
+        raise InputError(f"kubelet 1.{minor} is older than all known releases", field=field, remedy=known)
     return RELEASES.get(f"1.{minor}", NEWEST)
 
 

@@ -137,7 +137,7 @@ def new_kubelet(version: str, config: tuple[str, ...]) -> NodeRestart:
     """
     if not version and not config:
         raise click.UsageError("give --release, --new-config or both")
-    chosen = catalog.release_of(version) if version else None
+    chosen = catalog.release_of(version, "--release") if version else None
     if not config:
         return cluster_events.NodeRestart(release=chosen)
     read = [one for path in config for one in documents.load_documents(path)]

@@ -61,11 +61,15 @@ def command(inputs: FleetOptions, scoring: str, form: str, to: str, *, extender:
 
 
 def _run(simulated: Simulation) -> SimulationResult:
-    """Run a simulation; an interrupt ends it, and what has happened until then is the answer."""
+    """Run a simulation; an interrupt ends it, and what has happened until then is the answer.
+
+    A second interrupt ends the command: one moment of a large cluster can take long.
+    """
 
     def stop(_signal: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, before)
         simulated.stop()
-        click.echo("cut short: the answer is that of the time until now", err=True)
+        click.echo("cut short: the answer is that of the time until now; Ctrl-C again ends without one", err=True)
 
     before = signal.signal(signal.SIGINT, stop)
     try:

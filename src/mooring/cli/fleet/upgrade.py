@@ -25,7 +25,13 @@ Examples:
 
 @click.command("upgrade", epilog=EPILOG)
 @inputs_of.live_options
-@click.option("--release", default="", metavar="VERSION", help="Release of the new kubelets. Default: as they are.")
+@click.option(
+    "--release",
+    default="",
+    callback=options.check_named,
+    metavar="VERSION",
+    help="Release of the new kubelets. Default: as they are.",
+)
 @click.option(
     "--new-config",
     "new_config",

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +23,7 @@ from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
 from mooring.fleet.cluster import NodeCluster, NodeGroup
+from mooring.fleet.inputs.seconds import MOST_SECONDS
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
 from mooring.fleet.work import PodArrival, Work, work_of
 
@@ -35,6 +35,10 @@ _TWO_SOCKETS: Final = 64
 """CPUs from which a node has two sockets."""
 _WHOLE: Final = 1000
 """Thousandths of a GPU."""
+_MOST_DIGITS: Final = 15
+_MOST: Final = 10**_MOST_DIGITS - 1
+_MOST_GPUS: Final = 1024
+"""Of a node; each is a device of its own."""
 
 
 def is_nodes(text: str) -> bool:
@@ -63,10 +67,11 @@ def cluster_in(text: str, source: str, config: KubeletConfig, mooring: MooringCo
     Raises:
         InputError: a row is not valid.
     """
-    kinds: Counter[tuple[int, int, int, str]] = Counter()
+    kinds: dict[tuple[int, int, int, str], list[_Row]] = {}
     for row in _rows(text, source):
-        kinds[row.count("cpu_milli"), row.count("memory_mib"), row.count("gpu"), row.text("model")] += 1
-    groups = tuple(_group(kind, count, config, mooring) for kind, count in sorted(kinds.items()))
+        kind = row.count("cpu_milli"), row.count("memory_mib"), row.count("gpu", _MOST_GPUS), row.text("model")
+        kinds.setdefault(kind, []).append(row)
+    groups = tuple(_group(kind, rows, config, mooring) for kind, rows in sorted(kinds.items()))
     assumed = (
         f"nodes of {_TWO_SOCKETS} CPUs or more are taken for two sockets, others for one, with two threads a core: "
         "the table names no sockets"
@@ -74,17 +79,23 @@ def cluster_in(text: str, source: str, config: KubeletConfig, mooring: MooringCo
     return NodeCluster(source, groups, (assumed,))
 
 
-def _group(kind: tuple[int, int, int, str], count: int, config: KubeletConfig, mooring: MooringConfig) -> NodeGroup:
+def _group(
+    kind: tuple[int, int, int, str], rows: Sequence[_Row], config: KubeletConfig, mooring: MooringConfig
+) -> NodeGroup:
     milli, memory, gpus, model = kind
     cpus = milli // 1000
     sockets = 2 if cpus >= _TWO_SOCKETS else 1
     threads = 2 if cpus % (2 * sockets) == 0 else 1
-    machine = parse_compact(f"sockets={sockets} cores={cpus // threads} threads={threads} memory={memory}Mi")
+    try:
+        machine = parse_compact(f"sockets={sockets} cores={cpus // threads} threads={threads} memory={memory}Mi")
+    except InputError as error:
+        column = "memory_mib" if error.field == "memory" else "cpu_milli"
+        raise rows[0].refused(column, f"describes no machine: {error.problem}") from None
     devices = tuple(Device(f"gpu{index:02d}", (index * sockets // gpus,)) for index in range(gpus))
     parts = [f"{cpus}cpu", f"{memory // 1024}gi", *([f"{gpus}{model.lower()}"] if gpus else [])]
     return NodeGroup(
         "-".join(parts),
-        count,
+        len(rows),
         machine,
         config,
         mooring,
@@ -155,19 +166,18 @@ class _Row:
             raise self.refused(column, "must not be empty")
         return self.text(column)
 
-    def count(self, column: str) -> int:
+    def count(self, column: str, most: int = _MOST) -> int:
         """Return a cell that is a whole number; 0 where it is empty."""
         found = self.text(column) or "0"
-        if not found.isdigit() or len(found) > _MOST_DIGITS:
+        if not (found.isascii() and found.isdecimal()):
             raise self.refused(column, f"{found!r:.40} is not a whole number")
+        if len(found) > _MOST_DIGITS or int(found) > most:
+            raise self.refused(column, f"{found:.40} is more than {most}")
         return int(found)
 
     def time(self, column: str) -> float | None:
         """Return a cell in seconds; None where it is empty."""
-        return float(self.count(column)) if self.text(column) else None
-
-
-_MOST_DIGITS: Final = 15
+        return float(self.count(column, MOST_SECONDS)) if self.text(column) else None
 
 
 def _rows(text: str, source: str) -> Iterator[_Row]:

@@ -14,10 +14,12 @@ from mooring.configuration.mooring_config import KIND as MOORING
 from mooring.configuration.node_configuration import NodeConfiguration, configuration_of, load_config
 from mooring.configuration.sources import load_sources
 from mooring.core.errors import InputError
+from mooring.core.machine import Machine
 from mooring.decoding.documents import load_documents, located
 from mooring.decoding.fields import (
     Document,
     as_mapping,
+    caused_in,
     check_names,
     count_at,
     inside,
@@ -35,7 +37,7 @@ from mooring.fleet.live.machines import named_machines
 from mooring.fleet.live.objects import ClusterObjects, cluster_objects
 from mooring.fleet.live.reading import live_cluster
 from mooring.fleet.live.sources import ARCHIVES, has_nodes, load_objects
-from mooring.manifest.scheduling_fields import taint_of
+from mooring.manifest.scheduling_fields import taints_at
 from mooring.releases.catalog import release_of
 
 KIND: Final = "Cluster"
@@ -116,21 +118,22 @@ def _cluster(document: Document, config: tuple[str, ...]) -> NodeCluster:
 def _group(content: Mapping[str, Any], folder: Path, config: tuple[str, ...]) -> NodeGroup:
     check_names(content, _GROUP_FIELDS)
     name = name_at(content, "name")
-    count = count_at(content, "count", 1)
-    if count < 0:
-        raise InputError(f"must not be negative, but is {count}", field="count")
-    machine = load_machine(name_at(content, "machine"))
+    count = count_at(content, "count", 1, least=0)
+    machine = _machine(name_at(content, "machine"))
     files = [str(folder / one) for one in _texts(content, "config")] or list(config)
     sources = [source for path in files for source in load_sources(path)]
     inline = [
         Document({"apiVersion": _VERSIONS[kind], "kind": kind, **mapping_at(content, field)}, f"{name}.{field}", 1, 1)
-        for field, kind in (("kubelet", KUBELET), ("mooring", MOORING), ("devices", DEVICES))
+        for field, kind in _INLINE.items()
         if content.get(field) is not None
     ]
-    configuration = configuration_of([*sources, *inline], machine=machine.info)
+    try:
+        configuration = configuration_of([*sources, *inline], machine=machine.info)
+    except InputError as error:
+        raise _in_group(error, name) from None
     mooring = configuration.mooring
     if release := text_at(content, "release"):
-        mooring = replace(mooring, release=release_of(release))
+        mooring = replace(mooring, release=release_of(release, "release"))
     return NodeGroup(
         name,
         count,
@@ -138,12 +141,29 @@ def _group(content: Mapping[str, Any], folder: Path, config: tuple[str, ...]) ->
         configuration.kubelet,
         mooring,
         texts_at(content, "labels") if content.get("labels") else {},
-        tuple(taint_of(as_mapping(one)) for one in list_at(content, "taints")),
+        taints_at(content),
         offered_devices(configuration.devices, machine.pci),
         tuple(_texts(content, "zones")),
     )
 
 
+def _machine(text: str) -> Machine:
+    try:
+        return load_machine(text)
+    except InputError as error:
+        raise caused_in(error, "machine") from None
+
+
+def _in_group(error: InputError, name: str) -> InputError:
+    """Return an error about fields that stand in the group itself as one of the group."""
+    field = error.source.removeprefix(f"{name}.")
+    if field not in _INLINE:
+        return error
+    return inside(InputError(error.problem, field=error.field, remedy=error.remedy), field)
+
+
+_INLINE: Final = {"kubelet": KUBELET, "mooring": MOORING, "devices": DEVICES}
+"""Field of a group -> kind of the configuration whose fields stand there."""
 _VERSIONS: Final = {
     KUBELET: "kubelet.config.k8s.io/v1beta1",
     MOORING: "mooring/v1alpha1",

@@ -23,9 +23,9 @@ from mooring.fleet.cluster_events import (
     PodResize,
 )
 from mooring.fleet.inputs.seconds import seconds_at
-from mooring.manifest.scheduling_fields import taint_of
+from mooring.manifest.scheduling_fields import taints_at
 from mooring.manifest.steps import cpu_list, resizing
-from mooring.planner.changes.configuration import config_field
+from mooring.planner.changes.configuration import ConfigField, config_field
 from mooring.releases.catalog import release_of
 
 KIND: Final = "ClusterEvents"
@@ -129,7 +129,7 @@ class _Reader:
         if action == _RESTART:
             return self._restart(content, member)
         if action == _TAINT:
-            return NodeTaints(tuple(taint_of(as_mapping(one)) for one in list_at(content, "taints")))
+            return NodeTaints(taints_at(content))
         if action in (_OFFLINE, _ONLINE):
             if CPU_HOTPLUG not in member.group.mooring.extensions:
                 remedy = f"write mooring: {{extensions: [{CPU_HOTPLUG}]}} in the group {member.group.name}"
@@ -147,9 +147,16 @@ class _Reader:
         if found is None:
             config = before
             for text in texts:
-                config = config_field(text, release or member.group.mooring.release.name).changed(config)
+                config = _field(text, release or member.group.mooring.release.name).changed(config)
             found = self._restarts[key] = NodeRestart(
-                config if texts else None, release_of(release) if release else None
+                config if texts else None, release_of(release, "release") if release else None
             )
         self._configs[member.name] = found.config or before
         return found
+
+
+def _field(text: str, release: str) -> ConfigField:
+    try:
+        return config_field(text, release)
+    except InputError as error:
+        raise inside(error, "set") from None

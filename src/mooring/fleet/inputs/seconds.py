@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from mooring.core.errors import InputError
+from mooring.decoding.fields import kind_of
+
+MOST_SECONDS: Final = 100 * 365 * 86_400
+"""A hundred years: no work lasts longer, and sums of such times are exact enough to be told apart."""
 
 
 def seconds_at(content: Mapping[str, Any], field: str) -> float | None:
     """Return a time; None where the field is absent.
 
     Raises:
-        InputError: it is no number of seconds.
+        InputError: it is no number of seconds, negative, or too large.
 
     >>> seconds_at({"at": 5}, "at")
     5.0
@@ -20,6 +24,9 @@ def seconds_at(content: Mapping[str, Any], field: str) -> float | None:
     value = content.get(field)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise InputError("must be a number of seconds, 0 or more", field=field)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= MOST_SECONDS:
+        problem = f"must be a number of seconds from 0 to {MOST_SECONDS} (100 years)"
+        given = f"{value!r:.40}" if is_number else kind_of(value)
+        raise InputError(f"{problem}, not {given}", field=field, remedy="write 3600 for an hour")
     return float(value)

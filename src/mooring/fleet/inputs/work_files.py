@@ -155,7 +155,7 @@ def _of_line(line: str, number: int, kinds: Kinds, known: dict[bytes, PodDemand]
 
 
 def _few(content: Mapping[str, Any], default: int) -> int:
-    count = count_at(content, "count", default)
+    count = count_at(content, "count", default, least=0)
     if count > MOST_PODS:
         raise InputError(f"more than {MOST_PODS} pods", field="count", remedy="split the work")
     return count
@@ -221,16 +221,18 @@ def _generated(content: Mapping[str, Any], kinds: Kinds, draw: random.Random) ->
             described = mapping_at(shape, "pod")
             named = {**described, "metadata": {"name": f"shape-{index}", **mapping_at(described, "metadata")}}
             asked.append(kinds.of(pod_from_object(named, source=""), described))
-            weights.append(count_at(shape, "weight", 1))
+            weights.append(count_at(shape, "weight", 1, least=0))
             owners.append(text_at(shape, "owner"))
         except InputError as error:
             raise inside(error, f"shapes[{index}]") from None
-    per_second = count_at(content, "perHour", 60) / 3600
-    mean, burst = seconds_at(content, "meanLifetime"), max(count_at(content, "burst", 1), 1)
+    if not any(weights):
+        raise InputError("all weights are 0", field="shapes", remedy="give at least one shape a weight of 1 or more")
+    per_second = count_at(content, "perHour", 60, least=0) / 3600
+    mean, burst = seconds_at(content, "meanLifetime"), count_at(content, "burst", 1, least=1)
     now, name = 0.0, text_at(mapping_at(content, "metadata"), "name") or "generated"
     for number in range(_few(content, 100)):
         if number % burst == 0:
             now += draw.expovariate(per_second / burst) if per_second else 0.0
         chosen = draw.choices(range(len(asked)), weights)[0]
-        runs = draw.expovariate(1 / mean) if mean else None
+        runs = draw.expovariate(1 / mean) if mean else mean
         yield PodArrival(f"default/{name}-{number}", asked[chosen], now, runs, owner=owners[chosen])

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
-from mooring.decoding.fields import Document, inside, mapping_at, text_at
+from mooring.decoding.fields import Document, count_at, inside, mapping_at, text_at
 from mooring.fleet.inputs.kinds import Kinds
 from mooring.fleet.work import ControllerKind, Workload
 from mooring.manifest.pod_files import pods_with_origins
-from mooring.manifest.workloads.templates import checked_count
 
 _KINDS: Final = {
     "Deployment": ControllerKind.DEPLOYMENT,
@@ -55,12 +54,13 @@ def workload_of(
     asked = kinds.of(pod, read_from, owner)
     if kind is not ControllerKind.JOB:
         ordered = kind is ControllerKind.STATEFUL_SET and text_at(spec, "podManagementPolicy") != "Parallel"
-        first = checked_count(mapping_at(spec, "ordinals"), "start", 0) if kind is ControllerKind.STATEFUL_SET else 0
+        ordinals = mapping_at(spec, "ordinals") if kind is ControllerKind.STATEFUL_SET else {}
+        first = count_at(ordinals, "start", 0, least=0)
         return Workload(name, kind, asked, at, len(pods), ordered=ordered, first=first, runs=runs)
     try:
-        parallelism = checked_count(spec, "parallelism", 1)
-        completions = checked_count(spec, "completions", parallelism)
-        limit = checked_count(spec, "backoffLimit", _BACKOFF_LIMIT)
+        parallelism = count_at(spec, "parallelism", 1, least=0)
+        completions = count_at(spec, "completions", parallelism, least=0)
+        limit = count_at(spec, "backoffLimit", _BACKOFF_LIMIT, least=0)
     except InputError as error:
         raise inside(error, "spec") from None
     return Workload(name, kind, asked, at, completions, parallelism, limit, runs=runs)

@@ -15,6 +15,7 @@ from typing import Final
 
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
+from mooring.decoding.fields import caused_in
 from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
 from mooring.discovery.loader import load_machine
@@ -91,7 +92,10 @@ def named_machines(given: Sequence[str]) -> tuple[NamedMachine, ...]:
                 remedy="write an instance type or label=value, a colon, and what --machine takes elsewhere, such as "
                 "pool=gpu:epyc-7763-2s-nps4",
             )
-        found.append(NamedMachine(kind, load_machine(source)))
+        try:
+            found.append(NamedMachine(kind, load_machine(source)))
+        except InputError as error:
+            raise caused_in(error, "--machine") from None
     return tuple(found)
 
 

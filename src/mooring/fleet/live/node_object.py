@@ -13,7 +13,7 @@ from typing import Any, Final
 from mooring.core.errors import InputError
 from mooring.decoding.fields import as_mapping, flag_at, inside, list_at, mapping_at, name_at, text_at, texts_at
 from mooring.decoding.quantities import resource_list
-from mooring.manifest.scheduling_fields import Taint, taint_of
+from mooring.manifest.scheduling_fields import Taint, taints_at
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 _STATE_TAINTS: Final = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready")
@@ -61,7 +61,7 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
         raise inside(error, "metadata").at(source) from None
     try:
         labels = texts_at(metadata, "labels") if metadata.get("labels") else {}
-        taints = tuple(taint_of(as_mapping(one)) for one in list_at(spec, "taints"))
+        taints = taints_at(spec)
         allocatable, capacity = (_amounts(status, part) for part in ("allocatable", "capacity"))
         cordoned = flag_at(spec, "unschedulable", default=False)
         closed = _CORDONED if cordoned else "" if _is_ready(status) else _NOT_READY

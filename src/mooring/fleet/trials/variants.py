@@ -61,6 +61,9 @@ def _with(cluster: NodeCluster, text: str) -> NodeCluster:
 
 def _group_with(group: NodeGroup, text: str) -> NodeGroup:
     field, _, value = text.partition("=")
-    if field == RELEASE:
-        return replace(group, mooring=replace(group.mooring, release=release_of(value)))
-    return replace(group, config=config_field(text, group.mooring.release.name).changed(group.config))
+    try:
+        if field == RELEASE:
+            return replace(group, mooring=replace(group.mooring, release=release_of(value, RELEASE)))
+        return replace(group, config=config_field(text, group.mooring.release.name).changed(group.config))
+    except InputError as error:
+        raise error.at("--set") from None

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias
 
 from mooring.core.errors import InputError
-from mooring.decoding.fields import as_mapping, inside, list_at, mapping_at, text_at, wrong_kind
+from mooring.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, text_at, wrong_kind
 from mooring.manifest.workloads.templates import (
     FoundTemplate,
     NestedObject,
     at_path,
-    checked_count,
     is_pod_template,
     job_pods,
     templates_in,
@@ -249,8 +248,8 @@ def _built_in(content: Mapping[str, Any], field: str, kind: str) -> PodObject:
         if kind == "CronJob":
             inner = mapping_at(mapping_at(spec, "jobTemplate"), "spec")
             return _of_workload(kind, content, inner, field, "spec.jobTemplate.spec", job_pods(inner))
-        pods = job_pods(spec) if kind == "Job" else 1 if kind == "DaemonSet" else checked_count(spec, "replicas", 1)
-        first = checked_count(mapping_at(spec, "ordinals"), "start", 0) if kind == "StatefulSet" else 0
+        pods = job_pods(spec) if kind == "Job" else 1 if kind == "DaemonSet" else count_at(spec, "replicas", 1, least=0)
+        first = count_at(mapping_at(spec, "ordinals"), "start", 0, least=0) if kind == "StatefulSet" else 0
     except InputError as error:
         raise inside(error, "spec") from None
     return replace(_of_workload(kind, content, spec, field, "spec", pods), first=first)

@@ -163,7 +163,7 @@ def _number(holder: Mapping[str, Any], field: str) -> int | None:
     value = holder.get(field)
     if not isinstance(value, int) or isinstance(value, bool):
         return None
-    return checked_count(holder, field, 0)
+    return count_at(holder, field, 0, least=0)
 
 
 def job_pods(spec: Mapping[str, Any]) -> int:
@@ -172,17 +172,5 @@ def job_pods(spec: Mapping[str, Any]) -> int:
     Raises:
         InputError: a number is negative or no number.
     """
-    parallelism = checked_count(spec, "parallelism", 1)
-    return min(parallelism, checked_count(spec, "completions", parallelism))
-
-
-def checked_count(spec: Mapping[str, Any], field: str, default: int) -> int:
-    """Return the number of pods in a field.
-
-    Raises:
-        InputError: it is negative or no number.
-    """
-    count = count_at(spec, field, default)
-    if count < 0:
-        raise InputError("must not be negative", field=field)
-    return count
+    parallelism = count_at(spec, "parallelism", 1, least=0)
+    return min(parallelism, count_at(spec, "completions", parallelism, least=0))

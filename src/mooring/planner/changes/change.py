@@ -16,6 +16,7 @@ from typing import Protocol
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod, QoS
 from mooring.cpumanager.requests import exclusive_cpus_of_pod
+from mooring.decoding.fields import caused_in
 from mooring.explain.phrases import joined
 from mooring.memorymanager.machine import is_memory
 from mooring.memorymanager.requests import pod_requests as memory_requests
@@ -108,7 +109,10 @@ def applied(question: Question, changes: Sequence[PlannedChange]) -> Question:
         if change.target:
             seen.add(change.target)
     for change in sorted(changes, key=lambda one: one.stage):
-        question = change.applied_to(question)
+        try:
+            question = change.applied_to(question)
+        except InputError as error:
+            raise caused_in(error, change.option[0]) from None
     return question
 
 
