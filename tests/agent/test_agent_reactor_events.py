@@ -40,7 +40,7 @@ from mooring.agent.reactor.effects import (
     WriteCPUSet,
 )
 from mooring.agent.reactor.enforcement import correct_deviation, correct_quota, writes_done
-from mooring.agent.reactor.lifecycle import needs_pod, state_change, stop_container
+from mooring.agent.reactor.lifecycle import end_missing_sandboxes, needs_pod, state_change, stop_container
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.records import messages_of
 from mooring.agent.reactor.resume import Resumed, Stored, reconfigured, resume
@@ -423,16 +423,29 @@ def test_a_pod_with_two_sandboxes_ends_with_the_second() -> None:
     assert "a" not in state.kubelet.node.active
 
 
-def test_without_a_word_of_the_sandbox_the_last_removal_ends_the_pod() -> None:
+def test_a_pod_without_containers_keeps_what_it_has_until_its_sandbox_ends() -> None:
     pod = guaranteed("a", "1", "1")
     state = started(started(small_state(), pod), pod, "c1")
     for name in ("main", "c1"):
         state = stop_container(state, container("a", name)).state
-        assert "a" in state.kubelet.node.active
+        state = tell(state, Event.REMOVE_CONTAINER, container("a", name)).state
+    assert (state.containers, len(state.kubelet.node.cpu.assignments["a"])) == ({}, 2)
+    assert "a" not in end_missing_sandboxes(state, ["sandbox-a-0"]).state.kubelet.node.active
+
+
+def test_a_pod_in_crash_loop_back_off_keeps_its_cpus_when_a_dead_container_is_removed() -> None:
+    pod = guaranteed("a", "4")
+    state = stop_container(started(small_state(), pod), container("a")).state
+    given = state.kubelet.node.cpu.assignments
+    # Neither runtime lists containers that have ended to an agent that connects again.
+    state = synchronize(state, [sandbox("a")], [], {}).state
     state = tell(state, Event.REMOVE_CONTAINER, container("a")).state
-    assert "a" in state.kubelet.node.active
-    state = tell(state, Event.REMOVE_CONTAINER, container("a", "c1")).state
-    assert "a" not in state.kubelet.node.active
+    assert state.kubelet.node.cpu.assignments == given
+    # A creation that fails in the runtime is undone there.
+    state = create_container(state, sandbox("a"), container("a", life=1), pod).state
+    state = stop_container(state, container("a", life=1)).state
+    state = tell(state, Event.REMOVE_CONTAINER, container("a", life=1)).state
+    assert state.kubelet.node.cpu.assignments == given
 
 
 def test_a_late_word_does_not_bring_an_ended_container_back() -> None:

@@ -10,7 +10,7 @@ from tests.agent.sets import cpuset_write
 from tests.agent.small_node import CONFIG, GIB, amounts, container, guaranteed, running, sandbox, shared
 
 from mooring.agent.configuration import AgentConfiguration
-from mooring.agent.nri.types import Event, LinuxResources, PodSandbox
+from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox
 from mooring.agent.pods.events import ClusterEvent
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import (
@@ -425,6 +425,27 @@ def test_a_missed_resize_that_cannot_be_is_reported_and_the_cpus_stay() -> None:
     assert cpus(found.state, "a") == 0b110
     reports = [effect for effect in found.effects if isinstance(effect, AgentReport)]
     assert [one.finding for one in reports] == [ReportKind.RESIZE_MISSED]
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["left-over-first", "left-over-last"])
+def test_a_container_left_over_by_a_restart_of_the_runtime_does_not_resize_its_successor(order: int) -> None:
+    state = update(started(resizable(RESIZING), guaranteed("a", "2")), "a", sizes(4)).state
+    resources = replace(sizes(4), cpus="1-4", quota=-1)
+    runs = container("a", state=ContainerState.RUNNING, pid=99, resources=resources)
+    left = container("a", life=9, state=ContainerState.CREATED, resources=replace(sizes(2), cpus="1-2", quota=-1))
+    found = synchronize(state, [sandbox("a")], [left, runs][::order], {}, None, START)
+    assert cpus(found.state, "a") == 0b11110
+    assert not [effect for effect in found.effects if isinstance(effect, ResizeAnswered)]
+
+
+@pytest.mark.parametrize("first", [Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_CONTAINER])
+def test_a_container_that_was_made_with_other_sizes_while_the_agent_was_away_gets_these(first: Event) -> None:
+    state = update(started(resizable(RESIZING), guaranteed("a", "2")), "a", sizes(4)).state
+    state = synchronize(stop_container(state, container("a")).state, [sandbox("a")], [], {}, None, START).state
+    made = container("a", life=1, resources=sizes(2), pid=7)
+    told = state_change(state, first, sandbox("a"), made, guaranteed("a", "2"), now=START)
+    assert cpus(told.state, "a") == 0b110
+    assert [effect.result for effect in told.effects if isinstance(effect, ResizeAnswered)] == ["accepted"]
 
 
 def test_under_another_configuration_the_nodes_delay_begins_anew() -> None:

@@ -162,15 +162,9 @@ def state_of_interrupted_creation(state: AgentState) -> AgentState:
     ).state
 
 
-def test_a_pod_ends_with_its_last_container_although_the_creation_of_another_was_interrupted() -> None:
-    state = state_of_interrupted_creation(state_of_two())
-    assert set(state.kubelet.node.cpu.assignments["own"]) == {"main", "c1"}
-    gone = state_change(state, Event.REMOVE_CONTAINER, sandbox("own"), running("own")).state
-    assert gone.kubelet.node.cpu.assignments == {}
-
-
 def test_a_sandbox_without_a_group_ends_although_a_creation_in_it_was_interrupted() -> None:
     state = state_of_interrupted_creation(state_of_two())
+    assert set(state.kubelet.node.cpu.assignments["own"]) == {"main", "c1"}
     assert end_missing_sandboxes(state, ["sandbox-own-0"]).state.kubelet.node.cpu.assignments == {}
 
 

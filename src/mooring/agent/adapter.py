@@ -148,8 +148,9 @@ class RuntimeAdapter:
             spec, devices = self._plain(found.pod), self._devices_of(found)
         elif pod is not None and event is Event.START_CONTAINER and pod.uid in state.without_devices:
             devices = self._devices_of(self._found(self._pods, pod, container, messages_of(state, pod.id)))
+        now = self._clock()
         self._decided(
-            lambda state, hear: state_change(state, event, pod, container, spec, hear, devices),
+            lambda state, hear: state_change(state, event, pod, container, spec, hear, devices, now),
             "" if pod is None else pod.uid,
         )
 

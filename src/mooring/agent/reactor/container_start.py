@@ -33,7 +33,7 @@ from mooring.agent.reactor.placing import (
     text_of,
 )
 from mooring.agent.reactor.records import recorded, with_sandbox
-from mooring.agent.reactor.resizing import restarted
+from mooring.agent.reactor.resizing import resize_missed, restarted
 from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
 from mooring.agent.reactor.values import AgentState, DevicesFound, KnownContainer, Phase, Setting
 from mooring.core.decision import Rejection
@@ -112,6 +112,7 @@ def start_container(
     pod: Pod | None,
     observer: Observer | None = None,
     devices: DevicesFound | None = None,
+    now: Moment | None = None,
 ) -> EventOutcome:
     """See to it that the container's cgroup is what it should be now, whatever became of updates since its creation.
 
@@ -124,13 +125,14 @@ def start_container(
         pod: the container's pod, needed where the agent was away when the container was created.
         observer: receives the engine's facts, for metrics.
         devices: what is known of the pod's, where it was decided about without them: it may be placed anew.
+        now: the present moment, from which a scale-down delay counts.
     """
     before, state = state, with_sandbox(state, sandbox)
     effects: tuple[Effect, ...] = ()
     if pod is None and devices is not None:
         pod = state.kubelet.node.active.get(sandbox.uid)
     if pod is not None:
-        placed = place_existing(state, sandbox, container, pod, observer, devices)
+        placed = place_existing(state, sandbox, container, pod, observer, devices, now)
         unread = opt_out_unread(state, pod)
         if placed.rejection is not None:
             refused, write = _kept_in_pool(recorded(placed.state, sandbox, container, Phase.REFUSED), container.id)
@@ -178,14 +180,16 @@ def place_existing(
     pod: Pod,
     observer: Observer | None = None,
     devices: DevicesFound | None = None,
+    now: Moment | None = None,
 ) -> Placed:
-    """Place the pod of a container that is there already, and report it."""
+    """Place the pod of a container that is there already, and report it; it may have been made with other sizes."""
     placed = place(state, pod, container.name, observer, devices)
     if placed.rejection is not None:
         return placed
-    kubelet = started(placed.state.kubelet, sandbox.uid, container.name, observer)
-    effects = placed.effects
-    if container.id not in state.containers:
-        text = f"{sandbox.namespace}/{sandbox.name}: {container.name} was created while the agent was disconnected"
-        effects = (*effects, AgentReport(ReportKind.FOUND_RUNNING, text, sandbox.uid, container.id))
-    return Placed(replace(placed.state, kubelet=kubelet), None, effects)
+    after = replace(placed.state, kubelet=started(placed.state.kubelet, sandbox.uid, container.name, observer))
+    if container.id in state.containers:
+        return Placed(after, None, placed.effects)
+    text = f"{sandbox.namespace}/{sandbox.name}: {container.name} was created while the agent was disconnected"
+    report = AgentReport(ReportKind.FOUND_RUNNING, text, sandbox.uid, container.id)
+    missed = resize_missed(after, sandbox.uid, container, now or after.kubelet.node.moment, observer)
+    return Placed(missed.state, None, (*placed.effects, report, *missed.effects))

@@ -20,6 +20,7 @@ from mooring.agent.reactor.placing import Placed, place_waiting, without_pod
 from mooring.agent.reactor.records import believed, recorded, with_sandbox, without_container, without_sandbox
 from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, DevicesFound, Phase
+from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 
@@ -50,6 +51,7 @@ def state_change(
     pod: Pod | None = None,
     observer: Observer | None = None,
     devices: DevicesFound | None = None,
+    now: Moment | None = None,
 ) -> EventOutcome:
     """Return what an event comes to; one that says nothing to the agent changes nothing."""
     match event, sandbox, container:
@@ -58,15 +60,15 @@ def state_change(
         case Event.STOP_POD_SANDBOX | Event.REMOVE_POD_SANDBOX, PodSandbox(), _:
             return end_sandbox(state, sandbox, observer)
         case Event.POST_CREATE_CONTAINER, PodSandbox(), RuntimeContainer():
-            return container_created(state, sandbox, container, pod, observer, devices)
+            return container_created(state, sandbox, container, pod, observer, devices, now)
         case Event.START_CONTAINER, PodSandbox(), RuntimeContainer():
-            return start_container(state, sandbox, container, pod, observer, devices)
+            return start_container(state, sandbox, container, pod, observer, devices, now)
         case Event.POST_START_CONTAINER, PodSandbox(), RuntimeContainer():
-            return container_started(state, sandbox, container, pod, observer)
+            return container_started(state, sandbox, container, pod, observer, now)
         case ((Event.POST_UPDATE_CONTAINER | Event.POST_UPDATE_POD_SANDBOX), PodSandbox(), _):
             return container_updated(state, sandbox, container)
         case Event.REMOVE_CONTAINER, _, RuntimeContainer():
-            return remove_container(state, sandbox, container, observer)
+            return remove_container(state, container)
         case _:
             return outcome(state, state)
 
@@ -78,6 +80,7 @@ def container_created(
     pod: Pod | None = None,
     observer: Observer | None = None,
     devices: DevicesFound | None = None,
+    now: Moment | None = None,
 ) -> EventOutcome:
     """Learn that the runtime has a container on record: from now on it takes updates.
 
@@ -86,7 +89,7 @@ def container_created(
     before, state = state, with_sandbox(state, sandbox)
     effects: tuple[Effect, ...] = ()
     if pod is not None:
-        placed = place_existing(state, sandbox, container, pod, observer, devices)
+        placed = place_existing(state, sandbox, container, pod, observer, devices, now)
         state, effects = placed.state, placed.effects
     known = state.containers.get(container.id)
     # A late word does not take a container back to an earlier phase.
@@ -101,6 +104,7 @@ def container_started(
     container: RuntimeContainer,
     pod: Pod | None = None,
     observer: Observer | None = None,
+    now: Moment | None = None,
 ) -> EventOutcome:
     """Record that a container runs. For a very short one the end was reported before.
 
@@ -111,7 +115,7 @@ def container_started(
     before = state.containers.get(container.id)
     placed = Placed(with_sandbox(state, sandbox))
     if pod is not None:
-        placed = place_existing(placed.state, sandbox, container, pod, observer)
+        placed = place_existing(placed.state, sandbox, container, pod, observer, now=now)
     after = recorded(placed.state, sandbox, container, Phase.RUNNING)
     if before is not None and before.phase in (Phase.STARTING, Phase.RUNNING, Phase.ENDED):
         return outcome(state, after)
@@ -155,19 +159,13 @@ def stop_container(state: AgentState, container: RuntimeContainer) -> EventOutco
     return outcome(state, refresh.state, Accepted(refresh.updates), refresh.writes)
 
 
-def remove_container(
-    state: AgentState, sandbox: PodSandbox | None, container: RuntimeContainer, observer: Observer | None = None
-) -> EventOutcome:
-    """Forget a container. With the last one the pod ends; one that is held back stays held back."""
-    known = state.containers.get(container.id)
-    uid = known.uid if known is not None else sandbox.uid if sandbox is not None else ""
-    after = without_container(state, container.id)
-    stays = any(one.uid == uid and not one.is_doubtful for one in after.containers.values())
-    if uid in after.kubelet.node.active and not stays:
-        placed = place_waiting(without_pod(after, uid, observer), observer)
-        now, changed = enforced(state, placed.state)
-        return outcome(state, now, None, (*changed, *placed.effects))
-    return outcome(state, after)
+def remove_container(state: AgentState, container: RuntimeContainer) -> EventOutcome:
+    """Forget a container. Its pod stays until its sandbox ends: the next life of the container may be to come.
+
+    The dead containers of a pod in CrashLoopBackOff are removed, and so is one that the runtime could not make. After a
+    restart containerd reports no end of the sandboxes from before; :func:`end_missing_sandboxes` finds those.
+    """
+    return outcome(state, without_container(state, container.id))
 
 
 def run_sandbox(state: AgentState, sandbox: PodSandbox) -> EventOutcome:

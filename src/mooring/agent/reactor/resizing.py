@@ -28,7 +28,7 @@ from mooring.agent.reactor.effects import (
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, place_waiting, pool_is_missed
 from mooring.agent.reactor.updates import enforced, outcome
-from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState
+from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, by_name
 from mooring.core.bits import list_text
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
@@ -119,27 +119,36 @@ def restarted(
 
 
 def resize_missed(
-    state: AgentState, containers: Sequence[RuntimeContainer], now: Moment, observer: Observer | None = None
+    state: AgentState, uid: str, container: RuntimeContainer, now: Moment, observer: Observer | None = None
 ) -> Resized:
-    """Make up for resizes that the runtime carried out while the agent was away: its record has the new sizes.
+    """Make up for a resize that the runtime carried out while the agent was away: its record has the new sizes.
 
     The record of a refused one has the old sizes. What the engine refuses here cannot be undone and is reported.
     """
-    if not resizes(state.kubelet):
+    pod = state.kubelet.node.active.get(uid)
+    wanted = None if pod is None or not resizes(state.kubelet) else resized(pod, container.name, container.resources)
+    if wanted is None:
         return Resized(state)
+    found = asked(state, wanted, now, container.id, observer)
+    if not found.refusal:
+        return found
+    text = f"{container.name} was resized while the agent was disconnected: {found.refusal}"
+    report = AgentReport(ReportKind.RESIZE_MISSED, text, uid, container.id)
+    return replace(found, refusal="", effects=(*found.effects, report))
+
+
+def resizes_missed(
+    state: AgentState, containers: Sequence[RuntimeContainer], now: Moment, observer: Observer | None = None
+) -> Resized:
+    """Make up for resizes of listed containers (:func:`resize_missed`)."""
     effects: list[Effect] = []
     for one in containers:
         known = state.containers.get(one.id)
-        pod = None if known is None else state.kubelet.node.active.get(known.uid)
-        wanted = None if pod is None else resized(pod, one.name, one.resources)
-        if wanted is None:
-            continue
-        found = asked(state, wanted, now, one.id, observer)
-        state = found.state
-        effects += found.effects
-        if found.refusal:
-            text = f"{one.name} was resized while the agent was disconnected: {found.refusal}"
-            effects.append(AgentReport(ReportKind.RESIZE_MISSED, text, wanted.uid, one.id))
+        # Of two with one name the other has come further: this one is left over, with the sizes of its time.
+        if known is not None and by_name(state.containers_of(known.uid))[known.name].id == known.id:
+            found = resize_missed(state, known.uid, one, now, observer)
+            state = found.state
+            effects += found.effects
     return Resized(state, "", tuple(effects))
 
 

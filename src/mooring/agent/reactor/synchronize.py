@@ -22,7 +22,7 @@ from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportK
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome
 from mooring.agent.reactor.placing import EMPTY_SHARED_POOL, opted_out, place, report_unplaced, started, without_pod
 from mooring.agent.reactor.records import kept_sandboxes, listed
-from mooring.agent.reactor.resizing import releases_resumed, resize_missed, resizes
+from mooring.agent.reactor.resizing import releases_resumed, resizes, resizes_missed
 from mooring.agent.reactor.resume import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, DevicesFound, HeldPod, LastSeen, Phase
@@ -105,7 +105,7 @@ def synchronize(
     kubelet = step.state.kubelet.settled().replanned(observer)
     after = replace(step.state, kubelet=kubelet, remembered={}, last_seen=LastSeen())
     if resizes(after.kubelet):
-        grown = resize_missed(
+        grown = resizes_missed(
             releases_resumed(replace(after, kubelet=after.kubelet.at(now)), observer), containers, now, observer
         )
         after = grown.state
