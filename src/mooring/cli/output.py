@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mooring.cli.streams import drop_unwritten
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -139,19 +140,11 @@ def _print(data: bytes) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        drop_unwritten()
+        drop_unwritten(sys.stdout)
         reason = error.strerror or str(error)
         raise InputError(
             f"cannot be written: {reason.lower()}", source="standard output", remedy="redirect it elsewhere"
         ) from None
-
-
-def drop_unwritten() -> None:
-    """Point standard output nowhere: the interpreter would try once more, in vain, to write what is buffered."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (AttributeError, OSError, ValueError):
-        return
 
 
 def _replace(path: Path, data: bytes) -> None:
