@@ -8,6 +8,7 @@ from mooring.cli import options
 from mooring.cli.fleet import inputs as inputs_of
 from mooring.cli.fleet.inputs import FleetOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -24,7 +25,7 @@ Examples:
 """
 
 
-@click.command("size", epilog=EPILOG)
+@click.command("size", cls=Verb, epilog=EPILOG)
 @inputs_of.fleet_options
 @click.option("--group", "groups", multiple=True, required=True, help="Group whose nodes are counted; repeatable.")
 @click.option("--most", type=click.IntRange(1, 100_000), default=4096, show_default=True, help="Nodes that are tried.")

@@ -12,6 +12,7 @@ from mooring.cli.inputs.checks import check_save
 from mooring.cli.inputs.node import question_from, read_inputs
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -36,7 +37,7 @@ Examples:
 """
 
 
-@click.command("plan", epilog=EPILOG)
+@click.command("plan", cls=Verb, epilog=EPILOG)
 @options.pods("Pods, workloads or lists, YAML or JSON; repeatable.", required=True)
 @options.node_options("offline", "devices", "stop_at_crash")
 @checks.alone

@@ -13,6 +13,7 @@ from mooring.cli.extras import needs_extra
 from mooring.cli.inputs.publish import KUBELET_PODS, Asked, connector, kubelet_pods_option, pod_resources_option
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -47,7 +48,7 @@ _LISTING = 30.0
 """Seconds within which the API server must list everything once."""
 
 
-@click.command("record", epilog=EPILOG)
+@click.command("record", cls=Verb, epilog=EPILOG)
 @click.argument("nodes", nargs=-1, metavar="[NODE...]")
 @click.option("--folder", "folder", required=True, metavar="DIR", help="A folder for each node is made there.")
 @click.option("--for", "span", default="", metavar="DURATION", help="End after this time. Default: at SIGTERM.")

@@ -23,6 +23,7 @@ from mooring.cli.inputs.publish import (
 )
 from mooring.cli.options import NodeOptions, complete_file
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -61,7 +62,7 @@ _LISTING = 30.0
 """Seconds within which the API server must list the pods of the node."""
 
 
-@click.command("shadow", epilog=EPILOG)
+@click.command("shadow", cls=Verb, epilog=EPILOG)
 @options.kubeconfig("the service account of the pod that this runs in")
 @options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
 @pod_resources_option

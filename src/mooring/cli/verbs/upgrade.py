@@ -12,6 +12,7 @@ from mooring.cli import options
 from mooring.cli.inputs.checks import check_save
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -40,12 +41,11 @@ Examples:
 """
 
 
-@click.command("upgrade", epilog=EPILOG)
+@click.command("upgrade", cls=Verb, epilog=EPILOG)
 @click.option(
     "--from",
     "before",
     default="",
-    callback=options.check_named,
     metavar="VERSION",
     help="Release of the kubelet before the upgrade. Default: the node's own, where it is known.",
 )
@@ -53,7 +53,6 @@ Examples:
     "--to",
     "after",
     default="",
-    callback=options.check_named,
     metavar="VERSION",
     help="Release of the kubelet after it. Default: the newest.",
 )

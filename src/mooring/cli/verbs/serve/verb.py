@@ -12,6 +12,7 @@ from mooring.cli import options
 from mooring.cli.extras import needs_extra
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import YES, check_destination, emit_document
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -39,7 +40,7 @@ Examples:
 """
 
 
-@click.command("serve", epilog=EPILOG)
+@click.command("serve", cls=Verb, epilog=EPILOG)
 @options.pods("Pods to admit after those that run already; repeatable.")
 @options.node_options("offline", "devices", "stop_at_crash")
 @click.option("--agent", is_flag=True, help="Show the node of the agent on this computer, from its status.")
