@@ -17,6 +17,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.checkpoint import store
+    from mooring.cli.inputs import running as running_inputs
     from mooring.cli.text import plan as text
     from mooring.decoding import yaml_scalars
     from mooring.planner import exposition, plan_document, podresources, report
@@ -60,7 +61,8 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     """
     check_destination(to)
     if save:
-        check_save(save, inputs.state)
+        inputs = running_inputs.with_running_kubelet(inputs)
+        check_save(save, inputs)
     read = read_inputs(inputs)
     question = question_from(read)
     plan = planning.make_plan(question)

@@ -18,6 +18,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.checkpoint import store
     from mooring.cli.inputs import release as release_inputs
+    from mooring.cli.inputs import running as running_inputs
     from mooring.cli.inputs import upgrade as upgrade_inputs
     from mooring.cli.text import upgrade as text
     from mooring.planner import kubelet_release, picture
@@ -93,7 +94,8 @@ def command(
     Exit code 0 when nothing is decided differently, 1 when anything is; 2 when the input is wrong.
     """
     if save:
-        check_save(save, inputs.state)
+        inputs = inputs if archives else running_inputs.with_running_kubelet(inputs)
+        check_save(save, inputs, archives)
     inputs = replace(inputs, kubelet_version=before, version_option="--from")
     requested = release_inputs.requested_version(after, "--to")
     new = kubelet_release.chosen_release([requested], nearest=inputs.nearest_release)
