@@ -89,7 +89,7 @@ def test_closed_standard_output_is_reported() -> None:
     script = f"exec {' '.join(COMMAND)} topology --machine small-1s8 >&-"
     done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, capture_output=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == b"mooring: standard output: is closed; open it, or name a file with --to\n"
+    assert done.stderr == b"mooring: standard output: is closed; redirect it to a file\n"
 
 
 @pytest.mark.parametrize("redirected", [pytest.param("2>/dev/full", marks=NEEDS_FULL), "2>&-", "2</dev/null"])

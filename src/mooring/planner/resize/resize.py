@@ -116,8 +116,10 @@ def _named(plan: Plan, name: str) -> Named:
         return find(pods, name)
     if len(pods) == 1:
         return Named(pods[0])
-    problem = "there is no pod to resize" if not pods else f"there are {len(pods)} pods"
-    raise InputError(problem, source="POD", remedy="give pods with -f or --active, and name one of them")
+    if not pods:
+        raise InputError("there is no pod to resize", source="POD", remedy="give pods with -f or --active")
+    remedy = f"name one of them, such as {Named(pods[0]).full}"
+    raise InputError(f"is missing, and there are {len(pods)} pods", source="POD", remedy=remedy)
 
 
 def _other_sizes(kubelet: Kubelet, pod: Pod, wanted: Resizing, gates: PodGates) -> Iterator[str]:

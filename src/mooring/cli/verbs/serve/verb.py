@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mooring.serve.run import ServeOptions
 
 DEFAULT_LISTEN = "127.0.0.1:9478"
+_EXPORT = "--export"
 
 EPILOG = """\b
 Examples:
@@ -77,7 +78,7 @@ Examples:
 @click.option("--key", default="", metavar="FILE", help="Its key, PEM.")
 @options.kubeconfig("the pod's service account")
 @click.option(
-    "--export", "export", default="", metavar="FILE", help="Write the node as one file, with no server; - for stdout."
+    _EXPORT, "export", default="", metavar="FILE", help="Write the node as one file, with no server; - for stdout."
 )
 def command(
     inputs: NodeOptions,
@@ -103,7 +104,7 @@ def command(
         raise click.BadParameter("is no number of seconds", param_hint="--period")
     with needs_extra("kube", source="mooring serve"):
         if export:
-            check_destination(export)
+            check_destination(export, _EXPORT)
         asked = _options(listen, kubeconfig, certificate, key)
         if history and recordings:
             raise click.UsageError("give --history or --recordings, not both")
@@ -116,7 +117,7 @@ def command(
         source = sources.agent_source(socket) if agent or socket else sources.described_source(inputs)
         first = source()
         if export:
-            emit_document(node_html.exported(first), export)
+            emit_document(node_html.exported(first), export, _EXPORT)
             return YES
         recorded = recording.Recording(first, kept=sources.kept_moments(history, recordings, _say))
         app = run.node_application(recorded, run.guard_of(asked), loopback=asked.is_loopback)
@@ -127,7 +128,7 @@ def command(
 
 def _cluster(asked: ServeOptions, export: str, recordings: str) -> int:
     if export:
-        emit_document(cluster_run.export_cluster(asked.kubeconfig), export)
+        emit_document(cluster_run.export_cluster(asked.kubeconfig), export, _EXPORT)
     else:
         cluster_run.serve_cluster(asked, Path(recordings) if recordings else None, _say)
     return YES
