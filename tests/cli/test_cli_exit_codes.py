@@ -60,7 +60,11 @@ USAGE = [
     ("show --width 3", "mooring show: invalid value for '--width': 3 is not in the range 20<=x<=1000; see mooring sho"),
     ("replay", "mooring replay: missing argument 'FILE...'; see mooring replay --help"),
     # With a destination that cannot work, so that nothing is served where this is not refused.
-    ("serve --export empty --period nan", "mooring serve: invalid value for --period: is no number of seconds; see"),
+    ("serve --export empty --period nan", "mooring serve: invalid value for '--period': is no number of seconds"),
+    (
+        "fleet size --cluster a -f b --group c --within nan",
+        "mooring fleet size: invalid value for '--within': is no number",
+    ),
     ("serve --export empty --period inf", "mooring serve: invalid value for '--period': inf is not in the range 0.2<="),
 ]
 

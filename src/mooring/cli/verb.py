@@ -1,6 +1,9 @@
-"""A verb: a command that refuses an empty value, whichever of its options has it."""
+"""What every verb refuses in the values that were typed: empty ones, and numbers that are none."""
 
 from __future__ import annotations
+
+from math import isnan
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -29,6 +32,17 @@ class Verb(click.Command):
             if typed and any(isinstance(one, str) and not one.strip() for one in values):
                 raise InputError("is empty", field=_name(parameter), remedy=_remedy(parameter))
         return rest
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds; click's own ranges take nan, which is in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        seconds = float(super().convert(value, param, ctx))
+        if isnan(seconds):
+            self.fail("is no number of seconds", param, ctx)
+        return seconds
 
 
 def _name(parameter: click.Parameter) -> str:

@@ -8,7 +8,7 @@ from mooring.cli import options
 from mooring.cli.fleet import inputs as inputs_of
 from mooring.cli.fleet.inputs import FleetOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
-from mooring.cli.verb import Verb
+from mooring.cli.verb import Seconds, Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -32,7 +32,7 @@ Examples:
 @click.option("--refused", type=click.IntRange(0), default=0, show_default=True, help="Pods that kubelets may refuse.")
 @click.option(
     "--within",
-    type=click.FloatRange(0),
+    type=Seconds(0),
     default=300.0,
     show_default=True,
     metavar="SECONDS",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from mooring.cli import options
 from mooring.cli.extras import needs_extra
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import YES, check_destination, emit_document
-from mooring.cli.verb import Verb
+from mooring.cli.verb import Seconds, Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -56,7 +55,7 @@ Examples:
 )
 @click.option(
     "--period",
-    type=click.FloatRange(0.2, 3600),
+    type=Seconds(0.2, 3600),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
@@ -100,8 +99,6 @@ def command(
     The node is that of the running kubelet on this computer, the one that the options describe, or with --agent that of
     the agent.
     """
-    if isnan(period):
-        raise click.BadParameter("is no number of seconds", param_hint="--period")
     with needs_extra("kube", source="mooring serve"):
         if export:
             check_destination(export, _EXPORT)
