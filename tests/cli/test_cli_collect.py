@@ -282,6 +282,15 @@ def test_this_computer_can_be_collected(tmp_path: Path) -> None:
     assert without_memory(packed) == without_memory(live)
 
 
+@pytest.mark.parametrize("version", ["banana", "2.0", "1.x"])
+def test_what_is_no_version_is_not_packed(root: Path, tmp_path: Path, version: str) -> None:
+    to = tmp_path / "node.tar.gz"
+    answered = mooring("collect", "--root", root, "--no-kubectl", "--to", to, "--kubelet-version", version)
+    assert (answered.code, answered.out, to.exists()) == (2, "", False)
+    problem = f"--kubelet-version: '{version}' is not a kubelet version"
+    assert answered.complaint == f"mooring: {problem}; write v1.34.4 or 1.34; known are 1.31 to 1.37"
+
+
 def test_the_example_is_the_made_up_node(with_state: Path, pods: Path, tmp_path: Path) -> None:
     """Write it anew with MOORING_GOLDEN=write, and look at what changed."""
     archive, example = tmp_path / "node.tar.gz", EXAMPLES / "node"

@@ -61,7 +61,7 @@ def test_printed_changes_run_and_admit_the_pod(tmp_path: Path, config: str, limi
     for file, name, amounts in zip(files, names, ("{cpu: 2, memory: 1Gi}", limits), strict=True):
         file.write_text(POD.format(name=name, limits=amounts))
     options = ("--active", files[0], "-f", files[1], "--config", config, *MACHINE, "--kubelet-version", "1.36")
-    commands = printed(mooring(verb, *options, "--offline", "", columns=60))
+    commands = printed(mooring(verb, *options, columns=60))
     assert commands
     for words in commands:
         assert words[0] == "whatif"

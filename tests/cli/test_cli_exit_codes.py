@@ -59,6 +59,13 @@ USAGE = [
     ),
     ("show --width 3", "mooring show: invalid value for '--width': 3 is not in the range 20<=x<=1000; see mooring sho"),
     ("replay", "mooring replay: missing argument 'FILE...'; see mooring replay --help"),
+    # With a destination that cannot work, so that nothing is served where this is not refused.
+    ("serve --export empty --period nan", "mooring serve: invalid value for '--period': nan is not a number of seconds"),
+    (
+        "fleet size --cluster a -f b --group c --within nan",
+        "mooring fleet size: invalid value for '--within': nan is not a number",
+    ),
+    ("serve --export empty --period inf", "mooring serve: invalid value for '--period': inf is not in the range 0.2<="),
 ]
 
 
@@ -100,6 +107,16 @@ BAD_INPUT = [
     ("plan -f pod.yaml --to empty", "empty: --to: is a directory; name a file in it"),
     ("plan -f pod.yaml --to nope/plan.txt", "nope/plan.txt: --to: no such directory: "),
     ("show --to binary/x", "binary/x: --to: "),
+    ("serve --export nope/x", "nope/x: --export: no such directory: "),
+    ("serve --export empty", "empty: --export: is a directory; name a file in it"),
+    (
+        "topology --machine empty",
+        "empty: holds no machine: sys/devices/system/cpu is missing; name a folder or archive",
+    ),
+    ("topology --machine pod.yaml", "pod.yaml: this is a pod, not a machine; mooring plan takes it with -f"),
+    ("topology --machine kubelet.yaml", "kubelet.yaml: this is a kubelet's configuration, not a machine; mooring plan"),
+    ("replay pod.yaml --machines pod.yaml", "pod.yaml: this is a pod, not a machine; mooring plan takes it with -f"),
+    ("resize --cpu 2", "POD: there is no pod to resize; give pods with -f or --active"),
     ("topology --machine binary -o machineinfo", "binary: is not a machine in any known format"),
     ("replay nope.jsonl", "nope.jsonl: cannot be read: no such file or directory"),
     ("replay empty", "empty: has no recordings"),

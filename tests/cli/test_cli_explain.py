@@ -76,6 +76,32 @@ def pods_file(folder: Path, *pods: tuple[str, str]) -> str:
     return str(folder / "pods.yaml")
 
 
+def test_a_container_is_explained_and_not_its_pod(tmp_path: Path) -> None:
+    more = "".join(
+        f"    - {{name: {name}, resources: {{limits: {{cpu: {cpu}, memory: 1Gi}}}}}}\n"
+        for name, cpu in (("other", "3"), ("log", "500m"))
+    )
+    (tmp_path / "pod.yaml").write_text(ONE.replace("NAMESPACE", "a").replace("CPU", "2") + more, "utf-8")
+    (tmp_path / "kubelet.yaml").write_text(
+        "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: static\n"
+        'reservedSystemCPUs: "0"\nmemoryManagerPolicy: None\n'
+    )
+    node = ("-f", tmp_path / "pod.yaml", "--machine", "sockets=2 cores=16", "--config", tmp_path / "kubelet.yaml")
+
+    def said(name: str) -> tuple[str, str, list[str]]:
+        found = mooring("explain", name, *node, "-o", "json").document
+        return found["code"], found["why"], [one["code"] for one in found["remarks"]]
+
+    of_pod = "Its 5 exclusive CPUs come from NUMA node 0; 1 other container runs in the shared pool."
+    assert said("web") == ("MOOR-161", of_pod, ["MOOR-176"])
+    assert said("web/app") == ("MOOR-161", "Its 2 exclusive CPUs come from NUMA node 0.", [])
+    assert said("web/other") == ("MOOR-161", "Its 3 exclusive CPUs come from NUMA node 0.", [])
+    assert said("web/log") == ("MOOR-165", "It runs in the shared pool: 500m is not a whole number of CPUs.", [])
+    text = mooring("explain", "web/log", *node).out
+    assert text.startswith("ok[MOOR-165]: a/web/log is admitted\n  It runs in the shared pool: 500m is not a whole")
+    assert "exclusive CPUs come" not in text
+
+
 def test_without_a_name_the_first_refused_pod_is_explained() -> None:
     answered = mooring("explain", *PODS, *NODE, "-o", "json", "--nearest", "0")
     assert (answered.code, answered.document["name"], answered.document["code"]) == (1, "inference", "MOOR-105")

@@ -86,7 +86,11 @@ def test_a_picture_tells_broken_from_offline(inputs: list[str], form: str) -> No
 
 @pytest.mark.parametrize(
     ("cpus", "message"),
-    [("2,", "--offline: not a list of CPUs"), ("77", "--offline: the machine has no CPU 77; it has 0-15")],
+    [
+        ("2,", "--offline: '2,' is not a list of CPUs; write for example 2-3,7"),
+        ("-1", "--offline: '-1' is not a list of CPUs; write for example 2-3,7"),
+        ("77", "--offline: the machine has no CPU 77; it has 0-15"),
+    ],
 )
 def test_a_wrong_list_is_bad_input(inputs: list[str], new: list[str], cpus: str, message: str) -> None:
     result = mooring("plan", *new, *inputs, "--offline", cpus)

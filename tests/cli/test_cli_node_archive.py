@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,21 @@ def test_what_is_no_node_archive_is_one_line(verb: tuple[str, ...], tmp_path: Pa
     for file in (EXAMPLES / "pods.yaml", tmp_path / "missing.tar.gz", tmp_path):
         answered = mooring(*verb, "--node", file)
         assert (answered.code, len(answered.err.splitlines())) == (2, 1), answered
+
+
+@pytest.mark.parametrize("verb", ["plan", "upgrade"])
+@pytest.mark.parametrize("below", ["", "kubelet", "link"])
+def test_an_unpacked_archive_is_never_written(node: Path, small: Path, tmp_path: Path, verb: str, below: str) -> None:
+    with tarfile.open(node) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = tmp_path / "mooring-node"
+    (folder / "link").symlink_to(folder / "kubelet")
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    assert (folder / "kubelet").is_dir()
+    answered = mooring(verb, "-f", small, "--node", folder, "--save-state", folder / below)
+    assert (answered.code, answered.out) == (2, "")
+    assert answered.complaint == (
+        f"mooring: {folder / below}: --save-state: is also the directory of --node, whose files are never written; "
+        "name another directory"
+    )
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before

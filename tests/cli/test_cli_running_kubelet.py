@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def held(root: Path) -> Path:
     """The same with state files: a pod that is not known has CPUs 2 and 3."""
     (root / "running.yaml").write_text(POD.format(name="db", cpu=2))
-    saved = ("--state", "none", "--active", "none", "--save-state", str(root / ROOT_DIR))
+    saved = ("--state", "none", "--active", "none", "--save-state", str(root / "saved"))
     assert mooring("plan", "-f", "running.yaml", *saved).code == 0
+    (root / ROOT_DIR).parent.mkdir(parents=True)
+    (root / "saved").rename(root / ROOT_DIR)
     return root
 
 
@@ -91,6 +94,20 @@ def test_every_verb_about_a_node_takes_it() -> None:
 def test_doctor_reads_the_root_directory_and_writes_only_where_it_is_named() -> None:
     assert str(Path.cwd() / ROOT_DIR) in mooring("doctor").out
     assert mooring("doctor", "--write").complaint.startswith("mooring: --state: is missing")
+
+
+@pytest.mark.usefixtures("held")
+@pytest.mark.parametrize("words", [("plan", "-f", "pod.yaml"), ("upgrade", "--from", "1.34")])
+@pytest.mark.parametrize("more", [(), ("--state", "none")])
+def test_the_state_files_of_the_running_kubelet_are_never_written(words: Sequence[str], more: Sequence[str]) -> None:
+    before = [file.read_bytes() for file in sorted(Path(ROOT_DIR).iterdir())]
+    answered = mooring(*words, *more, "--save-state", ROOT_DIR)
+    assert (answered.code, answered.out, len(before)) == (2, "", 2)
+    assert answered.complaint == (
+        f"mooring: {ROOT_DIR}: --save-state: is also the directory of the running kubelet, whose files are never "
+        "written; name another directory"
+    )
+    assert [file.read_bytes() for file in sorted(Path(ROOT_DIR).iterdir())] == before
 
 
 @pytest.mark.usefixtures("held")

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ IMPATIENT, PATIENT = (
 """The command with a bar that appears at once, and with one that never does."""
 ENVIRONMENT = {**os.environ, "COLUMNS": "100", "TERM": "xterm-256color", "PYTHONUNBUFFERED": ""}
 LONG = CORPORA / "merge.jsonl.gz"
+NEEDS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 
 
 def started(*arguments: str | Path, **streams: int) -> subprocess.Popen[bytes]:
@@ -68,7 +70,7 @@ def test_a_pipe_that_nobody_reads_has_its_own_exit_code(command: tuple[str, ...]
     assert (process.returncode, err) == (141, b"")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@NEEDS_FULL
 @pytest.mark.parametrize("redirected", [True, False])
 def test_a_full_disk_is_reported(redirected: bool) -> None:
     with Path("/dev/full").open("wb") as full:
@@ -87,7 +89,29 @@ def test_closed_standard_output_is_reported() -> None:
     script = f"exec {' '.join(COMMAND)} topology --machine small-1s8 >&-"
     done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, capture_output=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == b"mooring: standard output: is closed; open it, or name a file with --to\n"
+    assert done.stderr == b"mooring: standard output: is closed; redirect it to a file\n"
+
+
+@pytest.mark.parametrize("redirected", [pytest.param("2>/dev/full", marks=NEEDS_FULL), "2>&-", "2</dev/null"])
+@pytest.mark.parametrize(("verb", "code"), [(("plan", *PODS, *SMALL), 1), (("plan", "-f", "missing.yaml"), 2), ((), 2)])
+def test_an_answer_outlives_a_standard_error_that_takes_nothing(
+    verb: Sequence[str], code: int, redirected: str
+) -> None:
+    whole = finished(*verb)
+    assert (whole.returncode, whole.stderr != b"") == (code, True)
+    script = f"exec {shlex.join([*COMMAND, *verb])} {redirected}"
+    done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, stdout=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stdout) == (code, whole.stdout)
+
+
+def test_an_answer_outlives_the_reader_of_standard_error() -> None:
+    whole = finished("plan", *PODS, *SMALL)
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = started("plan", *PODS, *SMALL, stdout=subprocess.PIPE, stderr=writing)
+    os.close(writing)
+    out, _ = process.communicate()
+    assert (process.returncode, out) == (whole.returncode, whole.stdout)
 
 
 def test_devices_stay_devices() -> None:

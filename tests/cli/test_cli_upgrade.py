@@ -139,7 +139,7 @@ def test_releases_that_are_not_known_are_named_with_their_option(tmp_path: Path)
         assert (older.code, older.complaint.startswith(f"mooring: {option}: kubelet 1.30 is older")) == (2, True)
         assert "--kubelet-version" not in older.complaint
         assert mooring("upgrade", option, "", *other, *node(tmp_path)).complaint == (
-            f"mooring: {option}: is empty; name a release such as 1.34, or omit the option"
+            f"mooring: {option}: is empty; give it a value, or leave it out"
         )
         nonsense = mooring("upgrade", option, "nonsense", *other, *node(tmp_path))
         assert (nonsense.code, nonsense.complaint.startswith(f"mooring: {option}: 'nonsense' is not")) == (2, True)

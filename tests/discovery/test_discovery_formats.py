@@ -177,8 +177,9 @@ TABLE = tool_outputs.lscpu_parsable(MACHINES["adjacent"])
         ("Name:               worker\nRoles:              <none>\n", "given: this is output of kubectl describe node"),
         (
             "kind: KubeletConfiguration\n",
-            "given: this is a kubelet's configuration, not a machine; give it with --config",
+            "given: this is a kubelet's configuration, not a machine; mooring plan takes it with --config, and a",
         ),
+        ("apiVersion: v1\nkind: Pod\n", "given: this is a pod, not a machine; mooring plan takes it with -f"),
         ("apiVersion: v1\nkind: Node\n", "given: this is a Node object"),
         ('{"policyName": "static", "defaultCpuSet": "0"}', "given: this is a kubelet's state file"),
         ('{"caches": [{"name": "L1d"}]}', "given: this is output of lscpu -C"),

@@ -56,8 +56,6 @@ def test_one_cpu_is_a_machine() -> None:
 @pytest.mark.parametrize(
     "files",
     [
-        {},
-        {"proc/cpuinfo": "processor : 0\n"},
         {f"{CPUS}/online": "0-1\n"},
         {f"{CPUS}/cpu0/topology/core_id": "0\n"},
         {f"{CPUS}/cpu1/topology/core_cpus": "2\n"},  # only CPU 0, or the first of the list, is asked
@@ -65,6 +63,12 @@ def test_one_cpu_is_a_machine() -> None:
 )
 def test_a_tree_without_cpu_topology_is_refused(files: Files) -> None:
     with pytest.raises(InputError, match=r"reports no CPU topology.*name a folder or archive"):
+        read(files)
+
+
+@pytest.mark.parametrize("files", [{}, {"proc/cpuinfo": "processor : 0\n"}])
+def test_a_tree_without_cpus_holds_no_machine(files: Files) -> None:
+    with pytest.raises(InputError, match=r"holds no machine: sys/devices/system/cpu is missing; name a folder or arch"):
         read(files)
 
 

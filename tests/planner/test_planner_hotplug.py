@@ -94,7 +94,7 @@ def test_a_later_step_says_what_is_offline_still() -> None:
     ("step", "message"),
     [
         ({"offline": "16"}, r"steps\[0\]\.offline: the machine has no CPU 16; it has 0-15"),
-        ({"online": "3-"}, r"steps\[0\]\.online: not a list of CPUs"),
+        ({"online": "3-"}, r"steps\[0\]\.online: '3-' is not a list of CPUs"),
         ({"offline": ""}, r"steps\[0\]\.offline"),
         ({"offline": 3}, r"steps\[0\]\.offline"),
     ],

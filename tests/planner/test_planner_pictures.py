@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mooring.configuration.devices import offered_devices
 from mooring.configuration.node_configuration import load_config
-from mooring.core.machine import PCIDevice
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.machine import Machine, PCIDevice
 from mooring.discovery.loader import load_machine
 from mooring.manifest.pod_files import load_pods
+from mooring.manifest.pods import pod_from_object
 from mooring.planner.devices import devices_before, pci_views
 from mooring.planner.explanation import explain
-from mooring.planner.picture import plan_view
+from mooring.planner.picture import plan_rows, plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 from mooring.planner.report import report_of
@@ -177,3 +180,38 @@ def test_free_memory_of_the_picture_is_what_the_memory_manager_can_still_give(tm
     assert plan.kubelet is not None
     tables = {node: state.memory["memory"].free for node, state in plan.kubelet.node.memory.nodes.items()}
     assert {node.id: free_bytes(node) for node in plan_view(plan).numa} == tables
+
+
+def alignment(machine: Machine, cpus: int) -> str:
+    """Return what a plan says of a container with CPUs 1 and up."""
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+    container = {"name": "app", "resources": {"limits": {"cpu": str(cpus), "memory": "1Gi"}}}
+    asked = pod_from_object({"metadata": {"name": "web"}, "spec": {"containers": [container]}}, source="x")
+    [row] = plan_rows(make_plan(Question(machine, config, MooringConfig(), (asked,))), wide=False)
+    assert len(row.cpus) == cpus
+    return row.alignment
+
+
+@pytest.mark.parametrize(
+    ("caches", "cpus", "said"),
+    [
+        ("sockets=2 l3=2", 2, "whole cores, one L3"),
+        ("sockets=2 l3=2", 6, "whole cores, one L3"),
+        # The kubelet knows no L3 of less than a socket here.
+        ("sockets=2 l3=4", 2, "whole cores, one L3"),
+        ("sockets=2 l3=4", 6, "whole cores"),
+        ("sockets=2 l3=8", 2, "whole cores"),
+        ("sockets=1 l3=1", 2, "whole cores"),
+    ],
+)
+def test_one_l3_is_said_where_the_machine_has_several_and_one_holds_the_cpus(caches: str, cpus: int, said: str) -> None:
+    assert alignment(load_machine(f"{caches} numa=4 cores=16 memory=64Gi"), cpus) == said
+
+
+def test_no_l3_is_said_of_a_machine_that_lists_no_cache() -> None:
+    info = load_machine("sockets=2 numa=2 cores=8 memory=16Gi").info
+    nodes = (
+        replace(node, caches=(), cores=tuple(replace(core, caches=(), uncore_caches=()) for core in node.cores))
+        for node in info.topology
+    )
+    assert alignment(Machine("bare", replace(info, topology=tuple(nodes))), 2) == "whole cores"

@@ -67,6 +67,26 @@ def test_no_larger_number_than_the_largest_is_taken(config: KubeletConfig) -> No
     assert max(taken) == largest
 
 
+@pytest.mark.parametrize(
+    ("policy", "beside", "largest"),
+    # 32 CPUs, 2 reserved; 19 are of another pod and of the container beside it.
+    [("static", "2750m", 8250), ("none", "2750m", 8250), ("static", "2", 8999), ("none", "2", 9000)],
+)
+def test_a_fraction_of_a_guaranteed_pod_grows_to_the_last_thousandth(policy: str, beside: str, largest: int) -> None:
+    config = replace(PINNED, cpu_manager_policy=policy)
+    pods = pod("web", "2", "500m"), pod("other", "17"), pod("more", beside)
+    found = ask("web/c1", *pods, config=config, cpu="700m").largest["c1"]
+    assert (found.cpus, found.milli_cpus) == (None, largest)
+    assert ask("web/c1", *pods, config=config, cpu=f"{largest}m").is_yes
+    assert not any(ask("web/c1", *pods, config=config, cpu=f"{largest + more}m").is_yes for more in (1, 2, 1000))
+
+
+def test_a_fraction_that_the_kubelet_resizes_in_no_way_stays() -> None:
+    config = replace(PINNED, feature_gates={})
+    found = ask("web/c1", pod("web", "2", "1500m"), config=config, mooring=MooringConfig(), cpu="2700m")
+    assert (found.is_yes, found.largest["c1"].milli_cpus) == (False, 1500)
+
+
 def test_the_largest_memory_is_taken_and_a_mebibyte_more_is_not() -> None:
     pods = pod("web", "4"), pod("other", "2", memory="8Gi")
     largest = ask("web", *pods, memory="2Gi").largest["c0"].memory

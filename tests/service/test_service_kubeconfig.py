@@ -78,6 +78,12 @@ def test_what_is_no_document_is_told_apart(text: str, told: str, tmp_path: Path)
     assert refusal(path).startswith(told)
 
 
+def test_a_binary_file_is_no_kubeconfig(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(b"\x8f\xba\x00")
+    assert refusal(path) == "not UTF-8 text; name a kubeconfig, which is YAML"
+
+
 def test_a_certificate_that_is_none_is_reported_in_the_words_of_the_library(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("no certificate", encoding="utf-8")
     path = tmp_path / "kubeconfig"

@@ -14,6 +14,7 @@ from tests.shadow.listing import listing
 from tests.shadow.observing import STATIC, Node, node
 from tests.shadow.test_shadow_watching import Told
 
+from mooring.cli.verbs import shadow
 from mooring.documents.schemas import schema
 from mooring.planner.replay.file import replay_file
 from mooring.publisher.facts_document import facts_document
@@ -137,6 +138,23 @@ def test_the_verb_records_each_node_in_a_folder(tmp_path: Path) -> None:
         unknown = mooring("record", "none", *words)
     assert (unknown.code, unknown.out) == (2, "")
     assert "node none publishes nothing; run mooring publish on it" in unknown.err
+
+
+@pytest.mark.parametrize("nodes", [(), ("node",)])
+def test_a_short_recording_does_not_wait_long_for_an_api_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: tuple[str, ...]
+) -> None:
+    assert [shadow.listing_time(seconds) for seconds in (None, 0, 12, 3600)] == [30, 5, 12, 30]
+    monkeypatch.setattr(shadow, "SHORTEST_LISTING", 0.05)
+    monkeypatch.setattr(shadow, "LONGEST_LISTING", 0.1)
+    (tmp_path / "config.yaml").write_text("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n")
+    with listing({}, tmp_path) as kubeconfig:
+        pass  # nothing listens there any more
+    here = ("--state", tmp_path, "--machine", "small-1s8") if not nodes else ()
+    words = ("--folder", tmp_path / "kept", "--kubeconfig", kubeconfig, "--for", "10ms", *here)
+    answered = mooring("record", *nodes, *words)
+    assert (answered.code, answered.out) == (2, "")
+    assert " within 0.05 s; check that the account may list" in answered.err.splitlines()[-1]
 
 
 def test_a_folder_of_recordings_replays(tmp_path: Path) -> None:

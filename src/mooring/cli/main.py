@@ -14,6 +14,7 @@ from importlib import import_module
 import click
 
 from mooring import KUBELET_VERSION, __version__
+from mooring.cli import streams
 from mooring.lazy import lazily
 
 with lazily():
@@ -22,7 +23,7 @@ with lazily():
 
     from click import shell_completion
 
-    from mooring.cli import completion, output
+    from mooring.cli import completion
     from mooring.core import errors
 
 BAD_INPUT = 2
@@ -177,19 +178,22 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
     if instruction:
         return shell_completion.shell_complete(cli, {}, PROGRAM, COMPLETION, instruction)
     # What no terminal of this encoding can show is escaped: an answer with a strange name is better than none.
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    with streams.unfailing(sys.stderr):
+        return _code(arguments, program)
+
+
+def _code(arguments: Sequence[str], program: str) -> int:
     try:
-        try:
-            code = _answer(arguments, program)
-            if sys.stdout is not None:
-                sys.stdout.flush()
-        except (KeyboardInterrupt, click.Abort, Exception) as error:  # noqa: BLE001 - the last place to say something
-            code = _complain(error, arguments, program)
+        code = _answer(arguments, program)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
-        output.drop_unwritten()
-        code = _READER_GONE
+        streams.drop_unwritten(sys.stdout)
+        return _READER_GONE
+    except (KeyboardInterrupt, click.Abort, Exception) as error:  # noqa: BLE001 - the last place to say something
+        return _complain(error, arguments, program)
     return code
 
 
@@ -201,15 +205,9 @@ def _answer(arguments: Sequence[str], program: str) -> int:
 
 
 def _complain(error: BaseException, arguments: Sequence[str], program: str) -> int:
-    """Say what went wrong, and return the exit code.
-
-    Raises:
-        BrokenPipeError: the reader of the pipe has exited.
-    """
+    """Say what went wrong, and return the exit code."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
-    if isinstance(error, BrokenPipeError):
-        raise error
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         click.echo(err=True)
         return _INTERRUPTED

@@ -8,9 +8,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
-from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
@@ -257,19 +255,10 @@ stop_at_crash = click.option(
 )
 
 
-def check_named(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Refuse an empty value that was typed, as an unset variable of a script gives it: it would count as not given."""
-    typed = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-    if typed and not value.strip():
-        raise InputError("is empty", field=parameter.opts[0], remedy="name a release such as 1.34, or omit the option")
-    return value
-
-
 kubelet_version = click.option(
     "--kubelet-version",
     "kubelet_version",
     default="",
-    callback=check_named,
     metavar="VERSION",
     help="Decide as the kubelet of this release, such as 1.34 or v1.34.4-eks-1. Default: the node's own where it is "
     "known, else the newest.",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mooring.cli.streams import drop_unwritten
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from mooring.core.machine import Finding
 
 
+STANDARD_OUTPUT = "-"
+"""Names standard output as a destination."""
+TO = "--to"
+"""The option by which most verbs name a destination."""
 YES = 0
 NO = 1
 _NOTES = frozenset({"MOOR-503", "MOOR-514", "MOOR-516", "MOOR-517", "MOOR-584", "MOOR-585"})
@@ -43,13 +48,13 @@ def emit(text: str, to: str = "") -> None:
     write_answer(_ended(text).encode(encoding, "replace"), to)
 
 
-def emit_document(text: str, to: str = "") -> None:
+def emit_document(text: str, to: str = "", option: str = TO) -> None:
     """Write a document for programs, such as JSON, YAML or SVG: UTF-8 whatever the terminal's encoding.
 
     Raises:
         InputError: it cannot be written.
     """
-    write_answer(_ended(text).encode("utf-8", "backslashreplace"), to)
+    write_answer(_ended(text).encode("utf-8", "backslashreplace"), to, option)
 
 
 def _ended(text: str) -> str:
@@ -74,14 +79,15 @@ def warn(findings: Iterable[Finding]) -> None:
             click.echo(f"{kind}{mark}: {finding.subject}: {' '.join(finding.message.split())}", err=True)
 
 
-STANDARD_OUTPUT = "-"
-"""Names standard output as a destination."""
-
 _REMEDY = "name a file in a directory that can be written"
 
 
-def check_destination(to: str) -> None:
+def check_destination(to: str, option: str = TO) -> None:
     """Refuse a destination that cannot work before anything is computed.
+
+    Args:
+        to: the destination.
+        option: that names it.
 
     Raises:
         InputError: it is a directory, or its directory is missing or may not be written.
@@ -91,22 +97,23 @@ def check_destination(to: str) -> None:
     path = Path(to)
     try:
         if path.is_dir():
-            raise InputError("is a directory", source=to, field="--to", remedy="name a file in it")
+            raise InputError("is a directory", source=to, field=option, remedy="name a file in it")
         if path.exists() and not path.is_file():
             return
         folder = path.resolve().parent
         if not folder.is_dir():
-            raise InputError(f"no such directory: {folder}", source=to, field="--to", remedy="create it first")
+            raise InputError(f"no such directory: {folder}", source=to, field=option, remedy="create it first")
         if not os.access(folder, os.W_OK):
-            raise InputError(f"cannot write in {folder}", source=to, field="--to", remedy=_REMEDY)
+            raise InputError(f"cannot write in {folder}", source=to, field=option, remedy=_REMEDY)
     except (OSError, ValueError, RuntimeError) as error:
-        raise _unwritable(to, error) from None
+        raise _unwritable(to, option, error) from None
 
 
-def write_answer(data: bytes, to: str) -> None:
+def write_answer(data: bytes, to: str, option: str = TO) -> None:
     """Write an answer to standard output or to a file.
 
     A file appears with all of the answer or stays as it was; links are followed, devices and pipes are written to.
+    Arguments as of :func:`check_destination`.
 
     Raises:
         InputError: that fails.
@@ -122,12 +129,12 @@ def write_answer(data: bytes, to: str) -> None:
         else:
             _replace(path, data)
     except (OSError, ValueError, RuntimeError) as error:
-        raise _unwritable(to, error) from None
+        raise _unwritable(to, option, error) from None
 
 
 def _print(data: bytes) -> None:
     if sys.stdout is None:
-        raise InputError("is closed", source="standard output", remedy="open it, or name a file with --to")
+        raise InputError("is closed", source="standard output", remedy="redirect it to a file")
     sys.stdout.flush()
     stream = getattr(sys.stdout, "buffer", None)
     try:
@@ -139,19 +146,11 @@ def _print(data: bytes) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        drop_unwritten()
+        drop_unwritten(sys.stdout)
         reason = error.strerror or str(error)
         raise InputError(
             f"cannot be written: {reason.lower()}", source="standard output", remedy="redirect it elsewhere"
         ) from None
-
-
-def drop_unwritten() -> None:
-    """Point standard output nowhere: the interpreter would try once more, in vain, to write what is buffered."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (AttributeError, OSError, ValueError):
-        return
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -170,6 +169,6 @@ def _replace(path: Path, data: bytes) -> None:
         raise
 
 
-def _unwritable(to: str, error: Exception) -> InputError:
+def _unwritable(to: str, option: str, error: Exception) -> InputError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return InputError(f"cannot be written: {reason.lower()}", source=to, field="--to", remedy=_REMEDY)
+    return InputError(f"cannot be written: {reason.lower()}", source=to, field=option, remedy=_REMEDY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from mooring.documents.parts import (
     API_VERSION,
@@ -40,6 +40,10 @@ class LargestAmountsPart(DocumentPart):
 
     cpus: int | None
     memory_bytes: int | None
+    milli_cpus: Annotated[
+        int | None,
+        Meta(description="Thousandths of a CPU in place of cpus: of a container with a fraction in a Guaranteed pod."),
+    ] = field(name="milliCPUs")
 
 
 class ResizedContainerPart(DocumentPart):

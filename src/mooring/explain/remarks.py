@@ -10,6 +10,7 @@ from itertools import takewhile
 
 from mooring.core.bits import list_text, members
 from mooring.core.cpuset import CPUSet
+from mooring.core.decision import Placement
 from mooring.core.pod import ContainerKind
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
@@ -157,7 +158,8 @@ def _stranded(decision: Decision, circumstances: Circumstances) -> Reason | None
     """Say how many CPUs were for ended init containers alone and stay allocated (kubernetes/kubernetes#112228)."""
     of_init = of_others = CPUSet()
     for container in circumstances.pod.containers:
-        cpus = decision.containers[container.name].cpus
+        # A decision about one of the containers has that one only.
+        cpus = decision.containers.get(container.name, Placement()).cpus
         if container.kind is ContainerKind.INIT:
             of_init |= cpus
         else:

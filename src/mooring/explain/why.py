@@ -6,11 +6,11 @@ Made from the facts that the engine reported during the decision and from the ma
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Rejection
 from mooring.core.pod import QoS
-from mooring.core.topology import Topology
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.devicemanager.state import Device
 from mooring.explain import reason as code
@@ -29,6 +29,7 @@ from mooring.topologymanager.merge import NONE
 ACCEPTED = "The resource managers admit it, but"
 """Begins every sentence about the node resources check, which comes after the managers."""
 
+_WHOLE_NUMBER = "For exclusive CPUs: request a whole number of them."
 _OUT_OF = re.compile(r"resource: (\S+), requested: (\d+), used: (\d+), capacity: (\d+)")
 
 
@@ -107,9 +108,15 @@ def _amount(resource: str, amount: int, *, of: bool = True) -> str:
     return f"{text} of {resource}" if of else text
 
 
-def _why_admitted(decision: Decision, circumstances: Circumstances) -> Reason:
-    """Return the reason for a pod that the managers accept."""
-    cpus = _of_cpus(decision, circumstances, circumstances.settings.topology)
+def _why_admitted(decision: Decision, circumstances: Circumstances, shared: Reason | None = None) -> Reason:
+    """Return the reason for what the managers accept.
+
+    Args:
+        decision: about a pod, or the part of it that is about one container.
+        circumstances: of the decision.
+        shared: why nothing of it has exclusive CPUs, as a clause; by default why no container of the pod has.
+    """
+    cpus = _of_cpus(decision, circumstances, shared)
     parts = [cpus.sentence]
     tied = sorted({node for placement in decision.containers.values() for node in placement.mems})
     if tied:
@@ -119,6 +126,24 @@ def _why_admitted(decision: Decision, circumstances: Circumstances) -> Reason:
         for resource, found in _all_devices(decision).items()
     ]
     return Reason(cpus.code, " ".join(parts), cpus.remedy)
+
+
+def why_container(decision: Decision, circumstances: Circumstances, container: str) -> Reason | None:
+    """Return the reason for what one container of an admitted pod has; None where the reason for the pod is its own.
+
+    It is where no container has exclusive CPUs, and where the pod has them as a whole.
+    """
+    if decision.pod.cpus or not any(placement.cpus for placement in decision.containers.values()):
+        return None
+    request = next((one.request for one in circumstances.chapters if one.container == container), None)
+    if request is None:
+        return None
+    alone = replace(
+        decision,
+        containers={container: decision.containers[container]},
+        devices={name: devices for name, devices in decision.devices.items() if name == container},
+    )
+    return _why_admitted(alone, circumstances, Reason(code.SHARED_BY_AMOUNT, request.why, _WHOLE_NUMBER))
 
 
 def _all_devices(decision: Decision) -> dict[str, list[Device]]:
@@ -136,10 +161,11 @@ def _devices(resource: str, devices: list[Device]) -> str:
     return f"It gets {ids} of {resource}" + (f" on {nodes(near)}" if near else "")
 
 
-def _of_cpus(decision: Decision, circumstances: Circumstances, topology: Topology | None) -> Reason:
+def _of_cpus(decision: Decision, circumstances: Circumstances, shared: Reason | None) -> Reason:
+    topology = circumstances.settings.topology
     held = {name: placement.cpus for name, placement in decision.containers.items() if placement.cpus}
     if not held or topology is None:
-        shared = _why_shared(circumstances)
+        shared = shared or _why_shared(circumstances)
         return Reason(shared.code, f"It runs in the shared pool: {shared.sentence}.", shared.remedy)
     every = CPUSet(decision.pod.cpus.mask)
     for cpus in held.values():
@@ -189,4 +215,4 @@ def _why_shared(circumstances: Circumstances) -> Reason:
         clause = f"{who} whole number of CPUs" + ("" if as_a_whole else " with requests equal to limits")
     else:
         clause = "no container requests a whole number of CPUs"
-    return Reason(code.SHARED_BY_AMOUNT, clause, "For exclusive CPUs: request a whole number of them.")
+    return Reason(code.SHARED_BY_AMOUNT, clause, _WHOLE_NUMBER)

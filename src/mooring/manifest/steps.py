@@ -200,8 +200,9 @@ def cpu_list(text: str, field: str) -> CPUSet:
     """
     try:
         cpus = CPUSet.parse(text)
-    except CPUSetSyntaxError as error:
-        raise InputError(f"not a list of CPUs: {error}", field=field, remedy="write for example 2-3,7") from None
+    except CPUSetSyntaxError:
+        # Its message is the kubelet's, which is that of a Go library.
+        raise InputError(f"{text!r:.60} is not a list of CPUs", field=field, remedy="write for example 2-3,7") from None
     if not cpus:
         raise InputError("names no CPU", field=field, remedy="write for example 2-3,7")
     return cpus

@@ -16,6 +16,7 @@ from mooring.explain.codes.pages import page
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import all_remarks
 from mooring.explain.story import ClaimsInvolved, Story
+from mooring.explain.why import why_container
 from mooring.extensions.claimed import HeldClaim, claims_of
 from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet
@@ -62,16 +63,20 @@ def story_of(answer: Answer, container: str = "") -> Story:
     pod, facts, circumstances = answer.pod, answer.facts, answer.circumstances
     chapters = circumstances.chapters
     told = {chapter.container for chapter in chapters}
+    of_pod = Reason(answer.code, answer.why, answer.remedy)
+    of_container = why_container(answer.decision, circumstances, container) if answer.admitted and container else None
+    remarks = all_remarks(answer.decision, circumstances)
     return Story(
         pod=pod,
         container=container,
         verdict=_verdict(answer),
         running=answer.running,
-        why=Reason(answer.code, answer.why, answer.remedy),
+        why=of_container or of_pod,
         reason=answer.decision.reason,
         message=answer.decision.message,
         circumstances=policies(circumstances.settings),
-        remarks=tuple(all_remarks(answer.decision, circumstances)),
+        # How many of the pod's containers share is no remark about one of them.
+        remarks=tuple(one for one in remarks if of_container is None or one.code != code.NEIGHBOURS_SHARE),
         chapters=tuple(one for one in chapters if not container or one.container in ("", container)),
         unreached=tuple(one.name for one in pod.containers if one.name not in told) if chapters else (),
         dropped=_dropped(facts),

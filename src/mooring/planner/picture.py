@@ -32,6 +32,7 @@ from mooring.planner.holdings import (
 )
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.render.build import CPUOwner, Pools, build_view
+from mooring.render.locations import locate_cpus
 from mooring.render.view import NO_CPUS, MemoryUse, NodeView, PlacementRow, RejectedPod
 
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
@@ -160,13 +161,13 @@ def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
         wide: whether every pod has its rows, and every row says everything; else admitted pods go without their
             sentence, and neighbours that are refused for the same reason are one row.
     """
-    topology = plan.kubelet.settings.topology if plan.kubelet else None
+    caches = l3_caches(plan)
     rows: list[PlacementRow] = []
     for _, group in groupby(enumerate(plan.answers), key=lambda item: _likeness(*item, wide=wide)):
         answers = [answer for _, answer in group]
         if answers[0].admitted:
             why = f"{answers[0].why} [{answers[0].code}]" if wide else ""
-            rows.extend(admitted_rows(plan, answers[0], topology, why=why))
+            rows.extend(admitted_rows(plan, answers[0], caches, why=why))
         else:
             rows.extend(_refused_rows(answers))
     return rows
@@ -188,8 +189,14 @@ def _refused_rows(answers: list[Answer]) -> Iterator[PlacementRow]:
         yield PlacementRow(name, "", verdict_of(first), admitted=False, why=why)
 
 
-def admitted_rows(plan: Plan, answer: Answer, topology: Topology | None, *, why: str) -> Iterator[PlacementRow]:
-    """Yield one row for each container of an admitted pod; ``why`` is in the first."""
+def l3_caches(plan: Plan) -> tuple[int, ...]:
+    """Return the CPUs of each L3 cache as a mask, as the picture of the machine has them; none where none is known."""
+    return tuple(locate_cpus(plan.machine).masks(lambda place: place.l3).values())
+
+
+def admitted_rows(plan: Plan, answer: Answer, caches: Sequence[int], *, why: str) -> Iterator[PlacementRow]:
+    """Yield one row for each container of an admitted pod; ``why`` is in the first, ``caches`` are the L3 caches."""
+    topology = plan.kubelet.settings.topology if plan.kubelet else None
     name = f"{pod_name(answer)} (runs already)" if answer.running else pod_name(answer)
     for position, (container, placement) in enumerate(answer.decision.containers.items()):
         cpus = placement.cpus
@@ -202,7 +209,9 @@ def admitted_rows(plan: Plan, answer: Answer, topology: Topology | None, *, why:
             cpus=cpus,
             cpu_nodes=tuple(nodes_of(topology, cpus.mask)) if topology is not None and known else (),
             memory_nodes=placement.mems,
-            alignment=_alignment(topology, cpus, _hidden(plan, answer, container)) if topology and known else "",
+            alignment=_alignment(topology, caches, cpus, _hidden(plan, answer, container))
+            if topology and known
+            else "",
             why=why if position == 0 else "",
         )
 
@@ -243,11 +252,10 @@ def _hidden(plan: Plan, answer: Answer, container: str) -> int:
     return hidden_of(plan.kubelet.node.cpu, answer.pod.uid, container) if plan.kubelet is not None else 0
 
 
-def _alignment(topology: Topology, cpus: CPUSet, hidden: int) -> str:
+def _alignment(topology: Topology, caches: Sequence[int], cpus: CPUSet, hidden: int) -> str:
     """Say in a few words what the CPUs keep to themselves."""
     cores = topology.core_siblings(cpus.mask)
-    uncores = [mask for mask in topology.uncores.values() if mask & cpus.mask]
     words = ["one thread of a core" if hidden else "whole cores" if cores == cpus.mask else "part of a core"]
-    if len(uncores) == 1 and len(topology.uncores) > 1:
+    if len(caches) > 1 and any(not cpus.mask & ~mask for mask in caches):
         words.append("one L3")
     return ", ".join(words)

@@ -18,7 +18,16 @@ from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
 from mooring.planner.devices import device_views
 from mooring.planner.holdings import device_holders, hugepage_lines
-from mooring.planner.picture import admitted_rows, machine_view, owners_of, plan_view, pod_name, pools_of, verdict_of
+from mooring.planner.picture import (
+    admitted_rows,
+    l3_caches,
+    machine_view,
+    owners_of,
+    plan_view,
+    pod_name,
+    pools_of,
+    verdict_of,
+)
 from mooring.planner.plan import Plan
 from mooring.render.build import CPUOwner, cpu_views, owner_views
 from mooring.render.devices import DeviceView
@@ -48,7 +57,7 @@ def report_of(plan: Plan) -> ReportView:
     for state in states:
         # What the machine does not have is shown only while something names it.
         state.update((cpu, ReportCPU(CPUUse.OFFLINE)) for cpu in everything if cpu not in state)
-    accounts = _accounts(plan.kubelet, plan.machine)
+    accounts, caches = _accounts(plan.kubelet, plan.machine), l3_caches(plan)
     devices = device_views(plan, plan.kubelet)
     told_elsewhere = {clean(line) for line in hugepage_lines(plan)}
     last = {(owner.label, owner.uid): owner for owner in owners_of(plan, plan.kubelet)}
@@ -57,7 +66,7 @@ def report_of(plan: Plan) -> ReportView:
         kubelet=plan.release.tag,
         node=replace(node, caption=tuple(line for line in node.caption if line not in told_elsewhere)),
         steps=tuple(_steps(plan, kubelets, states, accounts, devices)),
-        pods=(*(_pod(plan, step, answer) for step, answer in enumerate(plan.answers, 1)), *_unasked(plan)),
+        pods=(*(_pod(plan, step, answer, caches) for step, answer in enumerate(plan.answers, 1)), *_unasked(plan)),
         accounts=accounts,
         accounted=bool(plan.kubelet.node.memory.nodes),
         devices=devices,
@@ -195,10 +204,9 @@ def _account_states(kubelet: Kubelet, accounts: Sequence[Account]) -> dict[int, 
     return states
 
 
-def _pod(plan: Plan, step: int, answer: Answer) -> ReportPod:
+def _pod(plan: Plan, step: int, answer: Answer, caches: Sequence[int]) -> ReportPod:
     admitted = "runs already" if answer.running else "admitted"
-    topology = plan.kubelet.settings.topology if plan.kubelet else None
-    rows = admitted_rows(plan, answer, topology, why="") if answer.admitted else ()
+    rows = admitted_rows(plan, answer, caches, why="") if answer.admitted else ()
     return ReportPod(
         name=pod_name(answer),
         uid=answer.pod.uid,

@@ -8,7 +8,7 @@ CPUs that no other source lists.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from mooring.core.bits import mask_of
@@ -52,6 +52,19 @@ class CPULocations:
     """L3 key -> cache id as the kubelet gets it; None when it gets none for this group."""
     offline: int
     """Mask of CPUs that exist but are not online."""
+
+    def masks(self, key: Callable[[CPULocation], int | None]) -> dict[int, int]:
+        """Return the CPUs of each element as a mask.
+
+        Args:
+            key: of the element that has a CPU, such as its L3; None for no element.
+        """
+        masks: dict[int, int] = {}
+        for cpu, place in self.by_cpu.items():
+            element = key(place)
+            if element is not None:
+                masks[element] = masks.get(element, 0) | 1 << cpu
+        return masks
 
 
 def locate_cpus(machine: Machine) -> CPULocations:

@@ -9,7 +9,7 @@ a box is cut and its parts say so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mooring.core.bits import members
@@ -59,18 +59,18 @@ def _groups_of(places: CPULocations) -> list[_BoxSet]:
     Sockets and dies that only repeat the cores (every core its own socket, as hypervisors like to say) are left out.
     """
     stand_in = {node: 1 << (_top(places) + offset) for offset, node in enumerate(places.near)}
-    bare = _masks(places, lambda place: place.socket)
+    bare = places.masks(lambda place: place.socket)
     sockets = {socket: mask | _memory_near(mask, places, stand_in) for socket, mask in bare.items()}
     whole = {mask: sockets[socket] for socket, mask in bare.items()}
-    nodes = {**_masks(places, lambda place: place.numa), **stand_in}
+    nodes = {**places.masks(lambda place: place.numa), **stand_in}
     # An L3 that is the whole socket stays the whole socket, so that both share one box.
-    caches = {l3: whole.get(mask, mask) for l3, mask in _masks(places, lambda place: place.l3).items()}
-    ranks = _masks(places, lambda place: place.rank)
+    caches = {l3: whole.get(mask, mask) for l3, mask in places.masks(lambda place: place.l3).items()}
+    ranks = places.masks(lambda place: place.rank)
     found = [_BoxSet(BoxKind.NUMA, node, mask) for node, mask in nodes.items()]
     if not _repeats_cores(sockets.values(), places):
         found += [_BoxSet(BoxKind.SOCKET, places.socket_ids.get(socket), mask) for socket, mask in sockets.items()]
     found += [_BoxSet(BoxKind.L3, places.l3_ids.get(l3), mask) for l3, mask in caches.items()]
-    dies = _masks(places, lambda place: place.die)
+    dies = places.masks(lambda place: place.die)
     # A socket with one die is that die.
     if not _repeats_cores(dies.values(), places) and not {*dies.values()} <= {*bare.values()}:
         found += [_BoxSet(BoxKind.DIE, number, mask) for number, mask in _numbered(dies, places)]
@@ -94,15 +94,6 @@ def _memory_near(socket: int, places: CPULocations, stand_in: Mapping[int, int])
     """Return the stand-ins of the NUMA nodes without CPUs that are local to CPUs of ``socket`` only."""
     near = (bit for node, bit in stand_in.items() if places.near[node] and places.near[node] & ~socket == 0)
     return sum(near)
-
-
-def _masks(places: CPULocations, key: Callable[[CPULocation], int | None]) -> dict[int, int]:
-    masks: dict[int, int] = {}
-    for cpu, place in places.by_cpu.items():
-        element = key(place)
-        if element is not None:
-            masks[element] = masks.get(element, 0) | 1 << cpu
-    return masks
 
 
 def _repeats_cores(masks: Iterable[int], places: CPULocations) -> bool:

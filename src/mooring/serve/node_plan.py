@@ -19,7 +19,7 @@ from mooring.planner.changes.nearest import nearest_changes
 from mooring.planner.changes.price import price_words
 from mooring.planner.devices import devices_before
 from mooring.planner.explanation import explain
-from mooring.planner.picture import admitted_rows, plan_view, pod_name, verdict_of
+from mooring.planner.picture import admitted_rows, l3_caches, plan_view, pod_name, verdict_of
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 from mooring.render.decision import DecisionView
@@ -78,10 +78,10 @@ def snapshot_of(question: Question) -> NodeSnapshot:
 
 
 def _pods(plan: Plan) -> Iterator[ShownPod]:
-    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
+    caches = l3_caches(plan)
     for answer in plan.answers:
         pod = answer.pod
-        rows = list(admitted_rows(plan, answer, topology, why="")) if answer.admitted else []
+        rows = list(admitted_rows(plan, answer, caches, why="")) if answer.admitted else []
         verdict = ("running" if answer.running else "admitted") if answer.admitted else verdict_of(answer)
         holds = tuple(_held_text(row) for row in rows)
         yield ShownPod(pod.namespace, pod.name, pod.uid, verdict, answer.admitted, holds, answer.code, answer.why)

@@ -12,6 +12,7 @@ from mooring.cli import options
 from mooring.cli.extras import needs_extra
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import NO, YES, emit
+from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 from mooring.service.daemon import uncollected
@@ -40,7 +41,7 @@ Examples:
 """
 
 
-@click.command("agent", epilog=EPILOG)
+@click.command("agent", cls=Verb, epilog=EPILOG)
 @options.configuration("AgentConfiguration, and the KubeletConfiguration whose policies the agent follows.")
 @click.option(
     "--state-dir",

@@ -8,6 +8,7 @@ from mooring.cli import options
 from mooring.cli.inputs.node import question_from, read_inputs
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -24,7 +25,7 @@ Examples:
 """
 
 
-@click.command("migrate", epilog=EPILOG)
+@click.command("migrate", cls=Verb, epilog=EPILOG)
 @options.node_options()
 @click.option("--drain", is_flag=True, help="Evict the pods first. Default: in place, they run on.")
 @options.output(("text", "json"), "text")

@@ -9,6 +9,7 @@ import click
 from mooring.cli import options
 from mooring.cli.extras import needs_extra
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
+from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -29,7 +30,7 @@ Examples:
 """
 
 
-@click.command("status", epilog=EPILOG)
+@click.command("status", cls=Verb, epilog=EPILOG)
 @options.agent_socket
 @click.option(
     "--shadow",

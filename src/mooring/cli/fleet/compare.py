@@ -12,6 +12,7 @@ from mooring.cli.fleet import inputs as inputs_of
 from mooring.cli.fleet.inputs import FleetOptions
 from mooring.cli.output import YES, check_destination, emit, emit_document, json_text
 from mooring.cli.progress import Watched
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -34,7 +35,7 @@ Examples:
 """
 
 
-@click.command("compare", epilog=EPILOG)
+@click.command("compare", cls=Verb, epilog=EPILOG)
 @inputs_of.fleet_options
 @click.option(
     "--strategy",

@@ -9,6 +9,7 @@ from mooring.cli.fleet import inputs as common
 from mooring.cli.fleet import live_inputs as inputs_of
 from mooring.cli.fleet.live_inputs import LiveOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -23,7 +24,7 @@ Examples:
 """
 
 
-@click.command("drain", epilog=EPILOG)
+@click.command("drain", cls=Verb, epilog=EPILOG)
 @click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
 @inputs_of.live_options
 @common.scoring

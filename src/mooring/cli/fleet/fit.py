@@ -8,6 +8,7 @@ from mooring.cli import options
 from mooring.cli.fleet import live_inputs as inputs_of
 from mooring.cli.fleet.live_inputs import LiveOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -23,7 +24,7 @@ Examples:
 """
 
 
-@click.command("fit", epilog=EPILOG)
+@click.command("fit", cls=Verb, epilog=EPILOG)
 @inputs_of.live_options
 @click.option(
     "-f",

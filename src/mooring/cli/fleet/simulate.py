@@ -11,6 +11,7 @@ from mooring.cli import options
 from mooring.cli.fleet import inputs as inputs_of
 from mooring.cli.fleet.inputs import FleetOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -34,7 +35,7 @@ Examples:
 """
 
 
-@click.command("simulate", epilog=EPILOG)
+@click.command("simulate", cls=Verb, epilog=EPILOG)
 @inputs_of.fleet_options
 @inputs_of.scoring
 @inputs_of.extender

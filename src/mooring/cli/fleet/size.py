@@ -8,7 +8,7 @@ from mooring.cli import options
 from mooring.cli.fleet import inputs as inputs_of
 from mooring.cli.fleet.inputs import FleetOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
-from mooring.cli.seconds import Seconds
+from mooring.cli.verb import Seconds, Verb
 from mooring.fleet.inputs.seconds import MOST_SECONDS
 from mooring.lazy import lazily
 
@@ -26,7 +26,7 @@ Examples:
 """
 
 
-@click.command("size", epilog=EPILOG)
+@click.command("size", cls=Verb, epilog=EPILOG)
 @inputs_of.fleet_options
 @click.option("--group", "groups", multiple=True, required=True, help="Group whose nodes are counted; repeatable.")
 @click.option("--most", type=click.IntRange(1, 100_000), default=4096, show_default=True, help="Nodes that are tried.")

@@ -9,6 +9,7 @@ from mooring.cli.fleet import inputs as common
 from mooring.cli.fleet import live_inputs as inputs_of
 from mooring.cli.fleet.live_inputs import LiveOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -23,12 +24,11 @@ Examples:
 """
 
 
-@click.command("upgrade", epilog=EPILOG)
+@click.command("upgrade", cls=Verb, epilog=EPILOG)
 @inputs_of.live_options
 @click.option(
     "--release",
     default="",
-    callback=options.check_named,
     metavar="VERSION",
     help="Release of the new kubelets. Default: as they are.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +14,11 @@ from mooring.core.machine import Finding
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.cli.inputs import running
     from mooring.configuration import kubelet_values
     from mooring.decoding import api_fields
     from mooring.manifest import large_quantities
+    from mooring.planner.nodearchive import layout
 
 if TYPE_CHECKING:
     from mooring.core.pod import Pod
@@ -79,20 +82,31 @@ def check_folder(folder: str, option: str, *, may_be_missing: bool = False) -> N
         raise InputError("is not a directory", source=folder, field=option, remedy=remedy)
 
 
-def check_save(save: str, state: str) -> None:
+def check_save(save: str, options: NodeOptions, archives: Sequence[str] = ()) -> None:
     """Refuse a directory that cannot take the state files, before anything is computed.
 
+    Args:
+        save: the directory.
+        options: of the node, with the kubelet that runs on this computer if it is meant.
+        archives: values of ``--node``, where it is given more than once.
+
     Raises:
-        InputError: it is no directory, or the one whose files are continued from: these are never written.
+        InputError: it is no directory, or the one of the node's own state files: these are never written.
     """
     check_folder(save, "--save-state", may_be_missing=True)
-    if state and Path(save).resolve() == Path(state).resolve():
-        raise InputError(
-            "is also the directory of --state, whose files are never written",
-            source=save,
-            field="--save-state",
-            remedy="name another directory",
-        )
+    read = [("--state", options.state)]
+    for node in (options.node, *archives):
+        read += [("--node", node), ("--node", str((Path(node) / layout.CPU_STATE).parent))] if node else []
+    if options.running is not None and options.running.kubelet is not None:
+        read.append(("the running kubelet", running.state_folder(options.running.kubelet)))
+    for owner, folder in read:
+        if folder and os.path.realpath(save) == os.path.realpath(folder):
+            raise InputError(
+                f"is also the directory of {owner}, whose files are never written",
+                source=save,
+                field="--save-state",
+                remedy="name another directory",
+            )
 
 
 def check_distinct(active: Sequence[Pod], pods: Sequence[Pod], where: str) -> None:

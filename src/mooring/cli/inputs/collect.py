@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mooring.cli.inputs.checks import STANDARD_INPUT, check_open
-from mooring.cli.inputs.release import installed_version
+from mooring.cli.inputs.release import installed_version, requested_version
 from mooring.cli.inputs.running import allocatable_devices, node_name, preferences_of
 from mooring.cli.kubectl import ask_cluster
 from mooring.configuration.kubelet_flags import kubelet_flags
@@ -47,8 +47,9 @@ def collection_of(options: CollectOptions) -> Collection:
     """Collect what the options say.
 
     Raises:
-        InputError: there is no such computer, or a file that was named cannot be used.
+        InputError: there is no such computer, a file that was named cannot be used, or the version is none.
     """
+    given = requested_version(options.kubelet)
     from_input = [source for source in (*options.config, *options.pods) if source == STANDARD_INPUT]
     check_open(from_input)
     if len(from_input) > 1:
@@ -60,7 +61,7 @@ def collection_of(options: CollectOptions) -> Collection:
     cluster = ask_cluster(name, with_pods=not options.pods) if options.ask else ClusterAnswers()
     kubelet_root = _kubelet_root(tree, options.kubelet_root) or (flags.root_dir if flags else "") or KUBELET_ROOT
     allocatable, problem = allocatable_devices(f"{options.root.rstrip('/')}{kubelet_root}")
-    version = options.kubelet or cluster.version
+    version = given.version or cluster.version
     if not version and isinstance(tree, LiveTree):
         version = installed_version()
     return collect(

@@ -131,6 +131,9 @@ def compared_releases(node: NodeOptions, versions: Sequence[str]) -> ReleaseComp
     if STANDARD_INPUT in (*node.manifests, *node.active, *node.config):
         problem = "can be read only once, and every release reads it"
         raise InputError(problem, source="standard input", remedy="give a file")
+    if not all(versions):
+        remedy = "name releases such as 1.34,1.37"
+        raise InputError(f"{','.join(versions)!r:.60} names an empty release", field="--kubelet-version", remedy=remedy)
     wanted = [requested_version(version) for version in versions]
     chosen = [chosen_release([one], nearest=node.nearest_release) for one in wanted]
     releases = sorted(

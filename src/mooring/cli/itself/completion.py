@@ -7,6 +7,7 @@ import click
 from mooring.cli import options
 from mooring.cli.completion import SHELLS, script
 from mooring.cli.output import YES, check_destination, emit_document
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -22,7 +23,7 @@ Examples:
 """
 
 
-@click.command("completion", epilog=EPILOG)
+@click.command("completion", cls=Verb, epilog=EPILOG)
 @click.argument("shell", type=click.Choice(SHELLS))
 @options.to_file
 def command(shell: str, to: str) -> int:

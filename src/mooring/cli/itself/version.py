@@ -8,6 +8,7 @@ import click
 
 from mooring.cli import options
 from mooring.cli.output import YES, check_destination, emit, emit_document, json_text
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -23,7 +24,7 @@ Examples:
 """
 
 
-@click.command("version", epilog=EPILOG)
+@click.command("version", cls=Verb, epilog=EPILOG)
 @options.output(("text", "json"), "text")
 @options.to_file
 def command(form: str, to: str) -> int:

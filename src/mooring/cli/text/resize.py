@@ -18,7 +18,8 @@ from mooring.manifest.steps import Amounts
 from mooring.node.resize import Resize
 from mooring.planner.outcome import span_text
 from mooring.planner.picture import plan_view, policies
-from mooring.planner.resize.resize import Largest, ResizeAnswer
+from mooring.planner.resize.largest import Largest
+from mooring.planner.resize.resize import ResizeAnswer
 from mooring.render.console import Breaking, new_table
 from mooring.render.tables import numa_table
 from mooring.render.wording import clean
@@ -147,5 +148,7 @@ def _sizes(resized: ResizeAnswer) -> Iterator[str]:
 def _size(largest: Largest) -> Iterator[str]:
     if largest.cpus is not None:
         yield plural(largest.cpus, "CPU")
+    if largest.milli_cpus is not None:
+        yield f"{largest.milli_cpus}m of CPU"
     if largest.memory is not None:
         yield f"{size(largest.memory)} of memory"

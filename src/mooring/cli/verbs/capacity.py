@@ -11,6 +11,7 @@ from mooring.cli import options
 from mooring.cli.inputs.node import question_of
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -36,7 +37,7 @@ Examples:
 """
 
 
-@click.command("capacity", epilog=EPILOG)
+@click.command("capacity", cls=Verb, epilog=EPILOG)
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
 @options.pods("Pods: the one to count, and others that are admitted before it; repeatable.")
 @options.node_options("offline", "devices")

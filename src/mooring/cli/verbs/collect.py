@@ -18,6 +18,7 @@ from mooring.cli.output import (
     warn,
     write_answer,
 )
+from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.lazy import lazily
@@ -51,7 +52,7 @@ What is in the archive and what never is: docs/reference/collect.md
 """
 
 
-@click.command("collect", epilog=EPILOG)
+@click.command("collect", cls=Verb, epilog=EPILOG)
 @click.option(
     "--to",
     "to",

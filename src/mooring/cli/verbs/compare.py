@@ -10,6 +10,7 @@ import click
 from mooring.cli import checks, options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -56,7 +57,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return names
 
 
-@click.command("compare", epilog=EPILOG)
+@click.command("compare", cls=Verb, epilog=EPILOG)
 @options.pods("Pods, workloads or lists to admit in order, YAML or JSON; repeatable.")
 @click.option(
     "--trace",

@@ -13,6 +13,7 @@ from mooring.cli import options
 from mooring.cli.extras import needs_extra
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import NO, YES, emit
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 from mooring.service.daemon import stop_signals
 
@@ -50,7 +51,7 @@ def command() -> None:
     """Run a task of the Helm chart's pods, whose image has no shell."""
 
 
-@command.command("prepare")
+@command.command("prepare", cls=Verb)
 @_file("--profile", "Seccomp profile of the agent.")
 @_folder("--profiles", "The kubelet's directory of seccomp profiles.")
 @_file("--kubeconfig", "Where the kubeconfig is written.")
@@ -67,7 +68,7 @@ def prepare(
     return YES
 
 
-@command.command("token")
+@command.command("token", cls=Verb)
 @_file("--from", "The projected token.")
 @_file("--to", "Where the agent reads it.")
 def token(**paths: str) -> int:
@@ -77,7 +78,7 @@ def token(**paths: str) -> int:
     return YES
 
 
-@command.command("certificates")
+@command.command("certificates", cls=Verb)
 @_namespace
 @_kubeconfig
 def certificates(namespace: str, kubeconfig: str) -> int:
@@ -89,7 +90,7 @@ def certificates(namespace: str, kubeconfig: str) -> int:
     return YES
 
 
-@command.command("leave")
+@command.command("leave", cls=Verb)
 @_namespace
 @_kubeconfig
 @click.option("--timeout", default=600, show_default=True, metavar="SECONDS", help="Time for all nodes.")
@@ -104,7 +105,7 @@ def leave(namespace: str, kubeconfig: str, timeout: int) -> int:
     return YES
 
 
-@command.command("wait")
+@command.command("wait", cls=Verb)
 def wait() -> int:
     """Do nothing until SIGTERM or SIGINT."""
     with stop_signals() as stop:
@@ -112,7 +113,7 @@ def wait() -> int:
     return YES
 
 
-@command.command("check")
+@command.command("check", cls=Verb)
 @click.option("--cpus", required=True, type=click.IntRange(min=1), metavar="COUNT", help="CPUs that it must have.")
 def check(cpus: int) -> int:
     """Print the CPUs on which this container may run; exit code 1 unless they are as many as it must have."""

@@ -13,6 +13,7 @@ from mooring.cli import options
 from mooring.cli.inputs.node import question_of, read_node
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 from mooring.releases.rules import RELEASE_NAMES
@@ -44,7 +45,7 @@ Examples:
 """
 
 
-@click.command("doctor", epilog=EPILOG)
+@click.command("doctor", cls=Verb, epilog=EPILOG)
 @click.option("--state", "state", default="", metavar="DIR", help="The kubelet's root directory, or a copy of it.")
 @options.node_options(without=["state"])
 @click.option("--write", is_flag=True, help="Write the repair, and keep a copy of every file that is replaced.")

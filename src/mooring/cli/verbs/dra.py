@@ -10,6 +10,7 @@ from mooring.cli import options
 from mooring.cli.extras import needs_extra
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import YES
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -28,7 +29,7 @@ Examples:
 """
 
 
-@click.command("dra", epilog=EPILOG)
+@click.command("dra", cls=Verb, epilog=EPILOG)
 @click.option(
     "--agent",
     "agent",

@@ -10,6 +10,7 @@ from mooring.cli import options
 from mooring.cli.inputs.node import question_of
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.explain.codes.pages import codes_beginning, is_code
 from mooring.lazy import lazily
@@ -45,7 +46,7 @@ Examples:
 """
 
 
-@click.command("explain", epilog=EPILOG)
+@click.command("explain", cls=Verb, epilog=EPILOG)
 @click.argument("name", default="", metavar="[[NAMESPACE/]POD[/CONTAINER] | CODE]")
 @options.pods("Pods to admit, in order: the one that is explained, and those before it; repeatable.")
 @options.node_options("offline", "devices", "stop_at_crash")

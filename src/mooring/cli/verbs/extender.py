@@ -7,6 +7,7 @@ import click
 from mooring.cli import options
 from mooring.cli.extras import needs_extra
 from mooring.cli.output import YES, emit
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -23,7 +24,7 @@ Examples:
 """
 
 
-@click.command("extender", epilog=EPILOG)
+@click.command("extender", cls=Verb, epilog=EPILOG)
 @options.configuration("ExtenderConfiguration.")
 @options.kubeconfig("the configuration's kubeconfig, or else the pod's service account")
 @click.option(

@@ -12,10 +12,12 @@ from mooring.cli.inputs.checks import check_save
 from mooring.cli.inputs.node import question_from, read_inputs
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.checkpoint import store
+    from mooring.cli.inputs import running as running_inputs
     from mooring.cli.text import plan as text
     from mooring.decoding import yaml_scalars
     from mooring.planner import exposition, plan_document, podresources, report
@@ -36,7 +38,7 @@ Examples:
 """
 
 
-@click.command("plan", epilog=EPILOG)
+@click.command("plan", cls=Verb, epilog=EPILOG)
 @options.pods("Pods, workloads or lists, YAML or JSON; repeatable.", required=True)
 @options.node_options("offline", "devices", "stop_at_crash")
 @checks.alone
@@ -59,7 +61,8 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     """
     check_destination(to)
     if save:
-        check_save(save, inputs.state)
+        inputs = running_inputs.with_running_kubelet(inputs)
+        check_save(save, inputs)
     read = read_inputs(inputs)
     question = question_from(read)
     plan = planning.make_plan(question)

@@ -21,6 +21,7 @@ from mooring.cli.inputs.publish import (
 )
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.core.errors import InputError, MooringError
 from mooring.lazy import lazily
 
@@ -51,7 +52,7 @@ Examples:
 _SOURCE = "mooring publish"
 
 
-@click.command("publish", epilog=EPILOG)
+@click.command("publish", cls=Verb, epilog=EPILOG)
 @options.kubeconfig("the service account of the pod that this runs in")
 @options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
 @pod_resources_option

@@ -13,6 +13,7 @@ from mooring.cli.extras import needs_extra
 from mooring.cli.inputs.publish import KUBELET_PODS, Asked, connector, kubelet_pods_option, pod_resources_option
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -43,11 +44,9 @@ Examples:
   mooring replay recordings --check
 """
 _SOURCE = "mooring record"
-_LISTING = 30.0
-"""Seconds within which the API server must list everything once."""
 
 
-@click.command("record", epilog=EPILOG)
+@click.command("record", cls=Verb, epilog=EPILOG)
 @click.argument("nodes", nargs=-1, metavar="[NODE...]")
 @click.option("--folder", "folder", required=True, metavar="DIR", help="A folder for each node is made there.")
 @click.option("--for", "span", default="", metavar="DURATION", help="End after this time. Default: at SIGTERM.")
@@ -87,10 +86,10 @@ def command(
         raise InputError(problem, field=KUBELET_PODS, remedy="leave out one of the two")
     with needs_extra("kube", source=_SOURCE), ExitStack() as stack:
         if nodes:
-            found = _of_nodes(tuple(dict.fromkeys(nodes)), kubeconfig, stack)
+            found = _of_nodes(tuple(dict.fromkeys(nodes)), kubeconfig, stack, beside.listing_time(seconds))
         else:
             asked = Asked(inputs, kubeconfig, pod_resources, dry_run=False, kubelet_pods=kubelet_pods)
-            found = [beside.beside_kubelet(asked, _SOURCE, stack)]
+            found = [beside.beside_kubelet(asked, _SOURCE, stack, beside.listing_time(seconds))]
         for number, one in enumerate(found, 1):
             one.anonymous, one.alias = anonymous, f"node-{number}"
             _keep(one, Path(folder))
@@ -104,14 +103,14 @@ def command(
     return YES
 
 
-def _of_nodes(names: Sequence[str], kubeconfig: str, stack: ExitStack) -> list[Shadow]:
+def _of_nodes(names: Sequence[str], kubeconfig: str, stack: ExitStack, patience: float) -> list[Shadow]:
     """Return shadows that follow what nodes publish.
 
     Raises:
         InputError: the API server does not answer, or a node publishes nothing.
     """
     connect, nodes = connector(kubeconfig), published.PublishedNodes()
-    _start(published.followers_of(nodes, names, connect, _report), stack, "what nodes publish")
+    _start(published.followers_of(nodes, names, connect, _report), stack, "what nodes publish", patience)
     for name in names:
         try:
             nodes.known(name)
@@ -125,7 +124,7 @@ def _of_nodes(names: Sequence[str], kubeconfig: str, stack: ExitStack) -> list[S
         followers.append(bound.follower_of(pods, connect, name))
         tally = tallies.Tally(name, "", tallies.now_text())
         found.append(shadows.Shadow(source, pods, tally, report=_report, quiet=published.QUIET))
-    _start(followers, stack, "the pods of the nodes")
+    _start(followers, stack, "the pods of the nodes", patience)
     return found
 
 
@@ -133,12 +132,12 @@ def _gates(source: published.PublishedKubelet) -> Callable[[], PodGates]:
     return lambda: source.gates
 
 
-def _start(followers: Sequence[Follower], stack: ExitStack, what: str) -> None:
+def _start(followers: Sequence[Follower], stack: ExitStack, what: str, patience: float) -> None:
     for one in followers:
         one.start()
         stack.callback(one.stop)
-    if not all(one.has_listed.wait(_LISTING) for one in followers):
-        problem = f"the API server did not list {what} within {_LISTING:.0f} s"
+    if not all(one.has_listed.wait(patience) for one in followers):
+        problem = f"the API server did not list {what} within {patience:g} s"
         raise InputError(problem, source=_SOURCE, remedy="check that the account may list them")
 
 

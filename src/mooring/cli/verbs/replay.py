@@ -13,6 +13,7 @@ import msgspec
 from mooring.cli import options
 from mooring.cli.inputs.checks import STANDARD_INPUT, check_open
 from mooring.cli.output import NO, YES, write_answer
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -43,7 +44,7 @@ _LONGEST_VALUE = 200
 """Characters of a value that are printed in a difference."""
 
 
-@click.command("replay", epilog=EPILOG)
+@click.command("replay", cls=Verb, epilog=EPILOG)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
     "--machines",

@@ -8,6 +8,7 @@ from mooring.cli import options
 from mooring.cli.inputs.node import question_of
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -25,7 +26,7 @@ Examples:
 """
 
 
-@click.command("resize", epilog=EPILOG)
+@click.command("resize", cls=Verb, epilog=EPILOG)
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD[/CONTAINER]]")
 @click.option(
     "--cpu",

@@ -23,6 +23,7 @@ from mooring.cli.inputs.publish import (
 )
 from mooring.cli.options import NodeOptions, complete_file
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -57,11 +58,11 @@ Examples:
   mooring replay /var/lib/mooring-shadow/recording-000001.jsonl --check
 """
 _SOURCE = "mooring shadow"
-_LISTING = 30.0
-"""Seconds within which the API server must list the pods of the node."""
+SHORTEST_LISTING, LONGEST_LISTING = 5.0, 30.0
+"""Seconds within which the API server must list everything once, with a short ``--for`` and without."""
 
 
-@click.command("shadow", epilog=EPILOG)
+@click.command("shadow", cls=Verb, epilog=EPILOG)
 @options.kubeconfig("the service account of the pod that this runs in")
 @options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
 @pod_resources_option
@@ -124,7 +125,7 @@ def command(
     address = service_options.parse_address(metrics, source="--metrics-address")
     seconds = seconds_of(span)
     with needs_extra("kube", source=_SOURCE), ExitStack() as stack:
-        shadow = beside_kubelet(asked, _SOURCE, stack)
+        shadow = beside_kubelet(asked, _SOURCE, stack, listing_time(seconds))
         shadow.anonymous = anonymous
         if folder:
             shadow.folder = folders.ShadowFolder(Path(folder))
@@ -157,8 +158,19 @@ def seconds_of(span: str) -> float | None:
         raise InputError(error.problem, field="--for", remedy=error.remedy) from None
 
 
-def beside_kubelet(asked: Asked, program: str, stack: ExitStack) -> Shadow:
-    """Return a shadow that watches the kubelet of this computer; a stack closes its connections.
+def listing_time(seconds: float | None) -> float:
+    """Return how many seconds the first list may take, of a watch of so many: who asks for one does not wait for 30."""
+    return LONGEST_LISTING if seconds is None else min(max(seconds, SHORTEST_LISTING), LONGEST_LISTING)
+
+
+def beside_kubelet(asked: Asked, program: str, stack: ExitStack, patience: float) -> Shadow:
+    """Return a shadow that watches the kubelet of this computer.
+
+    Args:
+        asked: the options.
+        program: names this program in messages.
+        stack: closes its connections.
+        patience: seconds that the first list of pods may take.
 
     Raises:
         InputError: an option cannot be used, or the API server does not list the pods of the node.
@@ -177,8 +189,8 @@ def beside_kubelet(asked: Asked, program: str, stack: ExitStack) -> Shadow:
         follower = bound.follower_of(known, connect, asked.name)
     follower.start()
     stack.callback(follower.stop)
-    if not follower.has_listed.wait(_LISTING):
-        problem = f"the {teller} did not list the pods of the node within {_LISTING:.0f} s"
+    if not follower.has_listed.wait(patience):
+        problem = f"the {teller} did not list the pods of the node within {patience:g} s"
         raise InputError(problem, source=program, remedy="check that the account may list and watch pods")
     tally = tallies.Tally(asked.name, facts.mooring.release.tag, tallies.now_text())
     return shadows.Shadow(source, known, tally, report=_report, said=_say)

@@ -12,6 +12,7 @@ from mooring.cli import options
 from mooring.cli.inputs.node import plan_of, read_machine
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, warn
+from mooring.cli.verb import Verb
 from mooring.core.moment import Moment
 from mooring.lazy import lazily
 
@@ -47,7 +48,7 @@ Examples:
 """
 
 
-@click.command("show", epilog=EPILOG)
+@click.command("show", cls=Verb, epilog=EPILOG)
 @options.pods("Pods to admit first; without them only the machine is drawn.")
 @options.node_options("offline", "devices", "stop_at_crash")
 @options.output(("terminal", "svg", "html"), "terminal")

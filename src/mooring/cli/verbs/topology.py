@@ -7,6 +7,7 @@ import click
 from mooring.cli import options
 from mooring.cli.inputs.node import read_machine
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
+from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -26,7 +27,7 @@ Examples:
 """
 
 
-@click.command("topology", epilog=EPILOG)
+@click.command("topology", cls=Verb, epilog=EPILOG)
 @options.machine
 @options.node
 @options.output(("text", "json", "yaml", "machineinfo"), "text")

@@ -12,11 +12,13 @@ from mooring.cli import options
 from mooring.cli.inputs.checks import check_save
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.checkpoint import store
     from mooring.cli.inputs import release as release_inputs
+    from mooring.cli.inputs import running as running_inputs
     from mooring.cli.inputs import upgrade as upgrade_inputs
     from mooring.cli.text import upgrade as text
     from mooring.planner import kubelet_release, picture
@@ -40,12 +42,11 @@ Examples:
 """
 
 
-@click.command("upgrade", epilog=EPILOG)
+@click.command("upgrade", cls=Verb, epilog=EPILOG)
 @click.option(
     "--from",
     "before",
     default="",
-    callback=options.check_named,
     metavar="VERSION",
     help="Release of the kubelet before the upgrade. Default: the node's own, where it is known.",
 )
@@ -53,7 +54,6 @@ Examples:
     "--to",
     "after",
     default="",
-    callback=options.check_named,
     metavar="VERSION",
     help="Release of the kubelet after it. Default: the newest.",
 )
@@ -94,7 +94,8 @@ def command(
     Exit code 0 when nothing is decided differently, 1 when anything is; 2 when the input is wrong.
     """
     if save:
-        check_save(save, inputs.state)
+        inputs = inputs if archives else running_inputs.with_running_kubelet(inputs)
+        check_save(save, inputs, archives)
     inputs = replace(inputs, kubelet_version=before, version_option="--from")
     requested = release_inputs.requested_version(after, "--to")
     new = kubelet_release.chosen_release([requested], nearest=inputs.nearest_release)

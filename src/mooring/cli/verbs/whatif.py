@@ -10,6 +10,7 @@ from mooring.cli import options
 from mooring.cli.inputs.node import question_of
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -46,7 +47,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
 """
 
 
-@click.command("whatif", epilog=EPILOG)
+@click.command("whatif", cls=Verb, epilog=EPILOG)
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
 @options.pods("Pods, workloads or lists, YAML or JSON; repeatable.")
 @options.node_options("offline", "devices", "stop_at_crash")

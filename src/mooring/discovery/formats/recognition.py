@@ -26,7 +26,7 @@ FORMATS: Final = (
 _NODE: Final = "capture the whole node with mooring collect"
 _LSCPU: Final = f"capture it with {lscpu_tables.CAPTURE}"
 _LSTOPO: Final = f"capture it with {hwloc_xml.CAPTURE}"
-_CONFIGURATION: Final = "give it with --config, and the machine with --machine"
+_CONFIGURATION: Final = "mooring plan takes it with --config, and a machine with --machine"
 
 _ARCHIVES: Final = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")
 _USTAR: Final = slice(257, 262)
@@ -75,8 +75,8 @@ _OTHER_KINDS: Final = {
     "NodeDevices": ("a declaration of devices", _CONFIGURATION),
     "Node": ("a Node object, which has no NUMA nodes", _NODE),
     "NodeList": ("a list of Node objects, which have no NUMA nodes", _NODE),
-    "Pod": ("a pod", "give it with -f"),
-    "PodList": ("a list of pods", "give it with -f or --active"),
+    "Pod": ("a pod", "mooring plan takes it with -f"),
+    "PodList": ("a list of pods", "mooring plan takes it with -f or --active"),
 }
 _BARE_DASH: Final = re.compile(r"(?<=: )-(?=,?\s*[\n}])")
 

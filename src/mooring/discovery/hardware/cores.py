@@ -81,11 +81,14 @@ def _file_names(tree: Tree) -> tuple[str, str]:
         for names in (_NEW_NAMES, _OLD_NAMES):
             if any(tree.exists(f"{CPUS}/cpu{cpu}/topology/{name}") for name in names):
                 return names
+    remedy = f"name a folder or archive that holds {CPUS} of a machine"
+    if not tree.is_dir(CPUS):
+        raise InputError(f"holds no machine: {CPUS} is missing", source=tree.name, remedy=remedy)
     raise InputError(
         "reports no CPU topology (hwloc refuses it, too)",
         source=tree.name,
         field=f"{CPUS}/cpu0/topology",
-        remedy="name a folder or archive that holds sys/devices/system/cpu of a machine",
+        remedy=remedy,
     )
 
 

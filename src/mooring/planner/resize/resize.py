@@ -6,12 +6,12 @@ and plain words; the kubelet's own message stands beside them letter for letter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.core.decision import Placement, Rejection
 from mooring.core.errors import InputError
-from mooring.core.pod import Pod, QoS
+from mooring.core.pod import Pod
 from mooring.core.quantity import Quantity
 from mooring.explain import reason as code
 from mooring.explain.phrases import plural
@@ -20,27 +20,17 @@ from mooring.explain.why import ACCEPTED, why_out_of
 from mooring.extensions import cpu_change, cpu_resize, memory_resize
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.steps import Amounts, Resizing, resized_pod
+from mooring.manifest.steps import Resizing, resized_pod
 from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.node.resize import Resize
-from mooring.node.resizing import resize, resize_state
+from mooring.node.resizing import resize_state
 from mooring.planner.answering import Answer
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.pod_names import Named, find, pods_of
 from mooring.planner.question import Question
 from mooring.planner.resize.advice import resize_advice
-from mooring.planner.resize.asked import CPU, MEMORY, Wanted, resizing_of
-
-MIB = 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Largest:
-    """The largest amounts that a container can have now; what was not looked for is None."""
-
-    cpus: int | None = None
-    memory: int | None = None
-    """Bytes, to the MiB."""
+from mooring.planner.resize.asked import CPU, Wanted, resizing_of
+from mooring.planner.resize.largest import Largest, asking, largest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +106,7 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> ResizeA
         reason = _why_refused(answer.rejection)
         advice = resize_advice(reason, question, kubelet, changed, lambda: _other_sizes(kubelet, pod, wanted, gates))
         reason = replace(reason, remedy=advice)
-    largest = {name: _largest(kubelet, pod, name, amounts, gates) for name, amounts in wanted.containers.items()}
+    largest = {name: largest_of(kubelet, pod, name, amounts, gates) for name, amounts in wanted.containers.items()}
     return ResizeAnswer(plan, pod, wanted, before, answer, after, reason, largest)
 
 
@@ -126,25 +116,10 @@ def _named(plan: Plan, name: str) -> Named:
         return find(pods, name)
     if len(pods) == 1:
         return Named(pods[0])
-    problem = "there is no pod to resize" if not pods else f"there are {len(pods)} pods"
-    raise InputError(problem, source="POD", remedy="give pods with -f or --active, and name one of them")
-
-
-def _asking(
-    kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gates: PodGates
-) -> Callable[[str, Quantity], bool]:
-    """Return what asks the engine whether one container can have an amount when all else of node and pod stays."""
-
-    def fits(resource: str, amount: Quantity) -> bool:
-        part = {resource: amount}
-        limits = part if resource in amounts.limits else {}
-        try:
-            grown = resized_pod(pod, Resizing(pod.uid, {container: Amounts(part, limits)}), gates)
-        except InputError:  # above a limit that stays
-            return False
-        return not resize(kubelet.node, grown)[1].reason
-
-    return fits
+    if not pods:
+        raise InputError("there is no pod to resize", source="POD", remedy="give pods with -f or --active")
+    remedy = f"name one of them, such as {Named(pods[0]).full}"
+    raise InputError(f"is missing, and there are {len(pods)} pods", source="POD", remedy=remedy)
 
 
 def _other_sizes(kubelet: Kubelet, pod: Pod, wanted: Resizing, gates: PodGates) -> Iterator[str]:
@@ -154,7 +129,7 @@ def _other_sizes(kubelet: Kubelet, pod: Pod, wanted: Resizing, gates: PodGates) 
     ((name, amounts),) = wanted.containers.items()
     if list(amounts.requests) != [CPU]:
         return
-    fits = _asking(kubelet, pod, name, amounts, gates)
+    fits = asking(kubelet, pod, name, amounts, gates)
     now = next(one for one in pod.containers if one.name == name).requests.get(CPU, Quantity.of_milli(0)).milli // 1000
     asked = -(-amounts.requests[CPU].milli // 1000)
     most = kubelet.settings.reservation.allocatable(CPU) // 1000
@@ -163,47 +138,6 @@ def _other_sizes(kubelet: Kubelet, pod: Pod, wanted: Resizing, gates: PodGates) 
         if fits(CPU, Quantity.of_milli(1000 * count)):
             yield f"request {plural(count, 'CPU')} for {name}"
             return
-
-
-def _largest(kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gates: PodGates) -> Largest:
-    """Ask the engine how far one container can grow when everything else of the node and the pod stays."""
-    now = next(one for one in pod.containers if one.name == container).requests
-    fits = _asking(kubelet, pod, container, amounts, gates)
-
-    def has_cpus(count: int) -> bool:
-        return fits(CPU, Quantity.of_milli(1000 * count))
-
-    def has_memory(mib: int) -> bool:
-        return fits(MEMORY, Quantity.of_bytes(mib * MIB))
-
-    reservation = kubelet.settings.reservation
-    cpus = memory = None
-    has = now.get(CPU, Quantity.of_milli(0)).milli
-    if CPU in amounts.requests and (has % 1000 == 0 or pod.qos is not QoS.GUARANTEED):
-        cpus = _largest_counted(has_cpus, has // 1000, reservation.allocatable(CPU) // 1000)
-    if MEMORY in amounts.requests:
-        least = now[MEMORY].units // MIB if MEMORY in now else 0
-        memory = _largest_halved(has_memory, least, reservation.allocatable(MEMORY) // MIB) * MIB
-    return Largest(cpus, memory)
-
-
-def _largest_counted(fits: Callable[[int], bool], least: int, most: int) -> int:
-    """Return the largest number that fits, downwards one by one: nothing is assumed about which ones do."""
-    return next((count for count in range(most, least, -1) if fits(count)), least)
-
-
-def _largest_halved(fits: Callable[[int], bool], least: int, most: int) -> int:
-    """Return a number that fits and whose successor does not; there are too many to try each."""
-    if most <= least or fits(most):
-        return max(most, least)
-    low, high = least, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 _REASONS: dict[str, Reason] = {

@@ -15,7 +15,8 @@ from mooring.documents.resize import (
 )
 from mooring.manifest.steps import Amounts
 from mooring.node.resize import Resize
-from mooring.planner.resize.resize import Largest, ResizeAnswer
+from mooring.planner.resize.largest import Largest
+from mooring.planner.resize.resize import ResizeAnswer
 
 
 def resize_document(resized: ResizeAnswer) -> ResizeDocument:
@@ -84,4 +85,4 @@ def _asked(amounts: Amounts | None) -> dict[str, str]:
 
 
 def _largest(largest: Largest) -> LargestAmountsPart:
-    return LargestAmountsPart(largest.cpus, largest.memory)
+    return LargestAmountsPart(largest.cpus, largest.memory, largest.milli_cpus)

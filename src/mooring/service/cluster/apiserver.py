@@ -250,6 +250,8 @@ def _refuse_kubeconfig(path: str, context: str | None = None) -> None:
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError("not UTF-8 text", source=path, remedy="name a kubeconfig, which is YAML") from None
     except (OSError, ValueError):
         return
     try:

@@ -11,7 +11,7 @@ from mooring.cli import options
 from mooring.cli.extras import needs_extra
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import YES, check_destination, emit_document
-from mooring.cli.seconds import Seconds
+from mooring.cli.verb import Seconds, Verb
 from mooring.lazy import lazily
 
 with lazily():
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mooring.serve.run import ServeOptions
 
 DEFAULT_LISTEN = "127.0.0.1:9478"
+_EXPORT = "--export"
 
 EPILOG = """\b
 Examples:
@@ -39,7 +40,7 @@ Examples:
 """
 
 
-@click.command("serve", epilog=EPILOG)
+@click.command("serve", cls=Verb, epilog=EPILOG)
 @options.pods("Pods to admit after those that run already; repeatable.")
 @options.node_options("offline", "devices", "stop_at_crash")
 @click.option("--agent", is_flag=True, help="Show the node of the agent on this computer, from its status.")
@@ -76,7 +77,7 @@ Examples:
 @click.option("--key", default="", metavar="FILE", help="Its key, PEM.")
 @options.kubeconfig("the pod's service account")
 @click.option(
-    "--export", "export", default="", metavar="FILE", help="Write the node as one file, with no server; - for stdout."
+    _EXPORT, "export", default="", metavar="FILE", help="Write the node as one file, with no server; - for stdout."
 )
 def command(
     inputs: NodeOptions,
@@ -100,7 +101,7 @@ def command(
     """
     with needs_extra("kube", source="mooring serve"):
         if export:
-            check_destination(export)
+            check_destination(export, _EXPORT)
         asked = _options(listen, kubeconfig, certificate, key)
         if history and recordings:
             raise click.UsageError("give --history or --recordings, not both")
@@ -113,7 +114,7 @@ def command(
         source = sources.agent_source(socket) if agent or socket else sources.described_source(inputs)
         first = source()
         if export:
-            emit_document(node_html.exported(first), export)
+            emit_document(node_html.exported(first), export, _EXPORT)
             return YES
         recorded = recording.Recording(first, kept=sources.kept_moments(history, recordings, _say))
         app = run.node_application(recorded, run.guard_of(asked), loopback=asked.is_loopback)
@@ -124,7 +125,7 @@ def command(
 
 def _cluster(asked: ServeOptions, export: str, recordings: str) -> int:
     if export:
-        emit_document(cluster_run.export_cluster(asked.kubeconfig), export)
+        emit_document(cluster_run.export_cluster(asked.kubeconfig), export, _EXPORT)
     else:
         cluster_run.serve_cluster(asked, Path(recordings) if recordings else None, _say)
     return YES

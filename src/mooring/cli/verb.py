@@ -1,0 +1,53 @@
+"""What every verb refuses in the values that were typed: empty ones, and numbers that are none."""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from mooring.core.errors import InputError
+
+
+class Verb(click.Command):
+    """A command of which no value that was typed is empty.
+
+    An unset variable of a script gives such a value. It would count as not given, or as the current folder, and the
+    answer would be about another node than the one that was meant.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line.
+
+        Raises:
+            InputError: a value is empty.
+        """
+        rest = super().parse_args(ctx, args)
+        for parameter in self.params if not ctx.resilient_parsing else ():
+            value = ctx.params.get(parameter.name or "")
+            typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+            values = value if isinstance(value, tuple) else (value,)
+            if typed and any(isinstance(one, str) and not one.strip() for one in values):
+                raise InputError("is empty", field=_name(parameter), remedy=_remedy(parameter))
+        return rest
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds; click's own ranges take nan, which is in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        seconds = float(super().convert(value, param, ctx))
+        if isnan(seconds):
+            self.fail(f"{value} is not a number of seconds", param, ctx)
+        return seconds
+
+
+def _name(parameter: click.Parameter) -> str:
+    return parameter.opts[0] if isinstance(parameter, click.Option) else "the argument"
+
+
+def _remedy(parameter: click.Parameter) -> str:
+    return "give it a value" if parameter.required else "give it a value, or leave it out"
