@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.agent.made_up_interrupts import made_up_interrupts
 
 from mooring.agent.interrupts import JOURNAL
 from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles, mask_text
-from mooring.agent.interrupts.journal import InterruptJournal, InterruptWriter
+from mooring.agent.interrupts.journal import RETRYING, InterruptJournal, InterruptWriter
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.hardware.kernelfiles import parse_mask
 from mooring.extensions.interrupts import InterruptCPUs, Owner
@@ -122,7 +123,11 @@ def test_a_damaged_memory_is_told_and_nothing_is_guessed(tmp_path: Path, text: s
 
 
 def written_by(
-    root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, noes: dict[int, InterruptTrouble]
+    root: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    noes: dict[int, InterruptTrouble],
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> tuple[InterruptWriter, list[tuple[int, InterruptTrouble | None]], IRQFiles]:
     """Return a writer to whom the kernel says these noes, with what it was told."""
     told: list[tuple[int, InterruptTrouble | None]] = []
@@ -133,14 +138,14 @@ def written_by(
     def tell(step: Step, trouble: InterruptTrouble | None) -> None:
         told.append((step.interrupt.number, trouble))
 
-    return InterruptWriter(files, InterruptJournal(folder, "b1"), tell), told, files
+    return InterruptWriter(files, InterruptJournal(folder, "b1"), tell, clock), told, files
 
 
 ROOM = InterruptCPUs(cpus("0-7"), cpus("0"))
 HELD = (Owner("web", cpus("2-3")),)
 
 
-def test_what_the_kernel_refuses_is_not_tried_again_and_not_remembered_as_moved(
+def test_what_the_kernel_refuses_is_not_tried_at_the_next_look_and_not_remembered_as_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = made_up_interrupts(tmp_path)
@@ -156,6 +161,59 @@ def test_what_the_kernel_refuses_is_not_tried_again_and_not_remembered_as_moved(
     writer.carry_out(steer(writer.known(files.read().interrupts), memory, other, ROOM))
     assert (26, None) not in told[:3]
     assert [number for number, _ in told[3:]] == [NEW, 26]
+
+
+def test_a_refusal_is_tried_again_after_some_minutes_and_a_managed_interrupt_never(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_up_interrupts(tmp_path)
+    noes, seconds = {24: InterruptTrouble.MANAGED, 25: InterruptTrouble.REFUSED}, [0.0]
+    writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes, lambda: seconds[-1])
+    memory = Memory()
+    for moment in (0, RETRYING - 1, RETRYING, RETRYING + 1, 2 * RETRYING):
+        seconds.append(moment)
+        if moment > RETRYING:
+            noes.clear()
+        _, memory = writer.carry_out(steer(writer.known(files.read().interrupts), memory, HELD, ROOM))
+    assert told[2:] == [(25, InterruptTrouble.REFUSED), (25, InterruptTrouble.REFUSED), (25, None)]
+
+
+def test_an_interrupt_whose_own_cpu_is_offline_is_given_back_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = made_up_interrupts(tmp_path)
+    noes, seconds = dict[int, InterruptTrouble](), [0.0]
+    writer, _, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes, lambda: seconds[-1])
+    _, memory = writer.carry_out(steer(files.read().interrupts, Memory(), HELD, ROOM))
+    noes[25] = InterruptTrouble.REFUSED
+    _, memory = writer.carry_out(steer(files.read().interrupts, memory, (), ROOM))
+    assert made.cpus(25) == "0"
+    noes.clear()
+    seconds.append(RETRYING)
+    _, memory = writer.carry_out(steer(files.read().interrupts, memory, (), ROOM))
+    assert (made.cpus(25), memory.kept) == ("2", {})
+
+
+def test_while_a_refusal_lasts_the_journal_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up_interrupts(tmp_path)
+    noes = {25: InterruptTrouble.REFUSED}
+    writer, _, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes)
+    _, memory = writer.carry_out(steer(writer.known(files.read().interrupts), Memory(), HELD, ROOM))
+    writes: list[object] = []
+    monkeypatch.setattr("mooring.agent.interrupts.journal.write_together", lambda *what: writes.append(what))
+    writer.carry_out(steer(writer.known(files.read().interrupts), memory, HELD, ROOM))
+    assert writes == []
+
+
+def test_a_write_that_changes_nothing_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up_interrupts(tmp_path)
+    seconds = [0.0]
+    writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, {}, lambda: seconds[-1])
+    monkeypatch.setattr(files, "write", lambda _number, _cpus: None)
+    for moment in (0, 1, RETRYING):
+        seconds.append(moment)
+        writer.carry_out(steer(writer.known(files.read().interrupts), Memory(), HELD, ROOM))
+    assert told == [(number, InterruptTrouble.REFUSED) for number in (NEW, 24, 25)] * 2
 
 
 def test_another_device_under_a_refused_number_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

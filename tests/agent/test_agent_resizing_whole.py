@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,15 @@ from tests.agent.test_agent_uninstall import leaving
 from tests.agent.whole_agent import Node, pod, start, until, whole
 
 from mooring.agent.agent import Agent
+from mooring.agent.cgroups.cpuset import Cpuset
+from mooring.agent.cgroups.files import CGroupTrouble
+from mooring.agent.cgroups.protocol import CPUSetWritten, UnseenCGroups
 from mooring.agent.nri.types import Event, RemoteError, RuntimeContainer
+from mooring.agent.reactor.effects import WriteCPUSet
 from mooring.agent.uninstall import Uninstalled
+from mooring.agent.verify import release
+from mooring.core.cpuset import CPUSet
+from mooring.service.daemon import present_moment
 
 KUBELET = """\
 cpuManagerPolicyOptions: {{scale-delay-time: "{delay}"}}
@@ -108,6 +116,30 @@ def test_what_the_kernel_does_not_take_back_stays_with_its_container(node: Node)
         return node.cpus(own) == "1-2" and node.cpus(shared) == "0,3-7"
 
     until(is_back, "the CPUs are back in the pool")
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineCPUs(UnseenCGroups):
+    """A kernel with offline CPUs: version 2 leaves them out, version 1 refuses them and takes the rest."""
+
+    offline: CPUSet
+    trouble: CGroupTrouble | None
+
+    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
+        return CPUSetWritten(wanted, None, Cpuset(wanted.cpus - self.offline, wanted.mems), True, self.trouble)
+
+
+@pytest.mark.parametrize("trouble", [None, CGroupTrouble.OUT_OF_RANGE, CGroupTrouble.OUTSIDE_PARENT])
+def test_cpus_are_released_while_one_that_the_container_keeps_is_offline(
+    node: Node, trouble: CGroupTrouble | None
+) -> None:
+    agent, runtime = resizing(node, "1ms")
+    shared, own = start(node, runtime, "shared", 0), start(node, runtime, "own", 2)
+    resize(node, runtime, "own", own, 4)
+    resize(node, runtime, "own", own, 2)
+    until(lambda: container(node, "own")["pending"]["secondsLeft"] == 0, "the delay is over")
+    release(agent.holder, OfflineCPUs(CPUSet.parse("2"), trouble), present_moment())
+    assert (container(node, "own")["cpus"], node.cpus(shared)) == ("1-2", "0,3-7")
 
 
 def test_a_growth_after_which_nothing_is_heard_is_reported_a_little_later(node: Node) -> None:

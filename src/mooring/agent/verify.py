@@ -198,7 +198,11 @@ def _released(
 
 
 def _is_taken(written: CPUSetWritten) -> bool:
-    """Return whether a container has no more than it keeps: it ended, the kernel says so, or that cannot be read."""
-    if written.trouble is not None:
-        return written.trouble is CGroupTrouble.GONE
-    return written.after is None or written.is_right
+    """Return whether a container has no CPU but those that it keeps: it ended, the kernel says so, or it is not seen.
+
+    It may have fewer of them: version 2 shows those that are online, version 1 takes these and refuses the others.
+    """
+    if written.after is None:
+        return written.trouble in (None, CGroupTrouble.GONE)
+    cpus = written.wanted.cpus
+    return not cpus or written.after.cpus <= cpus

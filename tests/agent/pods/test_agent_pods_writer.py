@@ -14,7 +14,7 @@ from tests.patience import until
 
 from mooring.agent.pods.cluster import NoCluster, announce
 from mooring.agent.pods.events import ClusterEvent, EventSubject, about_node, about_pod
-from mooring.agent.pods.writer import MOST_TRIES, ClusterWriter
+from mooring.agent.pods.writer import CHECKING, MOST_TRIES, ClusterWriter
 from mooring.agent.reactor.effects import Evict
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
@@ -31,12 +31,13 @@ NOON = datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)
 
 @dataclass
 class Outside:
-    """A clock that jumps to whatever is waited for, and what was reported."""
+    """A clock that jumps to whatever is waited for, but for checks of the taint, and what was reported."""
 
     injector: FaultInjector
     seconds: float = 0.0
     findings: list[Finding] = field(default_factory=list)
     evictions: int = 0
+    waiting: threading.Condition | None = None
 
     def evicted(self) -> None:
         self.evictions += 1
@@ -50,10 +51,20 @@ class Outside:
         return self.seconds
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> None:
-        if seconds is None:
+        self.waiting = condition
+        if seconds is None or seconds >= CHECKING[True]:
             condition.wait(PATIENCE)
         else:
             self.seconds += seconds
+
+    def later(self, writer: ClusterWriter, seconds: float) -> None:
+        """Let the writer come to rest, and then time pass."""
+        assert writer.wait_until_tried(PATIENCE)
+        until(lambda: self.waiting, "the writer waits")
+        assert self.waiting is not None
+        with self.waiting:
+            self.seconds += seconds
+            self.waiting.notify_all()
 
     def told(self, text: str) -> bool:
         return self.injector.wait_for(lambda: any(text in one.message for one in self.findings))
@@ -237,6 +248,36 @@ def test_a_taint_that_is_as_wished_is_not_written(injector: FaultInjector) -> No
         writer.taint(present=True)
         assert injector.wait_for(lambda: bool(injector.asked(f"GET {NODE}")))
     assert injector.asked(f"PATCH {NODE}") == []
+
+
+@pytest.mark.parametrize(("present", "new", "wished"), [(True, [], [OURS]), (False, [OURS], [])])
+def test_a_node_object_that_is_created_anew_becomes_as_wished(
+    injector: FaultInjector, present: bool, new: list[dict[str, str]], wished: list[dict[str, str]]
+) -> None:
+    injector.taints = wished
+    with writing(injector) as (writer, outside):
+        writer.taint(present=present)
+        for checks in (2, 3):
+            outside.later(writer, CHECKING[present])
+            assert injector.wait_for(lambda: len(injector.asked(f"GET {NODE}")) == checks)  # noqa: B023 - called now
+        assert injector.asked(f"PATCH {NODE}") == []
+        assert writer.wait_until_tried(PATIENCE)
+        injector.taints = new
+        outside.later(writer, CHECKING[present])
+        assert outside.told("the node has")
+        assert injector.taints == wished
+
+
+def test_a_taint_without_a_node_object_is_reported_once_and_set_when_there_is_one(injector: FaultInjector) -> None:
+    injector.fail(f"GET {NODE}", *[Fault(status=404)] * 3)
+    with writing(injector) as (writer, outside):
+        writer.taint(present=True)
+        for checks in (1, 2, 3):
+            assert injector.wait_for(lambda: len(injector.asked(f"GET {NODE}")) == checks)  # noqa: B023 - called now
+            outside.later(writer, CHECKING[True])
+        assert outside.told("the node has the taint")
+        assert [one.severity for one in outside.findings] == ["warning", "info"]
+    assert injector.taints == [OURS]
 
 
 def test_the_taint_is_tried_until_it_is_there_and_the_last_wish_counts(injector: FaultInjector) -> None:

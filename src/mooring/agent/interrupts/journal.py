@@ -7,6 +7,7 @@ boot the kernel has forgotten everything, and so does the journal.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +27,9 @@ KIND = "InterruptJournal"
 VERSION = 1
 Reporter = Callable[[Step, InterruptTrouble | None], object]
 """Receives the outcome of each write."""
+RETRYING = 300.0
+"""Seconds after which a refused affinity is tried again: a vector may be free or a CPU online by then, and neither is
+reported to the agent."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -106,30 +110,37 @@ def _memory(text: str, boot: str) -> Memory:
 
 
 class InterruptWriter:
-    """Writes affinities, and does not repeat what the kernel refuses."""
+    """Writes affinities, and repeats what the kernel refuses only after some minutes."""
 
-    def __init__(self, files: IRQFiles, journal: InterruptJournal, report: Reporter) -> None:
+    def __init__(
+        self,
+        files: IRQFiles,
+        journal: InterruptJournal,
+        report: Reporter,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Begin without refusals.
 
         Args:
             files: of the kernel.
             journal: is written before them.
             report: receives every write.
+            clock: seconds that never go back.
         """
-        self._files, self._journal, self._report = files, journal, report
-        self._refused: dict[tuple[int, str], CPUSet | None] = {}
-        """Sets that the kernel does not take; None where it takes none at all."""
+        self._files, self._journal, self._report, self._clock = files, journal, report, clock
+        self._managed: frozenset[tuple[int, str]] = frozenset()
+        """Interrupts that the kernel places itself, for ever."""
+        self._refused: dict[tuple[int, str], tuple[CPUSet, float]] = {}
+        """Sets that the kernel did not take, and when they are tried again."""
         self.unwritable = False
         """Whether the newest write found the files read-only."""
 
     def known(self, found: tuple[Interrupt, ...]) -> tuple[Interrupt, ...]:
         """Return interrupts with what their refusals have told; refusals of those that are gone are forgotten."""
         keys = {(one.number, one.name) for one in found}
-        self._refused = {key: cpus for key, cpus in self._refused.items() if key in keys}
-        return tuple(
-            replace(one, managed=True) if self._refused.get((one.number, one.name), CPUSet()) is None else one
-            for one in found
-        )
+        self._managed &= keys
+        self._refused = {key: refusal for key, refusal in self._refused.items() if key in keys}
+        return tuple(replace(one, managed=True) if (one.number, one.name) in self._managed else one for one in found)
 
     def carry_out(self, steering: Steering) -> tuple[Steering, Memory]:
         """Write what is to be written; nothing of it when the journal cannot be.
@@ -137,14 +148,16 @@ class InterruptWriter:
         Returns:
             The steps as they stand now, and what is remembered.
         """
-        if not self._journal.write(steering.memory):
+        refused = {step.interrupt.number: step.interrupt.allowed for step in steering.writes if self._is_refused(step)}
+        # The journal stays as it is while nothing is tried: a refusal may last, and checks are frequent.
+        if not self._journal.write(written(steering.memory, refused)):
             # Nothing was written, and what the last check wrote is in the older journal.
             return steering, _unwritten(steering)
         self.unwritable = False
         shown: dict[int, CPUSet] = {}
         steps: list[Step] = []
         for step in steering.steps:
-            after = self._written(step)
+            after = step.interrupt.allowed if step.interrupt.number in refused else self._written(step)
             if step.write is not None:
                 shown[step.interrupt.number] = after
             steps.append(replace(step, interrupt=replace(step.interrupt, allowed=after)))
@@ -156,20 +169,24 @@ class InterruptWriter:
         """Write one affinity where it is to be written, and return what is in force then."""
         one, wanted = step.interrupt, step.write
         key = (one.number, one.name)
-        if wanted is None or self.unwritable or self._refused.get(key) == wanted:
+        if wanted is None or self.unwritable:
             return one.allowed
         trouble = self._files.write(one.number, wanted)
+        shown = one.allowed if trouble is not None else self._files.shown(one.number) or wanted
+        if trouble is None and shown == one.allowed:
+            trouble = InterruptTrouble.REFUSED
         self.unwritable = trouble is InterruptTrouble.UNWRITABLE
-        if trouble in (InterruptTrouble.MANAGED, InterruptTrouble.REFUSED):
-            self._refused[key] = None if trouble is InterruptTrouble.MANAGED else wanted
+        if trouble is InterruptTrouble.MANAGED:
+            self._managed |= {key}
+        elif trouble is InterruptTrouble.REFUSED or (trouble is None and shown != wanted):
+            # Without an error the interrupt's chip, or another program since, has made something else of it.
+            self._refused[key] = wanted, self._clock() + RETRYING
         self._report(step, trouble)
-        if trouble is not None:
-            return one.allowed
-        shown = self._files.shown(one.number) or wanted
-        if shown != wanted:
-            # The interrupt's chip has made something else of it, and would again.
-            self._refused[key] = wanted
         return shown
+
+    def _is_refused(self, step: Step) -> bool:
+        cpus, until = self._refused.get((step.interrupt.number, step.interrupt.name), (None, 0.0))
+        return cpus is not None and cpus == step.write and self._clock() < until
 
 
 def _unwritten(steering: Steering) -> Memory:

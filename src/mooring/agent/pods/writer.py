@@ -1,7 +1,7 @@
 """A thread that writes to the API server what :class:`~mooring.agent.pods.cluster.ClusterReporter` receives.
 
 Writes wait for their turn in a bounded list and are tried again while the API server is away. The taint is not a task
-but a wish: whatever was wished last is tried until it is so.
+but a wish: whatever was wished last is tried until it is so, and checked from time to time.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from mooring.agent.pods.accounts import AgentAccount
 from mooring.agent.pods.events import ClusterEvent, EventBook, EventSubject, EventWrite
+from mooring.agent.pods.tasks import EvictionWrite, TaintWrite, Task
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
@@ -28,24 +29,11 @@ MOST_TRIES = 8
 """Tries of a write, spread over about a minute."""
 MOST_EVICTIONS = 1024
 """Evictions that are remembered."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Eviction:
-    about: EventSubject
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Taint:
-    present: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    what: EventWrite | _Eviction | _Taint
-    tries: int = 0
-    due: float = 0.0
+CHECKING = {True: 60.0, False: 600.0}
+"""Seconds between two checks that the node still has the taint, or still has not: a Node object that is created anew
+has none, or that of the kubelet's flag. The first lets pods come, the second only keeps them away."""
+_NODE = ""
+"""Stands for the node among the uids of pods whose writes were given up."""
 
 
 class ClusterWriter:
@@ -84,12 +72,14 @@ class ClusterWriter:
         self._now = now
         self._wait = wait
         self._changed = threading.Condition()
-        self._waiting: list[_Task] = []
+        self._waiting: list[Task] = []
         self._book = EventBook()
         self._evictions: OrderedDict[str, None] = OrderedDict()
         self._given_up: OrderedDict[str, str] = OrderedDict()
         self._stopping = False
         self._busy = False
+        self._check: Task | None = None
+        """The wish that was fulfilled, or refused for a lasting reason, until it is checked again."""
         self._number = int(now().timestamp() * 1e6)
         self._clusters: dict[AgentAccount | None, Cluster] = {}
         self._thread = threading.Thread(target=self._run, name="mooring-outward", daemon=True)
@@ -114,7 +104,7 @@ class ClusterWriter:
             self._number += 1
             write = self._book.record(event, self._clock(), self._number)
             if write is not None:
-                self._add(_Task(write))
+                self._add(Task(write))
             self._changed.notify_all()
 
     def evict(self, about: EventSubject, message: str) -> None:
@@ -125,13 +115,14 @@ class ClusterWriter:
             self._evictions[about.uid] = None
             if len(self._evictions) > MOST_EVICTIONS:
                 self._evictions.popitem(last=False)
-            self._add(_Task(_Eviction(about, message)))
+            self._add(Task(EvictionWrite(about, message)))
 
     def taint(self, *, present: bool) -> None:
         """See to it that the node has, or has not, the taint."""
         with self._changed:
-            self._waiting = [task for task in self._waiting if not isinstance(task.what, _Taint)]
-            self._add(_Task(_Taint(present)))
+            self._waiting = [task for task in self._waiting if not isinstance(task.what, TaintWrite)]
+            self._check = None
+            self._add(Task(TaintWrite(present)))
 
     def wait_until_tried(self, patience: float) -> bool:
         """Wait until everything that waits was tried; tell whether nothing is left to be tried."""
@@ -148,10 +139,10 @@ class ClusterWriter:
         if self._thread.is_alive():
             self._thread.join(patience)
 
-    def _add(self, task: _Task) -> None:
+    def _add(self, task: Task) -> None:
         if len(self._waiting) >= MOST_WAITING:
             # The taint decides where pods go, so it stays.
-            oldest = next(index for index, one in enumerate(self._waiting) if not isinstance(one.what, _Taint))
+            oldest = next(index for index, one in enumerate(self._waiting) if not isinstance(one.what, TaintWrite))
             self._forget(self._waiting.pop(oldest))
         self._waiting.append(task)
         self._changed.notify_all()
@@ -174,13 +165,16 @@ class ClusterWriter:
                 self._changed.notify_all()
         self._disconnect()
 
-    def _next(self) -> _Task | None:
+    def _next(self) -> Task | None:
         """Wait for a task whose time has come; None when it is time to end."""
         with self._changed:
             while True:
                 now = self._clock()
                 for write in self._book.due(now):
-                    self._add(_Task(write))
+                    self._add(Task(write))
+                if self._check is not None and self._check.due <= now:
+                    self._add(self._check)
+                    self._check = None
                 for index, task in enumerate(self._waiting):
                     if self._stopping or task.due <= now:
                         self._busy = True
@@ -188,33 +182,42 @@ class ClusterWriter:
                 if self._stopping:
                     return None
                 times = [task.due for task in self._waiting]
+                times += [] if self._check is None else [self._check.due]
                 counted = self._book.next_due()
                 times += [] if counted is None else [counted]
                 self._wait(self._changed, max(min(times) - now, 0.0) if times else None)
 
-    def _do(self, task: _Task) -> None:
+    def _check_later(self, what: TaintWrite) -> None:
+        with self._changed:
+            if not any(isinstance(one.what, TaintWrite) for one in self._waiting):
+                self._check = Task(what, due=self._clock() + CHECKING[what.present])
+
+    def _do(self, task: Task) -> None:
         what = task.what
-        cluster = self._connected(_account(what))
+        cluster = self._connected(task.account)
         if isinstance(what, EventWrite):
             write_event(cluster, what, self._node, self._now())
-        elif isinstance(what, _Eviction):
+        elif isinstance(what, EvictionWrite):
             there = evict_pod(cluster, what.about)
             self._given_up.pop(what.about.uid, None)
             if there:
                 self._evicted()
             became = f"was evicted: {what.message}" if there else "has ended already and needs no eviction"
             self._report_finding("info", f"{what.about.namespace}/{what.about.name} {became}")
-        elif set_taint(cluster, self._node, present=what.present):
-            self._report_finding(
-                "info", f"the node {'has' if what.present else 'has lost'} the taint of an agent that is not ready"
-            )
+        else:
+            if set_taint(cluster, self._node, present=what.present):
+                self._report_finding(
+                    "info", f"the node {'has' if what.present else 'has lost'} the taint of an agent that is not ready"
+                )
+            self._given_up.pop(_NODE, None)
+            self._check_later(what)
 
-    def _failed(self, task: _Task, error: ClusterError) -> None:
+    def _failed(self, task: Task, error: ClusterError) -> None:
         if error.code in (0, 401) or error.code >= 500:
             self._disconnect()  # credentials may have been renewed, the server may be another one
-        lasting = isinstance(task.what, _Taint)
+        lasting = isinstance(task.what, TaintWrite)
         with self._changed:
-            overtaken = lasting and any(isinstance(one.what, _Taint) for one in self._waiting)
+            overtaken = lasting and any(isinstance(one.what, TaintWrite) for one in self._waiting)
             if overtaken:
                 return
             if not self._stopping and error.may_pass and (lasting or task.tries + 1 < MOST_TRIES):
@@ -225,18 +228,20 @@ class ClusterWriter:
             else:
                 is_reported = is_last = True
                 self._forget(task)
-        message = f"{_named(task)}: {error}"
+                if isinstance(task.what, TaintWrite):
+                    self._check_later(task.what)
+        message = f"{task.failure}: {error}"
         if is_reported and not self._was_reported(task, message, is_last=is_last):
             self._report_finding("warning", message)
 
-    def _was_reported(self, task: _Task, message: str, *, is_last: bool) -> bool:
-        """Tell whether an earlier wish for the same eviction was given up with the same words; the thread's alone.
+    def _was_reported(self, task: Task, message: str, *, is_last: bool) -> bool:
+        """Tell whether the same eviction, or the taint, was given up before with the same words; the thread's alone.
 
-        The wish comes again with every try of the kubelet.
+        The wish for an eviction comes again with every try of the kubelet, that for the taint with every check.
         """
-        if not isinstance(task.what, _Eviction):
+        if isinstance(task.what, EventWrite):
             return False
-        uid = task.what.about.uid
+        uid = task.what.about.uid if isinstance(task.what, EvictionWrite) else _NODE
         before = self._given_up.get(uid)
         if is_last:
             self._given_up[uid] = message
@@ -244,8 +249,8 @@ class ClusterWriter:
                 self._given_up.popitem(last=False)
         return before == message
 
-    def _forget(self, task: _Task) -> None:
-        if isinstance(task.what, _Eviction):
+    def _forget(self, task: Task) -> None:
+        if isinstance(task.what, EvictionWrite):
             self._evictions.pop(task.what.about.uid, None)
 
     def _connected(self, account: AgentAccount) -> Cluster:
@@ -262,18 +267,3 @@ class ClusterWriter:
 
     def _report_finding(self, severity: str, message: str) -> None:
         self._report(Finding(severity, "API server", message))
-
-
-def _account(what: EventWrite | _Eviction | _Taint) -> AgentAccount:
-    if isinstance(what, EventWrite):
-        return AgentAccount.EVENTS
-    return AgentAccount.EVICT if isinstance(what, _Eviction) else AgentAccount.TAINT
-
-
-def _named(task: _Task) -> str:
-    what = task.what
-    if isinstance(what, EventWrite):
-        return f"an event about {what.event.about.name} could not be written"
-    if isinstance(what, _Eviction):
-        return f"{what.about.namespace}/{what.about.name} is not evicted and stays held back"
-    return f"the node's taint could not be {'set' if what.present else 'removed'}"
