@@ -60,7 +60,9 @@ class Churn:
     """Calls that failed because containerd was away."""
     hanging: str = ""
     _next: int = 0
-    _busy: int = 0
+    _begun: int = 0
+    _under_way: set[int] = field(default_factory=set)
+    """Numbers of the steps that clients are in."""
     _is_failing: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _may: threading.Event = field(default_factory=threading.Event)
@@ -109,10 +111,16 @@ class Churn:
         """Let no client work until the end of the block."""
         self._may.clear()
         try:
-            self.until(lambda: self._busy == 0, "every client has finished its step", seconds=2 * self.node.patience)
+            self.until(self.all_finished(), "every client has finished its step", seconds=2 * self.node.patience)
             yield
         finally:
             self._may.set()
+
+    def all_finished(self) -> Callable[[], bool]:
+        """Return what tells whether the steps that are under way now have ended."""
+        with self._lock:
+            now = frozenset(self._under_way)
+        return lambda: now.isdisjoint(self._under_way)
 
     @contextlib.contextmanager
     def containerd_away(self) -> Iterator[None]:
@@ -143,12 +151,14 @@ class Churn:
     @contextlib.contextmanager
     def _step(self) -> Iterator[None]:
         with self._lock:
-            self._busy += 1
+            self._begun += 1
+            number = self._begun
+            self._under_way.add(number)
         try:
             yield
         finally:
             with self._lock:
-                self._busy -= 1
+                self._under_way.remove(number)
                 self.steps += 1
 
     def _choose(self, chance: random.Random, pods: list[LivePod]) -> None:

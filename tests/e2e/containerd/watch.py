@@ -92,10 +92,14 @@ class Watch:
         return self.agent.is_ready() and not self.world.sharing()
 
     def settle(self) -> None:
-        """Wait until nobody shares an exclusive CPU, and from then on excuse nothing."""
+        """Wait until nobody shares an exclusive CPU, and from then on excuse nothing.
+
+        A start that the runtime asked about while the agent was away may come long after: runc takes its time.
+        """
+        have_finished = self.churn.all_finished()
         with contextlib.suppress(AssertionError):
             what = "those that started meanwhile are in their places"
-            self.churn.until(self.is_settled, what, seconds=60, pause=ASKING)
+            self.churn.until(lambda: have_finished() and self.is_settled(), what, seconds=120, pause=ASKING)
         wrong = [*self.agent.status()["reasons"], *self._shared_now()]
         assert not wrong, "\n".join(wrong[:60])
         self.world.mark("settled")
