@@ -18,7 +18,8 @@ from mooring.releases.gates import known_gates
 from mooring.releases.history import standing
 from mooring.releases.metrics import METRIC_HISTORY, metric_name
 from mooring.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
-from mooring.releases.rules import RELEASE_NAMES, RULES, ReleaseRule
+from mooring.releases.rule import RELEASE_NAMES, ReleaseRule
+from mooring.releases.rules import RULES
 from mooring.releases.state_files import FileFormats, state_file_rules
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -24,7 +24,7 @@ from mooring.checkpoint.structures import CPU_V1, CPU_V2, CPU_V3, MEMORY_V1, MEM
 from mooring.core.bits import CPUMask
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import MemoryState
-from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.rule import RELEASE_NAMES
 from mooring.releases.state_files import state_file_rules
 
 OLD = ("1.31", "1.32", "1.33", "1.34", "1.35")

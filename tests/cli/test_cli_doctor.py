@@ -23,7 +23,7 @@ from mooring.planner.doctor import (
     restart,
 )
 from mooring.planner.doctor import cpu_checks as claim_checks
-from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.rule import RELEASE_NAMES
 
 CONFIG = """
 apiVersion: kubelet.config.k8s.io/v1beta1

@@ -60,7 +60,10 @@ USAGE = [
     ("show --width 3", "mooring show: invalid value for '--width': 3 is not in the range 20<=x<=1000; see mooring sho"),
     ("replay", "mooring replay: missing argument 'FILE...'; see mooring replay --help"),
     # With a destination that cannot work, so that nothing is served where this is not refused.
-    ("serve --export empty --period nan", "mooring serve: invalid value for '--period': nan is not a number of"),
+    (
+        "serve --export empty --period nan",
+        "mooring serve: invalid value for '--period': nan is not a number of seconds",
+    ),
     (
         "fleet size --cluster a -f b --group c --within nan",
         "mooring fleet size: invalid value for '--within': nan is not a number",

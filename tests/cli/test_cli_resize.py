@@ -104,14 +104,56 @@ def test_nothing_is_written(tmp_path: Path) -> None:
         (("core/upf-0", "--cpu", "2"), "--cpu forwarder=AMOUNT"),
         (("core/upf-0", "--cpu", "nobody=2"), "has no container 'nobody'"),
         ((POD, "--cpu", "2", "--cpu", "3"), "given twice"),
+        ((POD, "--cpu", "mesh=2"), "names container mesh, but POD names forwarder; write POD without /forwarder"),
         (("--cpu", "2"), "mooring: POD: is missing, and there are 11 pods; name one of them, such as core/upf-0"),
     ],
-    ids=["nothing", "no amount", "zero", "no pod", "which container", "no container", "twice", "which pod"],
+    ids=["nothing", "no amount", "zero", "no pod", "which container", "no container", "twice", "another", "which pod"],
 )
 def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str) -> None:
     answered = mooring("resize", *arguments, *PODS, *RESIZING)
     assert answered.code == 2
     assert words in answered.complaint
+
+
+OF_THE_WHOLE_POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  resources: {requests: {cpu: 2, memory: 1Gi}, limits: {cpu: 4, memory: 2Gi}}
+  containers: [{name: app, resources: {requests: {cpu: 1, memory: 512Mi}}}]
+"""
+
+
+def test_containers_request_no_more_than_their_pod(tmp_path: Path) -> None:
+    (tmp_path / "web.yaml").write_text(OF_THE_WHOLE_POD, "utf-8")
+    asked = "resize", "web", "-f", tmp_path / "web.yaml", "--machine", SIXTEEN
+    refused = mooring(*asked, "--cpu", "10")
+    problem = "spec.resources.requests.cpu: 2 is less than the containers' requests of 10\n"
+    assert (refused.code, refused.err) == (2, f"mooring: {problem}")
+    taken = mooring(*asked, "--cpu", "1500m", "--memory", "600Mi")
+    assert (taken.code, "app can have at most 2 CPUs or 1 GiB of memory now." in taken.out) == (0, True)
+
+
+def test_static_pods_cannot_be_resized(tmp_path: Path) -> None:
+    mirror = OF_THE_WHOLE_POD.replace("name: web", "name: web, annotations: {kubernetes.io/config.mirror: abc}", 1)
+    (tmp_path / "web.yaml").write_text(mirror, "utf-8")
+    refused = mooring("resize", "--cpu", "2", "-f", tmp_path / "web.yaml", "--machine", SIXTEEN)
+    assert (refused.code, refused.err) == (2, "mooring: static pods cannot be resized; change the pod's manifest\n")
+
+
+def test_an_older_kubelet_refuses_in_its_own_words(tmp_path: Path) -> None:
+    (tmp_path / "kubelet.yaml").write_text(KUBELET.partition("featureGates")[0], "utf-8")
+    (tmp_path / "web.yaml").write_text(POD_FILE.replace("CPUS", "2"), "utf-8")
+    asked = ("resize", "web", "--machine", SIXTEEN, "--config", tmp_path / "kubelet.yaml", "-f", tmp_path / "web.yaml")
+    static = mooring(*asked, "--memory", "2Gi", "--kubelet-version", "1.33", columns=120)
+    assert "Infeasible, guaranteed_pod_cpu_manager_static_policy [MOOR-181]" in static.out
+    assert "static policy”." in static.out
+    beyond = mooring(*asked, "--memory", "20Gi", "--kubelet-version", "1.34", columns=120)
+    assert "Infeasible, insufficient_node_allocatable [MOOR-142]" in beyond.out
+    assert (
+        "The pod would request 20 GiB of memory, more than the 16 GiB of memory that the whole node has" in beyond.out
+    )
 
 
 def test_a_pod_that_does_not_run_cannot_be_resized() -> None:

@@ -32,7 +32,7 @@ from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Container, Pod, QoS
 from mooring.node import Node
 from mooring.node.resize import DEFERRED, Resize
-from mooring.node.resize_admission import EXCLUSIVE_CPUS, EXCLUSIVE_MEMORY, STATIC_CPUS, STATIC_MEMORY
+from mooring.node.resize_feasibility import EXCLUSIVE_CPUS, EXCLUSIVE_MEMORY, STATIC_CPUS, STATIC_MEMORY
 from mooring.node.resizing import reconcile, resize, retry
 from mooring.node.settings import Settings, build_settings
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE

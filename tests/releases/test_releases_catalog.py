@@ -10,7 +10,8 @@ from mooring import KUBELET_VERSION
 from mooring.core.errors import InputError
 from mooring.core.release import NEWEST, ReleaseRules
 from mooring.releases.catalog import RELEASES, TAGS, release_of
-from mooring.releases.rules import RELEASE_NAMES, RULES
+from mooring.releases.rule import RELEASE_NAMES
+from mooring.releases.rules import RULES
 
 
 def test_the_newest_release_follows_no_rule_of_an_older_one() -> None:

@@ -13,7 +13,8 @@ from mooring.core.decision import StartRefusal
 from mooring.explain.codes.pages import all_codes, page
 from mooring.explain.remedies import refusal_code, remedy
 from mooring.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
-from mooring.releases.rules import RELEASE_NAMES, RULES
+from mooring.releases.rule import RELEASE_NAMES
+from mooring.releases.rules import RULES
 from mooring.releases.state_files import state_file_rules
 
 WITHOUT_ADVICE = (

@@ -16,7 +16,7 @@ from mooring.manifest.scenario import scenario
 from mooring.node.settings import Settings, build_settings
 from mooring.releases.catalog import RELEASES
 from mooring.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE, later_fields
-from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.rule import RELEASE_NAMES
 
 MACHINE = parse_compact("sockets=1 cores=4 memory=8Gi")
 QOS_OFF, QOS_ON = {"MemoryQoS": False}, {"MemoryQoS": True}

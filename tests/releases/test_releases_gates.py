@@ -13,7 +13,7 @@ from mooring.core.gates import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Stag
 from mooring.releases.gate_history import GATE_HISTORY
 from mooring.releases.gate_needs import GATE_NEEDS
 from mooring.releases.gates import known_gates
-from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.rule import RELEASE_NAMES
 
 POD_LEVEL = "PodLevelResources"
 V137 = known_gates("1.37")

@@ -17,7 +17,7 @@ from mooring.node.metrics.names import METRICS
 from mooring.planner.exposition import exposition
 from mooring.releases.catalog import RELEASES
 from mooring.releases.metrics import METRIC_HISTORY, metric_name
-from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.rule import RELEASE_NAMES
 
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="best-effort")
 

@@ -11,7 +11,7 @@ from mooring.discovery.compact import parse_compact
 from mooring.node.settings import Settings, build_settings
 from mooring.releases.catalog import RELEASES
 from mooring.releases.policy_options import cpu_option_groups, topology_option_groups
-from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.rule import RELEASE_NAMES
 from mooring.topologymanager.options import OPTION_GROUPS as TOPOLOGY_OPTION_GROUPS
 
 CPU_GROUPS = {

@@ -11,7 +11,7 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.discovery.compact import parse_compact
 from mooring.manifest.scenario import scenario
 from mooring.planner.replay.scenario import replay_scenario
-from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.rule import RELEASE_NAMES
 
 MACHINE: dict[str, MachineInfo] = {"m": parse_compact("sockets=1 cores=4 threads=2 memory=8Gi").info}
 CONFIG = {

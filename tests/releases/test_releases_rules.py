@@ -31,6 +31,12 @@ FROM_THE_TEXT = {
     ),
     "pod-resources-unknown": "test_resources_of_a_pod_are_dropped_where_the_field_is_unknown",
     "resize-asks-like-admission": "test_up_to_1_36_other_exclusive_cpus_are_an_impossible_hint_for_a_resize",
+    "resize-beyond-node-refused": "test_up_to_1_35_a_resize_beyond_the_whole_node_is_infeasible",
+    "resize-counts-sidecars-alone": "test_up_to_1_33_sidecars_do_not_add_up_in_the_check_against_the_node",
+    "resize-leaves-eviction-threshold": "test_up_to_1_35_a_resize_beyond_the_whole_node_is_infeasible",
+    "static-cpu-policy-not-asked": "test_each_release_refuses_guaranteed_pods_by_policy_in_its_own_way",
+    "static-memory-policy-not-asked": "test_each_release_refuses_guaranteed_pods_by_policy_in_its_own_way",
+    "static-policies-refuse-every-resize": "test_each_release_refuses_guaranteed_pods_by_policy_in_its_own_way",
     "run-once-accepted": "test_values_are_refused_since_the_release_that_checks_them",
 }
 """Rules that no recording separates, at the last release that follows them at least: the test from the text."""

@@ -31,12 +31,17 @@ class ReleaseRules:
     resize_asks_like_admission: bool = False
     memory_pinning_counted_first: bool = False
     device_hints_over_all_nodes: bool = False
+    resize_beyond_node_refused: bool = False
     pod_level_pods_by_containers_without_gate: bool = False
     status_resources_decide_size: bool = False
+    static_policies_refuse_every_resize: bool = False
+    resize_leaves_eviction_threshold: bool = False
+    resize_counts_sidecars_alone: bool = False
     partial_uncore_rounds_down: bool = False
     pod_level_pods_by_containers: bool = False
     pod_level_pods_admitted_without_gate: bool = False
     huge_page_limits_beside_requests: bool = False
+    static_memory_policy_not_asked: bool = False
     status_of_init_containers_ignored: bool = False
     huge_page_requests_of_containers: bool = False
     eviction_defaults_not_merged: bool = False
@@ -44,6 +49,7 @@ class ReleaseRules:
     alignment_not_counted_at_start: bool = False
     exclusive_cpus_summed_at_start: bool = False
     capitalized_topology_option_texts: bool = False
+    static_cpu_policy_not_asked: bool = False
     smt_text_needs_free_cores: bool = False
     violating_hints_accepted: bool = False
     memory_file_compared_by_number: bool = False

@@ -31,6 +31,7 @@ ACCEPTED = "The resource managers admit it, but"
 
 _WHOLE_NUMBER = "For exclusive CPUs: request a whole number of them."
 _OUT_OF = re.compile(r"resource: (\S+), requested: (\d+), used: (\d+), capacity: (\d+)")
+_BEYOND_NODE = re.compile(r"capacity: (\S+), requested: (\d+), capacity: (\d+)")
 
 
 def why(decision: Decision, circumstances: Circumstances) -> Reason:
@@ -96,6 +97,17 @@ def why_out_of(rejection: Rejection) -> Reason:
         left, whole = (_amount(resource, amount, of=False) for amount in (max(capacity - used, 0), capacity))
         sentence = f"{asks}, and the node has only {left} of its allocatable {whole} left."
     return Reason(known, sentence, advice)
+
+
+def why_beyond_node(rejection: Rejection) -> Reason:
+    """Return the reason for a resize to more than the whole node has, which kubelets up to v1.35 refuse for good."""
+    resource, requested, capacity = _BEYOND_NODE.findall(rejection.message)[0]
+    asked, has = (_amount(resource, int(text)) for text in (requested, capacity))
+    return Reason(
+        code.OUT_OF_CPU if resource == "cpu" else code.OUT_OF_MEMORY,
+        f"The pod would request {asked}, more than the {has} that the whole node has for pods.",
+        "Request less, or use a larger node.",
+    )
 
 
 def _amount(resource: str, amount: int, *, of: bool = True) -> str:

@@ -125,6 +125,7 @@ def _fill_limits(
 
 
 DELAY_GATE = EXTENSION_GATES[SCALE_DOWN_DELAY][0]
+POD_LEVEL_RESIZE = "InPlacePodLevelResourcesVerticalScaling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,9 @@ class PodGates:
     """Pod-level limits of huge pages get their default even beside requests: v1.33 (rule of this name)."""
     reads_statuses: bool = False
     """Statuses of containers may decide their size, up to v1.34 (rule status-resources-decide-size)."""
+    resizes_pod_level_pods: bool = True
+    """InPlacePodLevelResourcesVerticalScaling: pods with pod-level resources can be resized; unknown up to v1.34, where
+    none can (spec: releases.md section 7, rule 9)."""
 
     @staticmethod
     def of_node(kubelet: KubeletConfig, mooring: MooringConfig) -> PodGates:
@@ -199,6 +203,7 @@ class PodGates:
             huge_page_requests_of_containers=older.huge_page_requests_of_containers,
             huge_page_limits_beside_requests=older.huge_page_limits_beside_requests,
             reads_statuses=older.status_resources_decide_size and value("InPlacePodVerticalScaling"),
+            resizes_pod_level_pods=value(POD_LEVEL_RESIZE),
         )
 
 

@@ -3,7 +3,7 @@
 Amounts that a resize does not name stay, as with ``kubectl patch --subresource resize``. CPUs go offline and come
 online with the extension cpu-hotplug.
 
-Source: API server v1.37.1, ValidatePodResize; KEP-1287.
+Source: API server v1.37.1, ValidatePodResize; KEP-1287; spec: releases.md section 7.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from mooring.core.pod import Container, Pod, PodResources, ResourceList
 from mooring.core.release import Release
 from mooring.decoding.fields import as_mapping, inside, mapping_at, name_at
 from mooring.decoding.quantities import resource_list
-from mooring.manifest.defaults import PodGates, qos_of
+from mooring.manifest.defaults import POD_LEVEL_RESIZE, PodGates, qos_of
+from mooring.manifest.pods import MIRROR
 from mooring.manifest.validation import check_containers_fit, check_pod_resources, check_resources
 
 
@@ -124,17 +125,14 @@ def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
     containers = tuple(
         _resized(one, asked.containers[one.name]) if one.name in asked.containers else one for one in pod.containers
     )
-    resources = pod.resources
-    if asked.resources is not None:
-        before = resources or PodResources()
-        resources = PodResources(
-            {**before.requests, **asked.resources.requests}, {**before.limits, **asked.resources.limits}
-        )
+    resources = _resized_resources(pod.resources, asked.resources)
+    _check_resizable(pod, resources, gates)
+    if resources is not None:
         try:
             check_pod_resources(resources)
             check_containers_fit(resources, containers)
         except InputError as error:
-            raise inside(error, "resources") from None
+            raise inside(error, "spec.resources" if asked.resources is None else "resources") from None
     if qos_of(containers, resources, gates) is not pod.qos:
         raise InputError(
             f"the pod would not be {pod.qos.value} any more: a resize cannot change the QoS class",
@@ -142,6 +140,22 @@ def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
             remedy="change requests and limits together",
         )
     return replace(pod, containers=containers, resources=resources)
+
+
+def _check_resizable(pod: Pod, resources: PodResources | None, gates: PodGates) -> None:
+    """Check that the API server resizes such a pod at all; it knows a static pod by its mirror."""
+    if MIRROR in pod.annotations:
+        raise InputError("static pods cannot be resized", remedy="change the pod's manifest")
+    if resources is not None and (resources.requests or resources.limits) and not gates.resizes_pod_level_pods:
+        problem = f"pods with pod-level resources cannot be resized without {POD_LEVEL_RESIZE} (v1.35 and later)"
+        raise InputError(problem, field="spec.resources", remedy="recreate the pod")
+
+
+def _resized_resources(before: PodResources | None, asked: Amounts | None) -> PodResources | None:
+    if asked is None:
+        return before
+    old = before or PodResources()
+    return PodResources({**old.requests, **asked.requests}, {**old.limits, **asked.limits})
 
 
 def _check_known(named: Collection[str], known: Collection[str]) -> None:

@@ -50,14 +50,23 @@ class Reservation:
     out."""
     capacity: Mapping[str, Quantity]
     """Resource -> capacity of the machine: cpu, memory and each pool of huge pages."""
+    eviction: Quantity | None = None
+    """The part of the reserved memory that is the hard eviction threshold."""
 
     def allocatable(self, resource: str) -> int:
         """Return what pods may request: cpu in millicores, everything else in whole units."""
         capacity, reserved = self.capacity.get(resource), self.reserved.get(resource)
         if capacity is None:
             return 0
-        left = capacity.nano - (reserved.nano if reserved is not None else 0)
-        return max(left, 0) // (_MILLI if resource == "cpu" else 10**9)
+        return _whole(resource, capacity.nano - (reserved.nano if reserved is not None else 0))
+
+    def allocatable_absolute(self, resource: str) -> int:
+        """Return the same with the hard eviction threshold, the kubelet's GetNodeAllocatableAbsolute."""
+        capacity, reserved = self.capacity.get(resource), self.reserved.get(resource)
+        if capacity is None:
+            return 0
+        eviction = self.eviction.nano if self.eviction is not None and resource == "memory" else 0
+        return _whole(resource, capacity.nano - (reserved.nano if reserved is not None else 0) + eviction)
 
     def overcommitment(self) -> str:
         """Return the kubelet's text for the first resource of which more is kept than there is, or an empty text."""
@@ -70,6 +79,10 @@ class Reservation:
                     "Expected capacity >= reservation."
                 )
         return ""
+
+
+def _whole(resource: str, nano: int) -> int:
+    return max(nano, 0) // (_MILLI if resource == "cpu" else 10**9)
 
 
 def _go_struct(amount: Quantity) -> str:
@@ -126,7 +139,7 @@ def reserve(
                 total = part if total is None else total + part
         if total is not None and not total.is_zero:
             reserved[resource] = total
-    return Reservation(cpus, reserved, capacity)
+    return Reservation(cpus, reserved, capacity, eviction)
 
 
 def _capacity(info: MachineInfo) -> dict[str, Quantity]:

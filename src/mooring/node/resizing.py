@@ -30,7 +30,8 @@ from mooring.node.resize import (
     releases_of,
     retry_order,
 )
-from mooring.node.resize_admission import ResizeAdmission, check_feasible
+from mooring.node.resize_admission import ResizeAdmission
+from mooring.node.resize_feasibility import check_feasible
 from mooring.node.resources import check_fit
 
 _DEEDS = (CPUsMoved, ScaleDownDropped, ScaleDownStarted)

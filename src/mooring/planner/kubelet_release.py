@@ -16,7 +16,7 @@ from mooring.core.release import NEWEST, Release
 from mooring.decoding.fields import Document
 from mooring.manifest.workloads.objects import OtherObject, pod_objects
 from mooring.releases.catalog import NEWEST_MINOR, OLDEST_MINOR, RELEASES, minor_of, release_of
-from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.rule import RELEASE_NAMES
 
 CODE: Final = "MOOR-580"
 

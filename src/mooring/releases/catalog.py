@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from mooring.core.errors import InputError
 from mooring.core.release import NEWEST, Release, ReleaseRules
-from mooring.releases.rules import RELEASE_NAMES, RULES
+from mooring.releases.rule import RELEASE_NAMES
+from mooring.releases.rules import RULES
 
 TAGS: Mapping[str, str] = {
     "1.31": "v1.31.14",

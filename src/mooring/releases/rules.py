@@ -8,52 +8,7 @@ Source: spec: releases.md sections 5 to 8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-RELEASE_NAMES = ("1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
-"""All known releases, the oldest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseRule:
-    """One rule that a range of older releases follows."""
-
-    name: str
-    """With hyphens; the field of :class:`~mooring.core.release.ReleaseRules` has underscores."""
-    until: str
-    """The last release that follows it."""
-    says: str
-    """What these releases do, in one sentence."""
-    instead: str
-    """What the next release does."""
-    source: str
-    """The kubelet's component and the section of the specification."""
-    since: str = RELEASE_NAMES[0]
-    """The first release that follows it; the oldest known one unless the rule came later."""
-    options: tuple[str, ...] = ()
-    """CPU manager policy options that must be on for it to matter."""
-    codes: tuple[str, ...] = ()
-    """Codes of what the rule decides about; their pages name it."""
-    recording: str = ""
-    """A recorded scenario of its last release that fails without it; empty when no recording separates it there."""
-    recording_after: str = ""
-    """A recorded scenario of the next release that fails with it; empty when no recording separates it there."""
-
-    @property
-    def span(self) -> str:
-        """The releases that follow it, in words: ``1.31 to 1.36``."""
-        return self.until if self.since == self.until else f"{self.since} to {self.until}"
-
-    @property
-    def after(self) -> str:
-        """The first release that does not follow it any more."""
-        return RELEASE_NAMES[RELEASE_NAMES.index(self.until) + 1]
-
-    @property
-    def releases(self) -> tuple[str, ...]:
-        """The releases that follow the rule, the oldest first."""
-        return RELEASE_NAMES[RELEASE_NAMES.index(self.since) : RELEASE_NAMES.index(self.until) + 1]
-
+from mooring.releases.rule import ReleaseRule
 
 RULES = (
     ReleaseRule(
@@ -148,6 +103,14 @@ RULES = (
         codes=("MOOR-132",),
     ),
     ReleaseRule(
+        "resize-beyond-node-refused",
+        until="1.35",
+        says="a resize to more memory or CPUs than the whole node has is Infeasible: Node didn't have enough capacity",
+        instead="the node resources check defers it",
+        source="kubelet, canResizePod; spec: releases.md section 6, rule 11",
+        codes=("MOOR-141", "MOOR-142"),
+    ),
+    ReleaseRule(
         "pod-level-pods-by-containers-without-gate",
         until="1.35",
         says="while PodLevelResources is off, pods with resources of their own are handled by the requests of their "
@@ -167,6 +130,33 @@ RULES = (
         recording="delta-status-sizes-004",
         recording_after="delta-status-sizes-004",
         codes=("MOOR-106",),
+    ),
+    ReleaseRule(
+        "static-policies-refuse-every-resize",
+        since="1.32",
+        until="1.33",
+        says="the static policy of the CPU manager or the memory manager refuses every resize of a Guaranteed pod, "
+        "whatever changes, unless InPlacePodVerticalScalingExclusiveCPUs is on",
+        instead="each policy refuses a change of its own resource, and each has its gate",
+        source="kubelet, canResizePod; spec: releases.md section 8 (1.33 to 1.34, rule 7)",
+        codes=("MOOR-181",),
+    ),
+    ReleaseRule(
+        "resize-leaves-eviction-threshold",
+        until="1.33",
+        says="a resize is Infeasible beyond the allocatable of the node's status, without eviction threshold and huge "
+        "pages",
+        instead="it is Infeasible beyond capacity less systemReserved and kubeReserved",
+        source="kubelet, canResizePod; spec: releases.md section 8 (1.33 to 1.34, rule 8)",
+        codes=("MOOR-142",),
+    ),
+    ReleaseRule(
+        "resize-counts-sidecars-alone",
+        until="1.33",
+        says="what a resized pod requests of the whole node counts a sidecar as an init container that runs alone",
+        instead="sidecars count beside the other containers",
+        source="kubelet, GetResourceRequest; spec: releases.md section 8 (1.33 to 1.34, rule 9)",
+        codes=("MOOR-141", "MOOR-142"),
     ),
     ReleaseRule(
         "partial-uncore-rounds-down",
@@ -207,6 +197,14 @@ RULES = (
         "them",
         instead="they get that default only where neither the pod-level limits nor the pod-level requests name them",
         source="API server, pod-level defaults; spec: releases.md section 8 (1.33 to 1.34, rule 6)",
+    ),
+    ReleaseRule(
+        "static-memory-policy-not-asked",
+        until="1.32",
+        says="the memory manager policy refuses no resize",
+        instead="Static refuses every resize of a Guaranteed pod",
+        source="kubelet, canResizePod; spec: releases.md section 8 (1.32 to 1.33, rule 7)",
+        codes=("MOOR-181",),
     ),
     ReleaseRule(
         "status-of-init-containers-ignored",
@@ -266,6 +264,14 @@ RULES = (
         recording="delta-topology-option-004",
         recording_after="delta-topology-option-004",
         codes=("MOOR-243",),
+    ),
+    ReleaseRule(
+        "static-cpu-policy-not-asked",
+        until="1.31",
+        says="the CPU manager policy refuses no resize",
+        instead="static refuses every resize of a Guaranteed pod",
+        source="kubelet, canResizePod; spec: releases.md section 8 (1.31 to 1.32, rule 12)",
+        codes=("MOOR-181",),
     ),
     ReleaseRule(
         "smt-text-needs-free-cores",

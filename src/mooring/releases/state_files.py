@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.rule import RELEASE_NAMES
 
 CPU_NAME = "CPUManagerCheckpoint"
 MEMORY_NAME = "MemoryManagerCheckpoint"

@@ -26,7 +26,7 @@ from mooring.planner.upgrade.wording import (
     placements_text,
     settings_texts,
 )
-from mooring.releases.rules import ReleaseRule
+from mooring.releases.rule import ReleaseRule
 from mooring.render.console import Breaking, new_table
 from mooring.render.wording import clean
 

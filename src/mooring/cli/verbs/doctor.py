@@ -16,7 +16,7 @@ from mooring.cli.output import NO, YES, check_destination, emit, emit_document, 
 from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
-from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.rule import RELEASE_NAMES
 
 with lazily():
     from mooring.checkpoint import backups as backup_files

@@ -18,7 +18,8 @@ from mooring.planner.outcome import held_devices
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.pod_names import pods_of
 from mooring.planner.question import Question
-from mooring.releases.rules import RULES, ReleaseRule
+from mooring.releases.rule import ReleaseRule
+from mooring.releases.rules import RULES
 
 Ask: TypeAlias = Callable[[Release], Question]
 """Returns the question as a kubelet of a release reads it."""

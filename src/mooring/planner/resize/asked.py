@@ -58,10 +58,14 @@ def resizing_of(pod: Pod, container: str, asked: Iterable[Wanted]) -> Resizing:
         asked: the amounts.
 
     Raises:
-        InputError: it is not clear which container is meant, or an amount is given twice.
+        InputError: it is not clear which container is meant, one that is named with the pod is not meant, or an amount
+            is given twice.
     """
     amounts: dict[str, dict[str, Quantity]] = {}
     for one in asked:
+        if container and one.container not in ("", container):
+            problem = f"names container {one.container:.60}, but POD names {container}"
+            raise InputError(problem, field=f"--{one.resource}", remedy=f"write POD without /{container}")
         name = one.container or container or _only_container(pod, one.resource)
         mine = amounts.setdefault(name, {})
         if one.resource in mine:

@@ -16,13 +16,14 @@ from mooring.core.quantity import Quantity
 from mooring.explain import reason as code
 from mooring.explain.phrases import plural
 from mooring.explain.reason import Reason
-from mooring.explain.why import ACCEPTED, why_out_of
+from mooring.explain.why import ACCEPTED, why_beyond_node, why_out_of
 from mooring.extensions import cpu_change, cpu_resize, memory_resize
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.steps import Resizing, resized_pod
 from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.node.resize import Resize
+from mooring.node.resize_feasibility import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY
 from mooring.node.resizing import resize_state
 from mooring.planner.answering import Answer
 from mooring.planner.plan import Plan, make_plan
@@ -141,12 +142,12 @@ def _other_sizes(kubelet: Kubelet, pod: Pod, wanted: Resizing, gates: PodGates) 
 
 
 _REASONS: dict[str, Reason] = {
-    "guaranteed_pod_cpu_manager_static_policy": Reason(
+    BY_CPU_POLICY: Reason(
         code.RESIZE_BY_POLICY,
         "Under CPU manager policy static the CPU of a Guaranteed pod cannot be resized.",
         "Recreate the pod, or enable InPlacePodVerticalScalingExclusiveCPUs and the extension exclusive-resize.",
     ),
-    "guaranteed_pod_memory_manager_static_policy": Reason(
+    BY_MEMORY_POLICY: Reason(
         code.RESIZE_BY_POLICY,
         "Under memory manager policy Static the memory of a Guaranteed pod cannot be resized.",
         "Recreate the pod, or enable InPlacePodVerticalScalingExclusiveMemory and the extension exclusive-resize.",
@@ -198,8 +199,13 @@ _REASONS: dict[str, Reason] = {
 def _why_refused(rejection: Rejection) -> Reason:
     """Return why a resize was refused."""
     known = _REASONS.get(rejection.reason)
+    if rejection.message.endswith(" static policy"):  # rule static-policies-refuse-every-resize
+        sentence = "Up to v1.33 the static policies refuse every resize of a Guaranteed pod, whatever changes."
+        return replace(_REASONS[BY_CPU_POLICY], sentence=sentence)
     if known is not None:
         return known
+    if rejection.reason == BEYOND_NODE:
+        return why_beyond_node(rejection)
     if rejection.reason.startswith("OutOf"):
         found = why_out_of(rejection)
         sentence = found.sentence.replace(ACCEPTED, "No resource manager objects, but")

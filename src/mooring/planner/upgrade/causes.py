@@ -19,7 +19,8 @@ from mooring.planner.upgrade.decisions import decided
 from mooring.planner.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
 from mooring.planner.upgrade.settings import gate_value
 from mooring.releases.gates import known_gates
-from mooring.releases.rules import RULES, ReleaseRule
+from mooring.releases.rule import ReleaseRule
+from mooring.releases.rules import RULES
 
 MOST_TRIALS = 60
 """How often an example is asked with fewer pods; it has more than the fewest on a full node of which it needs most."""

@@ -17,7 +17,7 @@ from mooring.planner.upgrade.decisions import PodUpgrade, UpgradeOutcome, decide
 from mooring.planner.upgrade.node import KubeletSetup, PodReader, UpgradedNode, UpgradeSituation
 from mooring.planner.upgrade.settings import ReleaseSetting, StateFileFormats, setting_changes, state_file_formats
 from mooring.releases.catalog import RELEASES
-from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.rule import RELEASE_NAMES
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from mooring.planner.upgrade.causes import Cause
 from mooring.planner.upgrade.decisions import PodUpgrade, UpgradeOutcome
 from mooring.planner.upgrade.upgrade import Hop, Upgrade, UpgradeRollback
 from mooring.planner.upgrade.wording import advice_text, answer_text, factor_words
-from mooring.releases.rules import ReleaseRule
+from mooring.releases.rule import ReleaseRule
 
 
 def upgrade_document(upgrade: Upgrade) -> UpgradeDocument:

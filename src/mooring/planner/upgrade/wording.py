@@ -13,7 +13,7 @@ from mooring.planner.upgrade.causes import Factor
 from mooring.planner.upgrade.decisions import PodUpgrade, UpgradeOutcome
 from mooring.planner.upgrade.settings import UNKNOWN, ReleaseSetting, SettingEffect
 from mooring.planner.upgrade.upgrade import Upgrade
-from mooring.releases.rules import ReleaseRule
+from mooring.releases.rule import ReleaseRule
 
 _GATES = "featureGates."
 
