@@ -13,7 +13,8 @@ from tests.releases.flipped import departures, files_of, flipped, recorded
 from mooring.core.errors import MooringError
 from mooring.core.release import Release
 from mooring.releases.catalog import RELEASES
-from mooring.releases.rules import RULES, ReleaseRule
+from mooring.releases.rule import ReleaseRule
+from mooring.releases.rules import RULES
 
 
 def counted(rule: ReleaseRule) -> Iterator[tuple[str, int]]:
