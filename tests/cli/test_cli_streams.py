@@ -71,16 +71,22 @@ def test_a_pipe_that_nobody_reads_has_its_own_exit_code(command: tuple[str, ...]
 
 
 @NEEDS_FULL
-@pytest.mark.parametrize("redirected", [True, False])
-def test_a_full_disk_is_reported(redirected: bool) -> None:
+@pytest.mark.parametrize(
+    ("command", "where"),
+    [
+        (("topology", *SMALL), b"standard output"),
+        (("--help",), b"standard output"),
+        (("plan", "--help"), b"standard output"),
+        (("--version",), b"standard output"),
+        (("topology", *SMALL, "--to", "/dev/full"), b"/dev/full: --to"),
+    ],
+)
+def test_a_full_disk_is_reported(command: tuple[str, ...], where: bytes) -> None:
     with Path("/dev/full").open("wb") as full:
-        if redirected:
-            process = started("topology", *SMALL, stdout=full.fileno(), stderr=subprocess.PIPE)
-        else:
-            process = started("topology", *SMALL, "--to", "/dev/full", stderr=subprocess.PIPE)
+        process = started(*command, stdout=full.fileno(), stderr=subprocess.PIPE)
         _, err = process.communicate()
     assert process.returncode == 2
-    assert err.startswith(b"mooring: standard output: " if redirected else b"mooring: /dev/full: --to: ")
+    assert err.startswith(b"mooring: " + where + b": ")
     assert b"cannot be written: no space left on device; " in err
     assert err.count(b"\n") == 1
 

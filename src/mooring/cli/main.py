@@ -23,7 +23,7 @@ with lazily():
 
     from click import shell_completion
 
-    from mooring.cli import completion
+    from mooring.cli import completion, output
     from mooring.core import errors
 
 BAD_INPUT = 2
@@ -206,6 +206,9 @@ def _answer(arguments: Sequence[str], program: str) -> int:
 
 def _complain(error: BaseException, arguments: Sequence[str], program: str) -> int:
     """Say what went wrong, and return the exit code."""
+    if isinstance(error, OSError) and streams.has_unwritten(sys.stdout):
+        # Help and version are printed by click.
+        error = output.unprintable(error)
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, (KeyboardInterrupt, click.Abort)):

@@ -132,6 +132,13 @@ def write_answer(data: bytes, to: str, option: str = TO) -> None:
         raise _unwritable(to, option, error) from None
 
 
+def unprintable(error: OSError) -> InputError:
+    """Return the error of a standard output that takes nothing; what it was to take is dropped."""
+    drop_unwritten(sys.stdout)
+    reason = (error.strerror or str(error)).lower()
+    return InputError(f"cannot be written: {reason}", source="standard output", remedy="redirect it elsewhere")
+
+
 def _print(data: bytes) -> None:
     if sys.stdout is None:
         raise InputError("is closed", source="standard output", remedy="redirect it to a file")
@@ -146,11 +153,7 @@ def _print(data: bytes) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        drop_unwritten(sys.stdout)
-        reason = error.strerror or str(error)
-        raise InputError(
-            f"cannot be written: {reason.lower()}", source="standard output", remedy="redirect it elsewhere"
-        ) from None
+        raise unprintable(error) from None
 
 
 def _replace(path: Path, data: bytes) -> None:
