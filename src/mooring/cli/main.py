@@ -6,6 +6,7 @@ of sysexits.h, 130 and 141 are what a shell reports for SIGINT and SIGPIPE.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ BAD_INPUT = 2
 DEFECT = 70
 """Exit code for an error of Mooring itself; the line requests a report."""
 _INTERRUPTED = 130
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _READER_GONE = 141
 """Exit code when the reader of a pipe went away: not 0, because no reader has the whole answer."""
 
@@ -206,8 +208,8 @@ def _answer(arguments: Sequence[str], program: str) -> int:
 
 def _complain(error: BaseException, arguments: Sequence[str], program: str) -> int:
     """Say what went wrong, and return the exit code."""
-    if isinstance(error, OSError) and streams.has_unwritten(sys.stdout):
-        # Help and version are printed by click.
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None:
+        # Help and version are printed by click; all else that is written has its own line for this.
         error = output.unprintable(error)
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code

@@ -17,16 +17,6 @@ def drop_unwritten(stream: TextIO | BinaryIO | None) -> None:
         return
 
 
-def has_unwritten(stream: TextIO | None) -> bool:
-    """Tell whether a stream still has what it could not write."""
-    try:
-        if stream is not None:
-            stream.flush()
-    except (OSError, ValueError):
-        return True
-    return False
-
-
 @contextmanager
 def unfailing(stream: TextIO | None) -> Iterator[None]:
     """Let standard error be ``stream``, where what it cannot take is lost without an error.
