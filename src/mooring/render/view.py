@@ -246,3 +246,8 @@ class PlacementRow:
     """A few words: ``one NUMA node``, ``2 NUMA nodes``, ``whole cores``."""
     why: str = ""
     """One sentence; empty when there is nothing to say."""
+
+    @property
+    def holder(self) -> str:
+        """The container, or the pod as a whole; empty for a pod that was not admitted."""
+        return self.container or ("as a whole" if self.admitted else "")
