@@ -52,7 +52,7 @@ class BoxKind(Enum):
     """Cores of one kind on a hybrid processor; the id is the rank, a higher rank is faster."""
     OFFLINE = "offline"
     DEVICES = "devices"
-    """Devices whose NUMA nodes are not known, or not of the machine."""
+    """Devices whose NUMA nodes are not known, not of the machine, or in no box together; the name says which."""
 
 
 @dataclass(frozen=True, slots=True)
