@@ -175,3 +175,13 @@ def test_a_least_number_without_a_shape_is_refused() -> None:
     answer = mooring("capacity", *NODE, "--at-least", "3")
     assert answer.code == 2
     assert "--at-least counts pods of a shape: give POD, --shape or -f" in answer.err
+
+
+def test_nothing_is_said_of_numa_nodes_where_none_could_give_anything(tmp_path: Path) -> None:
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\n"
+        "topologyManagerPolicy: best-effort\nreservedSystemCPUs: '0'\n"
+    )
+    lines = mooring("capacity", "--machine", "cores=1", "--config", config).out.splitlines()
+    assert lines[-1].split() == ["CPUs", "0", "0", "0", "0"]

@@ -15,6 +15,7 @@ from tests.fleet.clusters import ALIGNED, LOOSE, arrival, asked, cluster, group
 from tests.render.html_page import Page
 
 from mooring.cli.main import run
+from mooring.cli.text.cluster.fleet import fleet_text
 from mooring.fleet.answer import answer_of
 from mooring.fleet.cluster_events import NodeAction, NodeChange, NodeEvent, NodeRestart
 from mooring.fleet.history import NodeHistory
@@ -188,3 +189,11 @@ def test_the_report_has_evicted_and_held_pods_and_nodes_of_another_configuration
     text = fleet_page_text(fleet_view(answer_of(result), history))
     assert "<dt>evicted: drained, removed or preempted</dt><dd>1</dd>" in text
     assert "<dt>wait on their node for the agent</dt><dd>1</dd>" in text
+
+
+def test_the_text_says_why_pods_wait_and_on_how_many_nodes_where_causes_differ() -> None:
+    work = work_of("w", [arrival("large", asked("9")), arrival("six", asked("6", gpus=1), at=1.0)])
+    result = Simulation(cluster(group("n", 2), group("m", 1, gpus=0)), work, Strategy(extender=True)).run()
+    text = " ".join(fleet_text(answer_of(result), to="x", wide=False).split())
+    assert "default/large 0 s waits too little free cpu default/six" in text
+    assert re.search(r"default/six 1 s waits .*\(MOOR-\d+\): 2 nodes; too little free example.com/gpu: 1 node", text)

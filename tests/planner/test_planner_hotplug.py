@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mooring.cli.text.plan import plan_text
 from mooring.configuration.node_configuration import load_config
 from mooring.core.config import MooringConfig
 from mooring.core.cpuset import CPUSet
@@ -238,3 +239,8 @@ def test_nothing_is_said_where_nothing_is_offline(tmp_path: Path) -> None:
         == planned(tmp_path, (("db", 3),), (), "", KUBELET).answers
     )
     assert MooringConfig().replace_offline == "same-nodes"
+
+
+def test_the_pool_of_the_text_has_no_cpu_that_is_offline(tmp_path: Path) -> None:
+    text = plan_text(planned(tmp_path, (("db", 3),), (), "2,9", CONFIG), wide=False, to="x")
+    assert "Shared pool: 11 CPUs (0,5-8,10-15)" in text

@@ -14,7 +14,7 @@ from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding, Machine
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import Device
@@ -28,6 +28,7 @@ from mooring.planner.plan_document import plan_document
 from mooring.planner.question import Question
 from mooring.planner.replay.scenario import replay_scenario
 from mooring.planner.scenario_machines import load_machines
+from mooring.render.view import CPUUse
 
 MACHINE = replace(
     parse_compact("sockets=2 numa=4 cores=16 threads=2 memory=16Gi distances=10,12,20"),
@@ -333,3 +334,25 @@ def test_a_plan_says_of_recorded_pods_what_a_replay_says() -> None:
 
 def texts(files: StateTexts) -> Mapping[str, str | None]:
     return {"cpuManagerState": files.cpu, "memoryManagerState": files.memory}
+
+
+def test_the_rows_of_a_pod_begin_with_what_it_holds_as_a_whole() -> None:
+    config = replace(
+        RESTRICTED,
+        topology_manager_scope="pod",
+        feature_gates={"PodLevelResources": True, "PodLevelResourceManagers": True},
+    )
+    amounts = {"cpu": Quantity.parse("4"), "memory": Quantity.parse("1Gi")}
+    partitioned = replace(pod("a", "2"), resources=PodResources(amounts, amounts))
+    rows = plan_rows(planned(config, [partitioned]), wide=True)
+    assert [(row.holder, row.verdict, len(row.cpus)) for row in rows] == [
+        ("as a whole", "exclusive", 4),
+        ("c", "exclusive", 2),
+    ]
+    assert rows[1].cpus <= rows[0].cpus
+    assert [bool(row.why) for row in rows] == [True, False]
+
+
+def test_no_pod_runs_on_the_cpus_of_a_kubelet_that_would_not_start() -> None:
+    view = plan_view(planned(replace(STATIC, reserved_system_cpus="900"), []))
+    assert [entry.use for entry in view.legend] == [CPUUse.LEFT_OUT]

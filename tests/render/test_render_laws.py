@@ -24,7 +24,7 @@ from mooring.render.svg.picture import cell_size, svg_text
 from mooring.render.svg.picture import map_metrics as svg_metrics
 from mooring.render.terminal import map_layout
 from mooring.render.view import BoxKind, BoxView, NodeView
-from mooring.render.wording import cpu_mark
+from mooring.render.wording import cpu_mark, numbers
 
 CPU = st.integers(0, 40) | st.integers(0, 4095)
 CPU_SETS = st.frozensets(CPU, max_size=8).map(CPUSet.from_ids)
@@ -188,7 +188,9 @@ def test_every_device_is_drawn_once_in_the_smallest_box_with_its_numa_nodes(
             if device.view.numa and holding:
                 assert len(numa_nodes(box.view)) == min(len(numa_nodes(other)) for other in holding)
             else:
-                assert [label.kind for label in box.view.labels] == [BoxKind.DEVICES]
+                [label] = box.view.labels
+                assert label.kind is BoxKind.DEVICES
+                assert label.name == (f"Devices of NUMA {numbers(device.view.numa)}" if device.view.numa else "")
 
 
 def numa_nodes(box: BoxView) -> set[int | None]:

@@ -13,6 +13,7 @@ from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
 from mooring.core.cpuset import CPUSet
 from mooring.render.build import CPUOwner, build_view
+from mooring.render.devices import DeviceView
 from mooring.render.svg.elements import escape, fitting, style_sheet, text_width
 from mooring.render.svg.picture import svg_text
 from mooring.render.view import RejectedPod
@@ -115,3 +116,30 @@ def test_escaped_text_is_safe_wherever_it_comes_from(text: str) -> None:
     root = parsed(f'<x y="{escape(hostile)}">{escape(hostile)}</x>')
     assert root.text == root.attrib["y"]
     assert "<a b=\"'&" in (root.text or "")
+
+
+@pytest.mark.parametrize("with_cpus", [True, False])
+def test_the_legend_has_every_device_and_the_cpus_of_an_owner_and_no_text_over_another(with_cpus: bool) -> None:
+    names = [
+        "example.com/a-rather-long-device-name-of-a-vendor",
+        "example.com/sriov-netdevice-dpdk-fast",
+        "nvidia.com/gpu",
+    ]
+    devices = [DeviceView(name, "d", (0,)) for name in names]
+    cpus = CPUSet.parse("1-4") if with_cpus else CPUSet()
+    first = CPUOwner("ns/one/c", "u", cpus, (0,), devices=frozenset((name, "d") for name in names))
+    second = CPUOwner("ns/two/c", "v", CPUSet.parse("5"))
+    root = parsed(svg_text(build_view(regular(SampleShape()), owners=[first, second], devices=devices)))
+    texts = [(node, node.text or "") for node in root.iter(f"{SVG}text")]
+    start = next(index for index, (_, words) in enumerate(texts) if words == "ns/one/c" and index > 20)
+    legend = texts[start:]
+    for words in ("1 gpu", "fast", *(["4: 1-4"] if with_cpus else [])):
+        assert any(words in text for _, text in legend)
+    for node, text in legend:
+        x, y = float(node.attrib["x"]), node.attrib["y"]
+        right = [
+            float(other.attrib["x"]) for other, _ in legend if other.attrib["y"] == y and float(other.attrib["x"]) > x
+        ]
+        assert x + text_width(text, 12) <= min(right, default=float(root.attrib["width"]))
+    rows = [float(node.attrib["y"]) for node, text in legend if text in ("ns/one/c", "ns/two/c")]
+    assert rows[1] > max(float(node.attrib["y"]) for node, text in legend if "gpu" in text)

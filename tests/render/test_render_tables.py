@@ -52,6 +52,15 @@ def test_the_wide_form_is_one_line_per_container_with_everything_in_it() -> None
     ]
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_what_a_pod_holds_as_a_whole_has_a_row_of_its_own(wide: bool) -> None:
+    sets = {"": "1-4", "c": "1-2"}
+    rows = [PlacementRow("ns/pl", name, "exclusive", True, CPUSet.parse(cpus)) for name, cpus in sets.items()]
+    lines = plain(placements_table(rows, wide=wide), 100).splitlines()
+    assert [line.split() for line in lines if "as a whole" in line and " 4 " in line and " 1-4" in line]
+    assert [line.split() for line in lines if " c " in line and " 2 " in line and " 1-2" in line]
+
+
 def test_a_plan_without_rows_is_empty() -> None:
     assert plain(placements_table([]), 80) == ""
 

@@ -21,6 +21,7 @@ from mooring.kubelet.start import start_on
 from mooring.manifest.steps import Offline, Online
 from mooring.publisher.observation import EngineObserver
 from mooring.publisher.shadow_document import ShadowCount, ShadowDifference, ShadowStatus
+from mooring.render.view import CPUUse
 from mooring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
 from mooring.serve.cluster.fitting import KEPT_OFF, UNKNOWN, FittingSearch, fittings_in_text
 from mooring.serve.cluster.html import TileSheet, exported_cluster
@@ -291,7 +292,10 @@ def test_offline_cpus_and_those_kept_for_pods_that_lost_them_are_free_nowhere() 
     cluster.put_pod(ClusterPod(holds, "node"))
     node = node_named(cluster, "node")
     assert tile(node).free == 64 - 1 - 8 - 36
-    question = snapshot_of_node(node).question
+    snapshot = snapshot_of_node(node)
+    uses = {cpu.cpu: cpu.use for cpu in snapshot.view.cpus()}
+    assert (uses[16], uses[33]) == (CPUUse.OFFLINE, CPUUse.SHARED)
+    question = snapshot.question
     assert question is not None
     for cpus in (18, 19, 20, 21, 28):
         manifest = MANIFEST.replace("30", str(cpus)).encode()

@@ -15,7 +15,7 @@ from mooring.devicemanager.state import Device
 from mooring.explain.phrases import size
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.mixed import is_mixed
-from mooring.planner.plan import Plan
+from mooring.planner.plan import Plan, shared_cpus
 
 HUGEPAGES = "hugepages-"
 
@@ -107,7 +107,7 @@ def mixed_lines(plan: Plan) -> list[str]:
     """Return one line for each mixed container; without the extension mixed-cpus there is none."""
     if plan.kubelet is None:
         return []
-    pool = plan.kubelet.node.shared_pool
+    pool = shared_cpus(plan.kubelet)
     where = f"in the shared pool too ({pool})" if pool else "there alone while the shared pool is empty"
     return [
         f"{answer.pod.namespace}/{answer.pod.name}/{name} is mixed: it has CPUs "

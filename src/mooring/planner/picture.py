@@ -8,6 +8,7 @@ from itertools import groupby
 
 from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
+from mooring.core.decision import Placement
 from mooring.core.machine import Machine
 from mooring.core.moment import Moment
 from mooring.core.release import NEWEST
@@ -62,7 +63,8 @@ def plan_view(
             plan.machine,
             subtitle=f"{plan.decided_by or 'the kubelet'} would not start",
             caption=caption,
-            pools=Pools(others=also),
+            # No pod runs on any of the CPUs.
+            pools=Pools(shared=NO_CPUS, others=also),
             devices=pci_views(plan.machine),
         )
     kubelet = plan.kubelet
@@ -154,7 +156,7 @@ def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
 
 
 def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
-    """Return one row for each container of an admitted pod, and one for each pod that was not admitted.
+    """Return the rows of admitted pods, and one for each pod that was not admitted.
 
     Args:
         plan: what was decided.
@@ -195,16 +197,23 @@ def l3_caches(plan: Plan) -> tuple[int, ...]:
 
 
 def admitted_rows(plan: Plan, answer: Answer, caches: Sequence[int], *, why: str) -> Iterator[PlacementRow]:
-    """Yield one row for each container of an admitted pod; ``why`` is in the first, ``caches`` are the L3 caches."""
+    """Yield one row for what an admitted pod holds as a whole (KEP-5526), and one for each of its containers.
+
+    Args:
+        plan: the plan.
+        answer: about the pod.
+        caches: CPUs of the L3 caches, as masks.
+        why: said in the first row.
+    """
     topology = plan.kubelet.settings.topology if plan.kubelet else None
     name = f"{pod_name(answer)} (runs already)" if answer.running else pod_name(answer)
-    for position, (container, placement) in enumerate(answer.decision.containers.items()):
+    for position, (container, verdict, placement) in enumerate(_held(plan, answer)):
         cpus = placement.cpus
         known = topology is not None and bool(cpus)
         yield PlacementRow(
             pod=name,
             container=container,
-            verdict=_holding(plan, answer, position),
+            verdict=verdict,
             admitted=True,
             cpus=cpus,
             cpu_nodes=tuple(nodes_of(topology, cpus.mask)) if topology is not None and known else (),
@@ -214,6 +223,15 @@ def admitted_rows(plan: Plan, answer: Answer, caches: Sequence[int], *, why: str
             else "",
             why=why if position == 0 else "",
         )
+
+
+def _held(plan: Plan, answer: Answer) -> Iterator[tuple[str, str, Placement]]:
+    """Yield names, verdicts and placements: of the pod as a whole, whose name is empty, and of its containers."""
+    whole = answer.decision.pod
+    if whole.cpus or whole.mems:
+        yield "", "exclusive" if whole.cpus else "shared", whole
+    for position, (container, placement) in enumerate(answer.decision.containers.items()):
+        yield container, _holding(plan, answer, position), placement
 
 
 def _holding(plan: Plan, answer: Answer, position: int) -> str:

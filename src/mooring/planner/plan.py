@@ -19,6 +19,7 @@ from mooring.core.release import NEWEST, Release
 from mooring.cpumanager.policy import available_cpus
 from mooring.explain.reason import POOL_EMPTY
 from mooring.explain.remedies import refusal_code
+from mooring.extensions.offline import effective_pool
 from mooring.kubelet.adoption import held_findings
 from mooring.kubelet.events import Event, Readmit, after_event, check_known, ordered
 from mooring.kubelet.kubelet import Kubelet, StateTexts
@@ -240,6 +241,11 @@ def reserved_cpus(kubelet: Kubelet) -> CPUSet:
     """Return the CPUs kept for the system; with policy ``none`` only those that are named."""
     policy = kubelet.settings.cpu
     return CPUSet(policy.reserved) if policy is not None else kubelet.settings.reservation.cpus
+
+
+def shared_cpus(kubelet: Kubelet) -> CPUSet:
+    """Return the CPUs on which containers of the shared pool run: those of the pool that are online."""
+    return CPUSet(effective_pool(kubelet.node.cpu))
 
 
 def free_cpus(kubelet: Kubelet) -> CPUSet:

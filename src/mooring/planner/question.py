@@ -6,9 +6,10 @@ To ask "and if it were otherwise?", take a question, change one thing, and ask a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from mooring.core.bits import NO_CPUS
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding, Machine
@@ -19,6 +20,7 @@ from mooring.kubelet.adoption import Opened, opened
 from mooring.kubelet.events import Event, Readmit
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.steps import Admit, Offline, Remove
+from mooring.node.hotplug import remembered
 
 OF_ARCHIVE = "MOOR-583"
 """Code of the finding that names the node archive that a question is about."""
@@ -57,6 +59,9 @@ class Question:
     all were asked."""
     offline: CPUSet = CPUSet()  # noqa: RUF009 - frozen
     """CPUs that go offline when the running pods are back and no other has been asked (extension cpu-hotplug)."""
+    displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """CPUs that are kept for pods that lost them, which no state file tells, as
+    :attr:`~mooring.cpumanager.state.CPUState.displaced`."""
     stop_at_crash: bool = False
     """Whether pods after one on which the kubelet crashes are not asked; else the plan goes on without that pod."""
     claimed: Holdings = field(default_factory=dict)
@@ -69,7 +74,7 @@ class Question:
 
 def opened_for(question: Question, observer: Observer | None = None) -> Opened:
     """Start the kubelet of a question, ready to be asked about its pods."""
-    return opened(
+    found = opened(
         question.machine,
         question.config,
         question.mooring,
@@ -79,6 +84,11 @@ def opened_for(question: Question, observer: Observer | None = None) -> Opened:
         pods=question.pods,
         observer=observer,
     )
+    kubelet = found.start.kubelet
+    if not question.displaced or kubelet is None:
+        return found
+    kubelet = replace(kubelet, node=remembered(kubelet.node, NO_CPUS, question.displaced))
+    return replace(found, start=replace(found.start, kubelet=kubelet))
 
 
 def queue_of(question: Question, pods: Sequence[Pod]) -> Queue:

@@ -16,7 +16,7 @@ from mooring.core.bits import members
 from mooring.render.devices import DeviceView, grouped
 from mooring.render.locations import CPULocation, CPULocations
 from mooring.render.view import BoxKind, BoxLabel, BoxView, CoreView, CPUView
-from mooring.render.wording import core_kind_name
+from mooring.render.wording import core_kind_name, numbers
 
 _ORDER = {kind: rank for rank, kind in enumerate(BoxKind)}
 
@@ -173,11 +173,14 @@ def offline_box(cpus: Sequence[CPUView]) -> BoxView:
 def boxes_with_devices(boxes: Sequence[BoxView], devices: Sequence[DeviceView]) -> tuple[BoxView, ...]:
     """Return the boxes with every device in the smallest box that has all its NUMA nodes.
 
-    Devices without such a box are in one of their own.
+    Devices without such a box are in boxes of their own, those of the same NUMA nodes in one.
     """
     waiting = list(devices)
-    found = tuple(_with_devices(box, waiting) for box in boxes)
-    return (*found, BoxView((BoxLabel(BoxKind.DEVICES),), devices=grouped(waiting))) if waiting else found
+    found = [_with_devices(box, waiting) for box in boxes]
+    for nodes in sorted({device.numa for device in waiting}, key=lambda nodes: (not nodes, nodes)):
+        label = BoxLabel(BoxKind.DEVICES, name=f"Devices of NUMA {numbers(nodes)}" if nodes else "")
+        found.append(BoxView((label,), devices=grouped(device for device in waiting if device.numa == nodes)))
+    return tuple(found)
 
 
 def _with_devices(box: BoxView, waiting: list[DeviceView]) -> BoxView:

@@ -51,8 +51,8 @@ def _wide(rows: Sequence[PlacementRow]) -> RenderableType:
 
 
 def _cells(row: PlacementRow) -> tuple[str, ...]:
-    """Return container, verdict, number of CPUs, NUMA nodes of CPUs and of memory, alignment; a dash for nothing."""
-    texts = (row.container, row.verdict, str(len(row.cpus) or ""))
+    """Return holder, verdict, number of CPUs, NUMA nodes of CPUs and of memory, alignment; a dash for nothing."""
+    texts = (row.holder, row.verdict, str(len(row.cpus) or ""))
     nodes = (numbers(row.cpu_nodes), numbers(row.memory_nodes))
     return (*(clean(text) or "–" for text in texts), *nodes, clean(row.alignment) or "–")
 
@@ -66,7 +66,7 @@ class _Listing:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Yield heading, pods and containers."""
         del console
-        contained = [row for row in self.rows if row.container]
+        contained = [row for row in self.rows if row.holder]
         columns = _columns(contained, options.max_width)
         if contained and columns.fits:
             yield columns.line(_HEADINGS, "CPU list" if columns.list_width else "", "quiet")
@@ -75,17 +75,15 @@ class _Listing:
 
 
 def _pod(pod: str, rows: Sequence[PlacementRow], columns: _Columns) -> Iterator[RenderableType]:
-    whole = [row for row in rows if not row.container]
+    refused = [row for row in rows if not row.holder]
     heading = Text(pod, STYLES["title"])
-    for row in whole:
-        heading.append(f"  {clean(row.verdict)}", STYLES["" if row.admitted else "title"])
+    for row in refused:
+        heading.append(f"  {clean(row.verdict)}", STYLES["title"])
     yield heading
-    for row in whole:
-        if row.cpus:
-            yield Padding(Breaking(f"CPUs {row.cpus}"), (0, 0, 0, _INDENT))
+    for row in refused:
         yield from _why(row)
     for row in rows:
-        if row.container:
+        if row.holder:
             yield columns.line(_cells(row), str(row.cpus))
             yield from _why(row)
 

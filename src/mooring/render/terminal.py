@@ -24,7 +24,7 @@ from mooring.render.measure import CellMetrics, Insets
 from mooring.render.palette import cpu_style, device_style, use_style
 from mooring.render.tables import devices_table, numa_table, owners_table
 from mooring.render.view import BoxKind, BoxView, CPUUse, CPUView, NodeView
-from mooring.render.wording import MARKS, box_titles, cpu_mark, device_mark, wanted_title
+from mooring.render.wording import MARKS, box_titles, cpu_mark, device_mark, shorten, wanted_title
 
 FRAMES = {"light": tuple("╭─╮│╰╯"), "heavy": tuple("┏━┓┃┗┛"), "dashed": tuple("┌╌┐╎└┘")}
 """Corner, horizontal, corner, vertical, corner, corner."""
@@ -203,7 +203,7 @@ def _draw_row(canvas: _Canvas, row: PlacedRow, cells: Cells, view: NodeView) -> 
 
 def _draw_devices(canvas: _Canvas, placed: PlacedGroup, cells: Cells, view: NodeView) -> None:
     headings = placed.group.headings
-    heading = next((form for form in headings if len(form) <= placed.width), headings[-1][: placed.width])
+    heading = next((form for form in headings if len(form) <= placed.width), shorten(headings[-1], placed.width))
     canvas.write(placed.x, placed.y, heading, "quiet")
     for device in placed.devices:
         name = cells.devices.get((device.view.resource, device.view.id), "")

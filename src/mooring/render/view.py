@@ -52,7 +52,7 @@ class BoxKind(Enum):
     """Cores of one kind on a hybrid processor; the id is the rank, a higher rank is faster."""
     OFFLINE = "offline"
     DEVICES = "devices"
-    """Devices whose NUMA nodes are not known, or not of the machine."""
+    """Devices whose NUMA nodes are not known, not of the machine, or in no box together; the name says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,3 +246,8 @@ class PlacementRow:
     """A few words: ``one NUMA node``, ``2 NUMA nodes``, ``whole cores``."""
     why: str = ""
     """One sentence; empty when there is nothing to say."""
+
+    @property
+    def holder(self) -> str:
+        """The container, or the pod as a whole; empty for a pod that was not admitted."""
+        return self.container or ("as a whole" if self.admitted else "")

@@ -88,7 +88,7 @@ def _pods(plan: Plan) -> Iterator[ShownPod]:
 
 
 def _held_text(row: PlacementRow) -> str:
-    words = [f"{row.container}: {row.verdict}"]
+    words = [f"{row.holder}: {row.verdict}"]
     words += [f"CPUs {row.cpus} on NUMA {', '.join(map(str, row.cpu_nodes))}"] if row.cpus else []
     words += [f"memory on NUMA {', '.join(map(str, row.memory_nodes))}"] if row.memory_nodes else []
     return "; ".join([*words, row.alignment] if row.alignment else words)

@@ -92,7 +92,7 @@ def fragmentation_tables(found: Sequence[Fragmentation], width: int) -> Iterator
     """Yield the largest requests by resource, then by NUMA node with bars where ``width`` columns leave room."""
     yield Text("The largest request that one pod could make on the node as it is", "bold")
     yield _summary(found)
-    groups = list(_fitting(found, width))
+    groups = list(_fitting([one for one in found if one.nodes], width))
     for resources in groups:
         yield Text("")
         yield _by_node(resources, width)
@@ -123,7 +123,8 @@ def _fitting(found: Sequence[Fragmentation], width: int) -> Iterator[list[Fragme
             yield group
             group = []
         group.append(one)
-    yield group
+    if group:
+        yield group
 
 
 def _bar_width(resources: Sequence[Fragmentation], width: int) -> int:

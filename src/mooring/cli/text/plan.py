@@ -14,7 +14,7 @@ from mooring.explain.phrases import plural
 from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.holdings import holding_lines, mixed_lines, pool_lines, resize_lines
 from mooring.planner.picture import plan_rows, plan_view, policies
-from mooring.planner.plan import Plan, free_cpus, reserved_cpus
+from mooring.planner.plan import Plan, free_cpus, reserved_cpus, shared_cpus
 from mooring.render.placements import placements_table
 from mooring.render.tables import numa_table
 from mooring.render.wording import clean
@@ -103,7 +103,7 @@ def _pools(kubelet: Kubelet) -> Iterator[str]:
     if kubelet.settings.cpu is None:
         yield "CPU manager policy none: every container may run on all CPUs, and none gets CPUs of its own."
         return
-    pool, free = kubelet.node.shared_pool, free_cpus(kubelet)
+    pool, free = shared_cpus(kubelet), free_cpus(kubelet)
     yield (
         f"Shared pool: {plural(len(pool), 'CPU')} ({pool or 'empty'}); reserved: {reserved or 'none'}; "
         f"still free for exclusive use: {len(free)}."

@@ -28,6 +28,9 @@ class Obstacle:
     code: str = ""
     """Of the cause, where the node's managers would refuse the pod."""
 
+    def __str__(self) -> str:
+        return f"{self.text} ({self.code})" if self.code else self.text
+
 
 @dataclass(frozen=True, slots=True)
 class SharedObstacle:

@@ -68,13 +68,7 @@ def waits(result: SimulationResult) -> list[WaitStory]:
     most = sorted(kinds.values(), key=lambda records: -len(records))[:MOST_WAITS]
     return [
         WaitStory(
-            tuple(
-                (
-                    f"{one.obstacle.text} ({one.obstacle.code})" if one.obstacle.code else one.obstacle.text,
-                    len(one.nodes),
-                )
-                for one in causes(result.nodes, records[0].arrival.asked)
-            ),
+            tuple((str(one.obstacle), len(one.nodes)) for one in causes(result.nodes, records[0].arrival.asked)),
             tuple(record.arrival.name for record in records),
         )
         for records in most

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mooring.explain.phrases import plural
@@ -77,31 +77,45 @@ def _owners(view: NodeView, area: Area) -> tuple[list[str], int]:
     columns = 2 if area.width >= _TWO_COLUMNS else 1
     width = (area.width - 24 * (columns - 1)) // columns
     rows = -(-len(view.owners) // columns)
-    found, devices = [], amounts_by_owner(view.devices)
-    for index, owner in enumerate(view.owners):
-        column, row = divmod(index, rows)
-        held = devices.get(owner.label, "")
-        found.append(_owner(owner, held, Area(area.x + column * (width + 24), area.y + row * _LINE, width)))
-    return found, rows * _LINE
+    found, ends, devices = [], [], amounts_by_owner(view.devices)
+    for column in range(columns):
+        rest = Area(area.x + column * (width + 24), area.y, width)
+        for owner in view.owners[column * rows : (column + 1) * rows]:
+            element, height = _owner(owner, devices.get(owner.label, ""), rest)
+            found.append(element)
+            rest = rest.below(height)
+        ends.append(rest.y)
+    return found, max(ends) - area.y
 
 
-def _owner(owner: OwnerView, devices: str, area: Area) -> str:
+def _owner(owner: OwnerView, devices: str, area: Area) -> tuple[str, int]:
+    """Return the line of an owner with its height; devices that do not fit beside its CPUs are below them."""
     nodes = f"NUMA {numbers(owner.cpu_nodes)}" if owner.cpus else ""
     if owner.memory_nodes:
         nodes = " · ".join(part for part in (nodes, f"memory {numbers(owner.memory_nodes)}") if part)
     cpus = str(owner.cpus)
-    held = [f"{len(owner.cpus)}: {cpus}"] if owner.cpus else []
-    held += [devices] if devices else []
+    counted = f"{len(owner.cpus)}: {cpus}" if owner.cpus else ""
     list_x, nodes_x = area.x + 38 + int(area.width * 0.42), area.x + int(area.width * 0.78)
-    return group(
+    lines = _held_lines(counted, devices, nodes_x - list_x - 10, area.x + area.width - list_x)
+    element = group(
         _swatch(area.x, area.y, 28, owner.mark, owner_style(owner), hypothetical=owner.hypothetical),
         text(area.x + 38, area.y + 13, fitting_form(owner.forms, list_x - area.x - 48, TEXT_SIZE), "plain"),
-        text(list_x, area.y + 13, _list_start(" · ".join(reversed(held)), nodes_x - list_x - 10), "quiet"),
+        *(text(list_x, area.y + 13 + number * _LINE, line, "quiet") for number, line in enumerate(lines)),
         text(nodes_x, area.y + 13, fitting(nodes, area.x + area.width - nodes_x, TEXT_SIZE), "quiet"),
         title=" · ".join(
             part for part in (owner.label, f"{plural(len(owner.cpus), 'CPU')} {cpus}".strip(), devices, nodes) if part
         ),
     )
+    return element, len(lines) * _LINE
+
+
+def _held_lines(cpus: str, devices: str, room: float, below: float) -> list[str]:
+    """Return devices and CPUs in one line of ``room`` pixels, or the CPUs and devices in lines of ``below`` pixels."""
+    beside = " · ".join(part for part in (devices, cpus) if part)
+    if not devices or text_width(beside, TEXT_SIZE) <= room:
+        return [_list_start(beside, room)]
+    first = [_list_start(cpus, room)] if cpus else []
+    return [*first, *_packed(devices.split(", "), ", ", below if cpus else room, TEXT_SIZE)]
 
 
 def _list_start(text_: str, room: float) -> str:
@@ -140,9 +154,13 @@ def _swatch(x: int, y: int, width: int, sign: str, style: str, *, hypothetical: 
 
 def wrapped(sentence: str, width: float, font_size: float) -> Iterator[str]:
     """Yield the lines of ``sentence`` for ``width`` pixels; a word that is wider alone is cut in its middle."""
+    return _packed(sentence.split(), " ", width, font_size)
+
+
+def _packed(words: Iterable[str], apart: str, width: float, font_size: float) -> Iterator[str]:
     line = ""
-    for word in sentence.split():
-        longer = f"{line} {word}" if line else word
+    for word in words:
+        longer = f"{line}{apart}{word}" if line else word
         if text_width(longer, font_size) <= width:
             line = longer
             continue

@@ -33,8 +33,8 @@ def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
         files=state.files,
         devices=state.devices.devices,
         held=state.devices.held,
-        # The files tell nothing of CPUs that are offline, nor of those that wait for pods that lost them.
-        offline=CPUSet(node.kubelet.node.cpu.withheld),
+        offline=CPUSet(node.kubelet.node.cpu.offline),
+        displaced=node.kubelet.node.cpu.displaced,
     )
     found = snapshot_of(question)
     coming = [pod for uid, pod in there.items() if uid not in named]

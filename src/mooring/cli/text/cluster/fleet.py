@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -14,7 +14,10 @@ from mooring.explain.codes.pages import page
 from mooring.explain.phrases import duration, plural, size
 from mooring.fleet.answer import FleetAnswer, unhappy
 from mooring.fleet.controllers import MOST_REMADE
+from mooring.fleet.nodes import Nodes
 from mooring.fleet.records import Fate
+from mooring.fleet.relocation.room import causes
+from mooring.fleet.scheduler.asked import PodDemand
 from mooring.render.console import new_table
 from mooring.render.wording import clean
 
@@ -23,6 +26,8 @@ _MOST_PODS = 10
 _MOST_GROUPS = 12
 _MOST_RUNAWAYS = 3
 _MOST_PERIODS = 12
+_MOST_KINDS = 100
+"""Kinds of waiting pods for which the nodes are asked why none of them takes one."""
 
 
 def fleet_text(answer: FleetAnswer, *, to: str, wide: bool) -> str:
@@ -196,6 +201,7 @@ def _pods(answer: FleetAnswer, most: int) -> Iterator[RenderableType]:
     if not found:
         return
     members = answer.result.nodes.table.members
+    why: dict[Hashable, str] = {}
     table = new_table("pod", "at", "what", "node", "cause")
     for name, records in list(found.items())[:most]:
         last = records[-1]
@@ -203,7 +209,13 @@ def _pods(answer: FleetAnswer, most: int) -> Iterator[RenderableType]:
         refused = sum(record.fate is Fate.REFUSED for record in records)
         times = "refused once" if refused == 1 else f"refused {refused} times"
         what = {Fate.WAITS: "waits", Fate.HELD: "held"}.get(last.fate, times)
-        table.add_row(clean(name), duration(records[0].arrival.at), what, clean(node), last.code)
+        cause, asked = last.code, last.arrival.asked
+        if last.fate is Fate.WAITS:
+            # Equal pods wait for the same reason.
+            if asked.key not in why and len(why) < _MOST_KINDS:
+                why[asked.key] = _why_waiting(answer.result.nodes, asked)
+            cause = why.get(asked.key, "")
+        table.add_row(clean(name), duration(records[0].arrival.at), what, clean(node), cause)
     yield Text("")
     yield Text(
         "Pods that were refused, or wait"
@@ -212,3 +224,11 @@ def _pods(answer: FleetAnswer, most: int) -> Iterator[RenderableType]:
         "bold",
     )
     yield Padding(table, _INDENT)
+
+
+def _why_waiting(nodes: Nodes, asked: PodDemand) -> str:
+    """Return why no node takes a pod, at the end; for how many nodes, where there are several causes."""
+    found = causes(nodes, asked)
+    if len(found) == 1:
+        return str(found[0].obstacle)
+    return "; ".join(f"{one.obstacle}: {plural(len(one.nodes), 'node')}" for one in found)
