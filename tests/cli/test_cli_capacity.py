@@ -185,3 +185,33 @@ def test_nothing_is_said_of_numa_nodes_where_none_could_give_anything(tmp_path: 
     )
     lines = mooring("capacity", "--machine", "cores=1", "--config", config).out.splitlines()
     assert lines[-1].split() == ["CPUs", "0", "0", "0", "0"]
+
+
+SCALED_DOWN = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, resources: {limits: {cpu: 8, memory: 16Gi}}}]}
+"""
+
+
+@pytest.mark.parametrize(("name", "others"), [((), ()), (("web",), ()), (("default/web",), PODS)])
+def test_a_deployment_that_is_scaled_to_0_is_counted_by_its_template(
+    tmp_path: Path, name: tuple[str, ...], others: tuple[str | Path, ...]
+) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text(SCALED_DOWN, encoding="utf-8")
+    counted = mooring("capacity", *name, "-f", file, *others, *NODE, "-o", "json").document
+    assert counted["count"] == mooring("capacity", *SHAPE, *others, *NODE, "-o", "json").document["count"] > 0
+
+
+def test_a_name_that_nothing_has_is_refused_with_the_deployment_that_is_scaled_to_0(tmp_path: Path) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text(SCALED_DOWN, encoding="utf-8")
+    refused = mooring("capacity", "job", "-f", file, *NODE)
+    assert (refused.code, refused.err) == (2, "mooring: there is no pod 'job'; there are default/web\n")

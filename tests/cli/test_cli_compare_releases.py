@@ -99,3 +99,10 @@ def test_what_cannot_be_compared_is_bad_usage(more: tuple[str, ...], told: str, 
     answered = mooring(*asked, "--kubelet-version", *more)
     assert answered.code == 2
     assert told in answered.err
+
+
+def test_every_kubelet_that_would_not_start_is_named(tmp_path: Path, asked: tuple[str | Path, ...]) -> None:
+    (tmp_path / "kubelet.yaml").write_text(f"{CONFIG}featureGates: {{PodLevelResources: false}}\n", encoding="utf-8")
+    out = mooring(*asked, "--kubelet-version", "1.36,1.37").out
+    assert "Kubelet v1.36.3 would not start: " in out
+    assert "Kubelet v1.37.1 would not start: " in out

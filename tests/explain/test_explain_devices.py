@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.explain.situations import planned, pod, policy, told
+import pytest
+from tests.explain.situations import TWO_NODES, planned, pod, policy, told
 
 from mooring.cli.text.explain import helps_of
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
 from mooring.explain.story import Story
+from mooring.planner.plan import make_plan
+from mooring.planner.question import Question
 
 GPU, NIC = "vendor.example/gpu", "vendor.example/nic"
 SINGLE = policy("single-numa-node")
 
 
 def container(name: str, gpus: int, nics: int = 0, kind: ContainerKind = ContainerKind.APP) -> Container:
-    amounts = {"cpu": "500m", "memory": "64Mi", GPU: str(gpus), **({NIC: str(nics)} if nics else {})}
+    amounts = {
+        "cpu": "500m",
+        "memory": "64Mi",
+        **({GPU: str(gpus)} if gpus else {}),
+        **({NIC: str(nics)} if nics else {}),
+    }
     quantities = {resource: Quantity.parse(text) for resource, text in amounts.items()}
     return Container(name, kind, quantities, quantities)
 
@@ -82,3 +90,27 @@ def test_general_advice_is_marked_where_nothing_was_found() -> None:
     found = story([gpus("train", 2)], (0, 1))
     assert helps_of(found, []) == [f"help (general, not run): {found.why.remedy}"]
     assert helps_of(replace(found, why=replace(found.why, remedy="")), []) == []
+
+
+NICS_WITHOUT_NODE = {NIC: (Device("nic-0", (0,)), Device("nic-1"), Device("nic-2", (7,)))}
+
+
+@pytest.mark.parametrize("topology", ["single-numa-node", "restricted"])
+def test_devices_without_a_numa_node_of_the_machine_are_free_but_do_not_count(topology: str) -> None:
+    found = told(planned(policy(topology), [pod("both", container("app", 0, 2))], devices=NICS_WITHOUT_NODE))
+    assert found.why.code == "MOOR-138"
+    assert found.why.sentence == (
+        "Container app requests 2 NICs (vendor.example/nic); 3 are free, but only 1 is on a known NUMA node, "
+        f"which {topology} requires."
+    )
+    assert "remove a pod" not in found.why.remedy
+
+
+def test_devices_without_a_numa_node_that_a_pod_holds_are_not_another_number() -> None:
+    taken = planned(policy("best-effort"), [pod("both", container("app", 0, 2))], devices=NICS_WITHOUT_NODE)
+    assert taken.is_yes
+    question = Question(TWO_NODES, SINGLE, active=(taken.answers[0].pod,), devices=NICS_WITHOUT_NODE)
+    held = {"both": {"app": {NIC: frozenset({"nic-0", "nic-1"})}}}
+    found = told(make_plan(replace(question, held=held)))
+    assert found.why.code == "MOOR-138"
+    assert "it holds 2, but only 1 is on a known NUMA node" in found.why.sentence

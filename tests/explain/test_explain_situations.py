@@ -26,7 +26,8 @@ from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.core.pod import Container, ContainerKind
+from mooring.core.pod import Container, ContainerKind, QoS
+from mooring.core.quantity import Quantity
 from mooring.cpumanager.facts import CPUPinningFailed, PodShareCut, WholeCoresChecked
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.devicemanager.state import Device
@@ -293,3 +294,22 @@ def test_taking_says_what_was_inside_the_hint_and_what_was_not() -> None:
 
 def test_the_machine_of_the_situations_has_two_nodes() -> None:
     assert len(TWO_NODES.info.topology) == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "remedy"),
+    [
+        (with_pod_level(STATIC), "set cpu and memory in spec.resources, with requests equal to the limits."),
+        (STATIC, "remove spec.resources, and give every container"),
+    ],
+)
+def test_a_burstable_pod_with_its_own_resources_is_not_told_about_containers_alone(
+    config: KubeletConfig, remedy: str
+) -> None:
+    limits = {"cpu": Quantity.parse("4"), "memory": Quantity.parse("2Gi")}
+    whole = pod_level("whole", "2", container("app", "2"))
+    assert whole.resources is not None
+    burstable = replace(whole, qos=QoS.BURSTABLE, resources=replace(whole.resources, limits=limits))
+    found = told(planned(config, [burstable]))
+    assert found.why.code == "MOOR-164"
+    assert remedy in found.why.remedy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as some
 from tests.fleet.clusters import asked
 from tests.fleet.live_clusters import live, node, pod
 
+from mooring.cli.fleet.live_inputs import fit_question
 from mooring.core.pod import Pod
 from mooring.fleet.live.budgets import requirements_of_text
 from mooring.fleet.live.pod_object import Fixed
@@ -221,3 +223,29 @@ def test_soft_spreading_of_a_deployment_does_not_keep_pods_from_moving() -> None
     what = replace(asked("4"), relations=PodRelations("default", spread=(soft,)))
     answer = fit(cluster(2, FRAGMENTED), FitQuestion("default/new", what, 1))
     assert (answer.fits_now, len(answer.plan.moves), answer.fits_after) == (0, 1, 1)
+
+
+@pytest.mark.parametrize(("replicas", "count"), [(None, 1), (5, 5)])
+@pytest.mark.parametrize("kind", ["apps/v1\nkind: Deployment", "argoproj.io/v1alpha1\nkind: Rollout"])
+def test_a_workload_that_is_scaled_to_0_is_asked_about_by_its_template(
+    tmp_path: Path, kind: str, replicas: int | None, count: int
+) -> None:
+    file = tmp_path / "web.yaml"
+    template = "{spec: {containers: [{name: c, resources: {limits: {cpu: 4, memory: 1Gi}}}]}}"
+    file.write_text(f"apiVersion: {kind}\nmetadata: {{name: web}}\nspec: {{replicas: 0, template: {template}}}\n")
+    found = fit_question((str(file),), replicas, "", moves=False)
+    assert (found.name, found.replicas) == ("default/web", count)
+    assert found.asked.shape.pod.containers[0].limits["cpu"].milli == 4000
+
+
+def test_a_workload_that_is_scaled_to_0_is_no_second_kind_of_pods(tmp_path: Path) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text(
+        "\n---\n".join(
+            f"kind: Deployment\nmetadata: {{name: {name}}}\n"
+            f"spec: {{replicas: {replicas}, template: {{spec: {{containers: [{{name: {name}}}]}}}}}}"
+            for name, replicas in (("idle", 0), ("web", 3))
+        )
+    )
+    found = fit_question((str(file),), None, "", moves=False)
+    assert (found.name, found.replicas) == ("default/web", 3)

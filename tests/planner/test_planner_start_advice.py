@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 from tests.explain.refused_starts import RecordedStart, recorded_starts
 
-from mooring.core.config import KubeletConfig, ReservedMemory
+from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.decision import StartRefusal
 from mooring.discovery.compact import parse_compact
 from mooring.explain.remedies import refusal_code
 from mooring.kubelet.start import start_on
 from mooring.planner.question import Question
 from mooring.planner.start.advice import GENERAL, advice_to_start, start_advice
+from mooring.releases.catalog import RELEASES
 
 WITHOUT_TRIED_ADVICE = {
     "MOOR-202",  # a gate is needed by a gate that is on by default
@@ -92,3 +93,18 @@ def test_advice_names_every_change_that_it_takes(config: KubeletConfig, advice: 
 def test_advice_that_was_not_run_says_so() -> None:
     refusal = StartRefusal("memoryManager", "could not covert a variable of type Quantity to int64")
     assert start_advice(Question(SMALL, STATIC), refusal).startswith(GENERAL)
+
+
+@pytest.mark.parametrize(
+    ("gate", "advice"),
+    [
+        ("PodLevelResourceManagers", "Remove featureGates.PodLevelResourceManagers"),
+        ("PodLevelResource", "Write featureGates.PodLevelResources for PodLevelResource"),
+    ],
+)
+def test_a_gate_of_a_later_release_is_no_misspelling(gate: str, advice: str) -> None:
+    config = replace(STATIC, feature_gates={gate: True})
+    question = Question(SMALL, config, MooringConfig(release=RELEASES["1.34"]))
+    begun = start_on(question.machine, question.config, question.mooring, question.files)
+    assert begun.refusal is not None
+    assert start_advice(question, begun.refusal).startswith(advice)

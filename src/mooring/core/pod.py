@@ -67,6 +67,9 @@ class PodResources:
 
     requests: ResourceList = field(default_factory=dict)
     limits: ResourceList = field(default_factory=dict)
+    given: PodResources | None = field(default=None, compare=False)
+    """What the manifest gives, where the API server adds defaults to it: they follow from the containers, so that a
+    change of a container changes them. None where it adds none, as to a pod that it has stored already."""
 
 
 @dataclass(frozen=True, slots=True)

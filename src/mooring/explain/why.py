@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Rejection
-from mooring.core.pod import QoS
+from mooring.core.pod import Pod, PodLevelGates, QoS
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.devicemanager.state import Device
 from mooring.explain import reason as code
@@ -204,8 +204,7 @@ def _why_shared(circumstances: Circumstances) -> Reason:
         return Reason(
             code.SHARED_BY_QOS,
             f"its QoS class is {pod.qos.value}, and only Guaranteed pods get exclusive CPUs",
-            "For exclusive CPUs: give every container, including init containers and sidecars, cpu and memory limits, "
-            "and either no requests or equal ones.",
+            _for_guaranteed(pod, settings.pod_level),
         )
     if settings.pod_level.leaves_out(pod):
         has_gate = POD_LEVEL_MANAGERS in settings.gates.values
@@ -228,3 +227,16 @@ def _why_shared(circumstances: Circumstances) -> Reason:
     else:
         clause = "no container requests a whole number of CPUs"
     return Reason(code.SHARED_BY_AMOUNT, clause, _WHOLE_NUMBER)
+
+
+def _for_guaranteed(pod: Pod, gates: PodLevelGates) -> str:
+    """Return what makes a pod Guaranteed; pod-level resources, where there are some, alone decide that."""
+    containers = (
+        "give every container, including init containers and sidecars, cpu and memory limits, and either no requests "
+        "or equal ones"
+    )
+    if not (gates.resources and pod.is_pod_level):
+        return f"For exclusive CPUs: {containers}."
+    if gates.leaves_out(pod):
+        return f"For exclusive CPUs: remove spec.resources, and {containers}."
+    return "For exclusive CPUs: set cpu and memory in spec.resources, with requests equal to the limits."

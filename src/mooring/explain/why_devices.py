@@ -9,7 +9,7 @@ from mooring.core.pod import ContainerKind
 from mooring.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
-from mooring.explain.phrases import device_words, joined, nodes, per_node, plural
+from mooring.explain.phrases import device_words, joined, nodes, only, per_node, plural
 from mooring.explain.reason import Reason
 from mooring.explain.story import Opinion
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
@@ -23,7 +23,7 @@ def why_devices(opinion: Opinion, circumstances: Circumstances) -> Reason:
     words = device_words(name, asked.need)
     if opinion.narrowest:
         return _apart(opinion, asked, circumstances)
-    if asked.held:
+    if asked.held not in (0, asked.need):
         return Reason(
             code.HOLDS_ANOTHER_NUMBER,
             f"requests {words}, but already holds {asked.held} from its earlier admission, and the kubelet does not "
@@ -32,17 +32,35 @@ def why_devices(opinion: Opinion, circumstances: Circumstances) -> Reason:
         )
     if tie := _tied(asked, circumstances):
         return tie
-    return too_few(f"requests {words}", asked, circumstances)
+    return _unknown_nodes(asked, circumstances) or _too_few(asked, circumstances)
 
 
-def too_few(clause: str, asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason:
+def _unknown_nodes(asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason | None:
+    """Say that too few of the devices that are free, or that it holds, are on a known NUMA node, as hints need them."""
+    known, free, policy = circumstances.settings.numa.nodes, len(asked.free), circumstances.settings.topology_policy
+    near = sum(1 for mask in asked.free.values() if mask & known)
+    if free < asked.need or near >= asked.need:
+        return None
+    total = sum(1 for device in circumstances.devices.devices.get(asked.resource, ()) if device.mask & known)
+    has = f"it holds {free}" if asked.held else f"{free} {'is' if free == 1 else 'are'} free"
+    return Reason(
+        code.UNKNOWN_NODES,
+        f"requests {device_words(asked.resource, asked.need)}; {has}, but {only(near)} on a known NUMA node, which "
+        f"{policy} requires",
+        "Let the device plugin report NUMA nodes of the machine for all of them, request fewer, "
+        f"{'remove a pod that holds some, ' if total >= asked.need else ''}or use topologyManagerPolicy best-effort.",
+    )
+
+
+def _too_few(asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason:
     """Return the reason for too few devices on the whole node: that it has too few, or that too few are free."""
     total, free = len(circumstances.devices.devices.get(asked.resource, ())), len(asked.free)
     left = "none" if not free else f"only {free}"
     has = f"{left} of {total} {'is' if free < 2 else 'are'} free"
     if total < asked.need:
         has = f"the node has {total or 'none'}"
-    return Reason(code.NOT_ENOUGH_DEVICES, f"{clause}, but {has}", fewer_devices(asked.need, total))
+    words = device_words(asked.resource, asked.need)
+    return Reason(code.NOT_ENOUGH_DEVICES, f"requests {words}, but {has}", fewer_devices(asked.need, total))
 
 
 def fewer_devices(need: int, total: int) -> str:

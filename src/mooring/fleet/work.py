@@ -93,6 +93,11 @@ class Work:
         arrivals = max((max(one.at, one.leaves or 0.0) for one in self.arrivals), default=0.0)
         return max(arrivals, max((max(one.at, one.leaves or 0.0) for one in self.workloads), default=0.0))
 
+    @property
+    def asking(self) -> tuple[Workload | PodArrival, ...]:
+        """What wants pods; where nothing does, the workloads that are scaled to 0."""
+        return (*(one for one in self.workloads if one.pods), *self.arrivals) or self.workloads
+
     def demands(self) -> Iterator[tuple[PodDemand, int]]:
         """Yield what pods ask, with the number of these pods."""
         for arrival in self.arrivals:

@@ -21,13 +21,19 @@ from mooring.decoding.quantities import HUGE_PAGES
 from mooring.releases.gates import known_gates
 
 
-def with_pod_defaults(resources: PodResources, containers: Sequence[Container], gates: PodGates) -> PodResources:
+def with_pod_defaults(given: PodResources, containers: Sequence[Container], gates: PodGates) -> PodResources:
     """Return pod-level resources with the API server's defaults; the containers must have theirs already."""
-    if not gates.pod_level_resources or not (resources.requests or resources.limits):
-        return resources
     if gates.defaulting_fix and not gates.api_server:
-        return resources
-    requests, limits = dict(resources.requests), dict(resources.limits)
+        return given
+    requests, limits = dict(given.requests), dict(given.limits)
+    if gates.pod_level_resources and (requests or limits):
+        _fill(requests, limits, containers, gates)
+    return PodResources(requests, limits, given)
+
+
+def _fill(
+    requests: dict[str, Quantity], limits: dict[str, Quantity], containers: Sequence[Container], gates: PodGates
+) -> None:
     # Rule huge-page-requests-of-containers, v1.32 (spec: releases.md section 8).
     if not gates.huge_page_requests_of_containers:
         named = {} if gates.huge_page_limits_beside_requests else requests
@@ -37,7 +43,6 @@ def with_pod_defaults(resources: PodResources, containers: Sequence[Container], 
         _fill_requests(requests, limits, of_containers, huge_pages=gates.huge_page_requests_of_containers)
     if gates.defaulting_fix:
         _fill_limits(requests, limits, containers)
-    return PodResources(requests, limits)
 
 
 def total_requests(containers: Sequence[Container]) -> dict[str, Quantity]:

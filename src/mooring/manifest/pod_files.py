@@ -109,6 +109,26 @@ def pods_with_origins(
     return _described_pods(documents, "", gates, report, paths=paths)
 
 
+def scaled_down_pods(
+    documents: Iterable[Document], *, gates: PodGates = DEFAULT_GATES, paths: TemplatePaths = NO_PATHS
+) -> list[tuple[Pod, PodOrigin]]:
+    """Return the pod of each workload that is scaled to 0, under the workload's name; see :func:`pods_with_origins`.
+
+    Raises:
+        InputError: a pod is not valid.
+    """
+    found = []
+    for document in documents:
+        for one in _objects_of(document, "", paths, ignore)[0]:
+            if one.replicas != 0:
+                continue
+            for pod in _pods(replace(one, replicas=1, first=0), document.source, gates, ignore):
+                name = pod.name.removesuffix("-0")
+                named = replace(pod, name=name, uid=f"{pod.namespace}_{name}")
+                found.append((named, PodOrigin(document, one.field, one.content)))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class ActivePods:
     """The pods that a cluster lists, as one node has them."""

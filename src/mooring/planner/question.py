@@ -68,6 +68,9 @@ class Question:
     """Uid of a pod -> container -> resource or driver -> ids of devices that it has elsewhere, such as by claims."""
     preferences: Mapping[str, Preference] = field(default_factory=dict)
     """Resource -> which of its devices its plugin prefers."""
+    scaled_down: tuple[Pod, ...] = ()
+    """Pods of workloads that are scaled to 0, under the workload's name: none of them is admitted, but they can be
+    counted."""
     alone: bool = False
     """Whether each of ``pods`` ends before the next is asked about."""
 

@@ -36,7 +36,9 @@ Examples:
     shell_complete=options.complete_file,
     help="Manifest of the replicas: a Deployment, or anything else with pods of one kind.",
 )
-@click.option("--replicas", type=click.IntRange(1, 100_000), default=None, help="Default: as many as the file has.")
+@click.option(
+    "--replicas", type=click.IntRange(1, 100_000), default=None, help="Default: as many as the file has, at least 1."
+)
 @click.option("--movable", default="", metavar="SELECTOR", help="Labels of the pods that may move. Default: all.")
 @click.option("--moves/--no-moves", default=True, help="Whether a plan moves pods for the replicas that do not fit.")
 @options.output(("text", "json", "evictions"), "text")

@@ -107,25 +107,24 @@ def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, 
 
     Args:
         files: manifests.
-        replicas: how many; None for as many as the manifests have.
+        replicas: how many; None for as many as the manifests have, at least 1.
         movable: selector of the pods that may move; empty for all.
         moves: whether pods may move.
 
     Raises:
         InputError: the files have pods of several kinds, or cannot be read.
     """
-    work = work_files.load_work(files)
-    kinds = {asked.key: asked for asked, _ in work.demands()}
+    work = work_files.load_work(files, scaled_down=True)
+    kinds = {one.asked.key: one.asked for one in work.asking}
     if len(kinds) > 1:
         raise InputError(
             f"has {len(kinds)} kinds of pods", source=work.name, remedy="ask about one Deployment or pod at a time"
         )
     [asked] = kinds.values()
-    name = work.workloads[0].name if work.workloads else work.arrivals[0].name
     wanted = budgets.requirements_of_text(movable, "--movable") if movable else ()
     selector = pod_relations.PodSelector(None, wanted)
-    count = work.pods if replicas is None else replicas
-    return fit.FitQuestion(name, asked, count, selector, moves)
+    count = max(work.pods, 1) if replicas is None else replicas
+    return fit.FitQuestion(work.asking[0].name, asked, count, selector, moves)
 
 
 def new_kubelet(version: str, config: tuple[str, ...]) -> NodeRestart:

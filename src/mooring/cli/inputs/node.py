@@ -100,8 +100,24 @@ class NodeInputs:
         facts = replace(facts, declared=self.configuration.devices, preferences=told)
         return node_devices.node_devices(facts, self.machine, pods, self.configuration.mooring.device_attributes)
 
-    def pods(self, gates: defaults.PodGates, report: Report) -> tuple[pod_files.ActivePods, list[Pod]]:
+    def scaled_down(self, gates: defaults.PodGates) -> tuple[Pod, ...]:
+        """Return the pods of workloads of ``-f`` that are scaled to 0.
+
+        Raises:
+            InputError: a pod is not valid.
+        """
+        paths = objects.template_paths(self.options.template_paths)
+        return tuple(pod for pod, _ in pod_files.scaled_down_pods(self.manifests, gates=gates, paths=paths))
+
+    def pods(
+        self, gates: defaults.PodGates, report: Report, *, may_be_none: bool = False
+    ) -> tuple[pod_files.ActivePods, list[Pod]]:
         """Return the pods of the node, and those of ``-f``.
+
+        Args:
+            gates: the feature gates under which the pods are created.
+            report: receives what was noticed.
+            may_be_none: whether the manifests need no pod.
 
         Raises:
             InputError: a pod is not valid, there is none in the manifests, or one of them is active already.
@@ -118,7 +134,7 @@ class NodeInputs:
             raise
         for finding in (*of_node, *noticed):
             report(finding)
-        if self.options.manifests and not pods:
+        if self.options.manifests and not (pods or may_be_none):
             others = "; ".join(one.message for one in noticed if one.code == pod_files.WITHOUT_PODS)
             raise InputError(
                 f"there is no pod in the manifests{f', only {others}' if others else ''}",
@@ -168,17 +184,23 @@ def with_devices(mooring: MooringConfig, choice: str) -> MooringConfig:
     return replace(mooring, extensions=known.get(choice, mooring.extensions))
 
 
-def question_of(options: NodeOptions, decides: Release | None = None) -> question.Question:
-    """Read everything that a plan needs; arguments as of :func:`read_inputs`.
+def question_of(
+    options: NodeOptions, decides: Release | None = None, *, counts_scaled_down: bool = False
+) -> question.Question:
+    """Read everything that a plan needs; arguments as of :func:`read_inputs` and :func:`question_from`.
 
     Raises:
         InputError: something cannot be read or understood.
     """
-    return question_from(read_inputs(options, decides))
+    return question_from(read_inputs(options, decides), counts_scaled_down=counts_scaled_down)
 
 
-def question_from(inputs: NodeInputs) -> question.Question:
+def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> question.Question:
     """Return what is asked about a node whose inputs are read.
+
+    Args:
+        inputs: that are read.
+        counts_scaled_down: whether workloads that are scaled to 0 are read, too.
 
     Raises:
         InputError: a pod cannot be understood, or ``--strict`` refuses a field.
@@ -189,7 +211,8 @@ def question_from(inputs: NodeInputs) -> question.Question:
         # A kubelet reads the machine once: it can only be asked what it would do without these CPUs from the start.
         machine, cpus = offline.without_cpus(machine, cpus), CPUSet()
     gates = defaults.PodGates.of_node(configuration.kubelet, configuration.mooring)
-    active, pods = inputs.pods(gates, noticed.append)
+    scaled_down = inputs.scaled_down(gates) if counts_scaled_down else ()
+    active, pods = inputs.pods(gates, noticed.append, may_be_none=bool(scaled_down))
     devices = inputs.devices((*active.running, *active.bound, *pods, *active.pending))
     noticed += devices.findings
     if options.strict:
@@ -208,6 +231,7 @@ def question_from(inputs: NodeInputs) -> question.Question:
         stop_at_crash=options.stop_at_crash,
         claimed=devices.claimed,
         preferences=devices.preferences,
+        scaled_down=scaled_down,
         alone=options.alone,
     )
 

@@ -32,7 +32,7 @@ def _parts(comparison: ReleaseComparison) -> Iterator[RenderableType]:
     yield Text(f"{plural(len(comparison.pods), 'pod')} under kubelets {tags}.", STYLES["title"])
     for plan in comparison.plans:
         if plan.refusal is not None:
-            yield Text(f"{plan.kubelet_name} would not start: [{plan.refusal_code}]")
+            yield Text(f"Kubelet {plan.release} would not start: [{plan.refusal_code}]")
             yield Padding(Text(clean(plan.refusal.message)), _INDENT)
     differing = comparison.differing
     if not differing:

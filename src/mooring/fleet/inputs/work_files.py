@@ -27,8 +27,8 @@ from mooring.fleet.inputs.recordings import recorded_arrivals
 from mooring.fleet.inputs.seconds import seconds_at
 from mooring.fleet.inputs.workload_files import is_workload, workload_of
 from mooring.fleet.scheduler.asked import PodDemand
-from mooring.fleet.work import PodArrival, Work, Workload, work_of
-from mooring.manifest.pod_files import pods_with_origins
+from mooring.fleet.work import ControllerKind, PodArrival, Work, Workload, work_of
+from mooring.manifest.pod_files import pods_with_origins, scaled_down_pods
 from mooring.manifest.pods import pod_from_object
 
 GENERATED: Final = "GeneratedWork"
@@ -37,7 +37,9 @@ MOST_PODS: Final = 1_000_000
 _LINE_FIELDS: Final = ("pod", "workload", "at", "runs", "leaves", "owner", "count")
 
 
-def load_work(paths: Sequence[str], seed: int = 0, *, traces: Sequence[str] = (), stay: bool = False) -> Work:
+def load_work(
+    paths: Sequence[str], seed: int = 0, *, traces: Sequence[str] = (), stay: bool = False, scaled_down: bool = False
+) -> Work:
     """Read work from files; all of them together are one.
 
     Args:
@@ -45,6 +47,7 @@ def load_work(paths: Sequence[str], seed: int = 0, *, traces: Sequence[str] = ()
         traces: recordings of nodes.
         seed: of random pods.
         stay: whether pods do not end.
+        scaled_down: whether workloads of manifests that are scaled to 0 are read, too.
 
     Raises:
         InputError: a file cannot be read or understood, or has no pod.
@@ -59,7 +62,7 @@ def load_work(paths: Sequence[str], seed: int = 0, *, traces: Sequence[str] = ()
             _gather(found, _of_lines(path, kinds), path)
         else:
             draw = random.Random(seed)  # noqa: S311 - repeatable
-            _gather(found, _of_documents(load_documents(path), kinds, findings, draw), path)
+            _gather(found, _of_documents(load_documents(path), kinds, findings, draw, scaled_down=scaled_down), path)
     for path in traces:
         _gather(found, recorded_arrivals(path, kinds, findings), path)
     paths = (*paths, *traces)
@@ -178,7 +181,7 @@ def _of_workload(
 
 
 def _of_documents(
-    documents: Sequence[Document], kinds: Kinds, findings: list[str], draw: random.Random
+    documents: Sequence[Document], kinds: Kinds, findings: list[str], draw: random.Random, *, scaled_down: bool
 ) -> Iterator[PodArrival | Workload]:
     noticed: list[Finding] = []
     manifests = []
@@ -188,7 +191,7 @@ def _of_documents(
             with located(document):
                 yield from _generated(content, kinds, draw)
         elif is_workload(content):
-            if (found := workload_of(document, kinds, noticed.append)) is not None:
+            if (found := workload_of(document, kinds, noticed.append, scaled_down=scaled_down)) is not None:
                 yield found
         else:
             manifests.append(document)
@@ -196,6 +199,8 @@ def _of_documents(
         named = text_at(mapping_at(origin.content, "metadata"), "name")
         owner = "" if named == pod.name else f"{pod.namespace}/{named}"
         yield PodArrival(f"{pod.namespace}/{pod.name}", kinds.of(pod, origin.content), 0.0, owner=owner)
+    for pod, origin in scaled_down_pods(manifests) if scaled_down else ():
+        yield Workload(f"{pod.namespace}/{pod.name}", ControllerKind.DEPLOYMENT, kinds.of(pod, origin.content), 0.0, 0)
     findings += [f"{one.subject}: {one.message}" for one in noticed]
 
 

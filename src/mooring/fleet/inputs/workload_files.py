@@ -10,7 +10,7 @@ from mooring.core.machine import Finding
 from mooring.decoding.fields import Document, count_at, inside, mapping_at, text_at
 from mooring.fleet.inputs.kinds import Kinds
 from mooring.fleet.work import ControllerKind, Workload
-from mooring.manifest.pod_files import pods_with_origins
+from mooring.manifest.pod_files import pods_with_origins, scaled_down_pods
 
 _KINDS: Final = {
     "Deployment": ControllerKind.DEPLOYMENT,
@@ -29,7 +29,13 @@ def is_workload(content: object) -> bool:
 
 
 def workload_of(
-    document: Document, kinds: Kinds, report: Callable[[Finding], object], at: float = 0.0, runs: float | None = None
+    document: Document,
+    kinds: Kinds,
+    report: Callable[[Finding], object],
+    at: float = 0.0,
+    runs: float | None = None,
+    *,
+    scaled_down: bool = False,
 ) -> Workload | None:
     """Return the controller of a document; None where it wants no pod.
 
@@ -39,11 +45,15 @@ def workload_of(
         report: receives what was left out.
         at: when it is created, in seconds.
         runs: seconds from the admission of a pod to its end.
+        scaled_down: whether it is returned even if it wants no pod.
 
     Raises:
         InputError: it is not valid.
     """
     pods = pods_with_origins([document], report=report)
+    wanted = len(pods)
+    if scaled_down and not pods:
+        pods = scaled_down_pods([document])
     if not pods:
         return None
     content: Mapping[str, Any] = document.content  # type: ignore[assignment]
@@ -56,7 +66,7 @@ def workload_of(
         ordered = kind is ControllerKind.STATEFUL_SET and text_at(spec, "podManagementPolicy") != "Parallel"
         ordinals = mapping_at(spec, "ordinals") if kind is ControllerKind.STATEFUL_SET else {}
         first = count_at(ordinals, "start", 0, least=0)
-        return Workload(name, kind, asked, at, len(pods), ordered=ordered, first=first, runs=runs)
+        return Workload(name, kind, asked, at, wanted, ordered=ordered, first=first, runs=runs)
     try:
         parallelism = count_at(spec, "parallelism", 1, least=0)
         completions = count_at(spec, "completions", parallelism, least=0)

@@ -38,7 +38,7 @@ def named_subject(question: Question, name: str) -> Subject:
     """Find the pod of a name, which then is not on the node but the first to be counted.
 
     The name of a Deployment or its like stands for the shape of its pods (``NAME-0`` and so on), which stay; so does a
-    pod that runs already.
+    pod that runs already. A Deployment that is scaled to 0 has none.
 
     Args:
         question: what is given.
@@ -65,19 +65,21 @@ def _named(question: Question, name: str) -> Subject:
         if len(question.pods) > 1 and _are_replicas(question.pods):
             first = question.pods[0]
             return _workload(question, f"{first.namespace}/{first.name.rpartition('-')[0]}")
+        if not question.pods and len(question.scaled_down) == 1:
+            return Subject(question.scaled_down[0], question)
         if len(question.pods) != 1:
-            names = enumerated([Named(pod).full for pod in question.pods])
+            names = enumerated([Named(pod).full for pod in question.pods or question.scaled_down])
             remedy = f"name one of {names}" if names else "give a pod with -f, or use --shape"
             raise InputError("several pods are given" if names else "no pod is given", source="POD", remedy=remedy)
         return Subject(question.pods[0], replace(question, pods=()))
     given, running = called(question.pods, name), called(question.active, name)
-    found = [*given, *running]
+    found = [*given, *running] or called(question.scaled_down, name)
     if not found:
         return _workload(question, name)
     if len(found) > 1:
         raise several([Named(pod) for pod in found], name)
-    if running:
-        return Subject(running[0], question)
+    if not given:
+        return Subject(found[0], question)
     return Subject(given[0], replace(question, pods=tuple(pod for pod in question.pods if pod is not given[0])))
 
 
@@ -98,7 +100,7 @@ def _workload(question: Question, name: str) -> Subject:
         and (not slash or pod.namespace == namespace)
     ]
     if not pods:
-        raise unknown(everyone, name)
+        raise unknown((*everyone, *question.scaled_down), name)
     if len({pod.namespace for pod in pods}) > 1:
         raise several([Named(pod) for pod in pods], name)
     return Subject(replace(pods[0], name=short, uid=f"{pods[0].namespace}_{short}"), question)

@@ -75,6 +75,9 @@ def _first(
             pod = with_amount(search.pod, name, resource, amount, gates)
         except InputError:
             continue
+        # Defaults at pod level follow from the containers: the pod may be Guaranteed no longer, and is another pod.
+        if pod.qos is not search.pod.qos:
+            continue
         if not admit(search.kubelet, pod, running=not search.is_new)[1].admitted:
             continue
         tails += 1

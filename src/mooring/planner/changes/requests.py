@@ -9,7 +9,7 @@ from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod, PodResources, ResourceList
 from mooring.core.quantity import Quantity
 from mooring.decoding.quantities import resource_list
-from mooring.manifest.defaults import PodGates, qos_of
+from mooring.manifest.defaults import PodGates, qos_of, with_pod_defaults
 from mooring.manifest.validation import check_containers_fit, check_pod_resources, check_resources
 from mooring.planner.changes.change import ChangeStage, PodRef, asked_about, refs, two_parts
 from mooring.planner.pod_names import find_containers, names_of
@@ -137,12 +137,24 @@ def with_amount(pod: Pod, container: str, resource: str, amount: Quantity, gates
     elif resources is None:
         raise InputError("has no pod-level resources", remedy=f"name a container: {names_of(pod)}")
     else:
-        resources = PodResources(*_with(resources.requests, resources.limits, resource, amount))
-        check_pod_resources(resources)
+        resources = _pod_level_with(resources, resource, amount)
+    if resources is not None and resources.given is not None:
+        resources = with_pod_defaults(resources.given, containers, gates)
     if resources is not None and pod.is_pod_level:
+        check_pod_resources(resources)
         check_containers_fit(resources, containers)
     qos = qos_of(containers, resources, gates)
     return replace(pod, containers=containers, resources=resources, qos=qos)
+
+
+def _pod_level_with(resources: PodResources, resource: str, amount: Quantity) -> PodResources:
+    """Return pod-level resources with another amount, which the manifest then gives."""
+    requests, limits = _with(resources.requests, resources.limits, resource, amount)
+    given = resources.given
+    if given is not None:
+        raised = {name: limit for name, limit in limits.items() if limit != resources.limits.get(name)}
+        given = PodResources({**given.requests, resource: amount}, {**given.limits, **raised})
+    return PodResources(requests, limits, given)
 
 
 def _container_with(container: Container, resource: str, amount: Quantity) -> Container:

@@ -18,6 +18,7 @@ from mooring.decoding.fields import nearest
 from mooring.explain.phrases import size
 from mooring.explain.remedies import refusal_code
 from mooring.planner.question import Question
+from mooring.releases.gate_history import GATE_HISTORY
 from mooring.releases.gates import known_gates
 from mooring.releases.policy_options import cpu_option_groups, topology_option_groups
 from mooring.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
@@ -261,7 +262,9 @@ def _gate(question: Question, text: str) -> Iterator[StartChange]:
     if found is None:
         return
     name = next(group for group in found.groups() if group)
-    close = nearest(name, frozenset(known_gates(question.mooring.release.name).gates)) if found[1] else ""
+    # A gate that another release has is no misspelling.
+    unknown = bool(found[1]) and name not in GATE_HISTORY
+    close = nearest(name, frozenset(known_gates(question.mooring.release.name).gates)) if unknown else ""
     if close and name in question.config.feature_gates:
         gates = {close if one == name else one: value for one, value in question.config.feature_gates.items()}
         config = replace(question.config, feature_gates=gates)
