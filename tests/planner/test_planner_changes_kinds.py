@@ -17,7 +17,7 @@ from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
 from mooring.planner.changes.change import Cost, PlannedChange, PodRef, applied, sentence
-from mooring.planner.changes.configuration import ConfigField, FreshState
+from mooring.planner.changes.configuration import ConfigField, FreshState, config_field
 from mooring.planner.changes.device import MoreDevices
 from mooring.planner.changes.nearest import nearest_changes, understood
 from mooring.planner.changes.order import EarlierTurn
@@ -346,6 +346,12 @@ def test_a_change_that_cannot_be_understood_is_reported_in_one_line(option: str,
     with pytest.raises(InputError) as caught:
         understood(QUESTION, option, value)
     assert text in str(caught.value)
+
+
+def test_a_gate_of_another_release_is_no_misspelling() -> None:
+    with pytest.raises(InputError, match="there is no feature gate 'PodLevelResourceManagers'") as caught:
+        config_field("featureGates.PodLevelResourceManagers=true", "1.34")
+    assert "did you mean" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

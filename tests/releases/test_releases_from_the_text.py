@@ -87,10 +87,11 @@ def test_huge_pages_of_a_pod_get_the_defaults_of_the_release(
 ) -> None:
     """Rules huge-page-requests-of-containers and huge-page-limits-beside-requests."""
     amounts = {part: {name: Quantity.parse(text) for name, text in of.items()} for part, of in given.items()}
+    made = PodResources(amounts.get("requests", {}), amounts.get("limits", {}))
     four = {HUGE: Quantity.parse("4Mi")}
     for name, (request, limit) in expected.items():
         gates = PodGates.of({"PodLevelResources": True}, release=RELEASES[name])
-        found = with_pod_defaults(PodResources(**amounts), [Container("c", requests=four, limits=four)], gates)
+        found = with_pod_defaults(made, [Container("c", requests=four, limits=four)], gates)
         amounts_of_pod = [str(part[HUGE]) if HUGE in part else "" for part in (found.requests, found.limits)]
         assert amounts_of_pod == [request, limit], name
 

@@ -87,7 +87,7 @@ def pod_of_text(text: PodText) -> Pod:
             for one in text.containers
         ),
         qos=QoS(text.qos),
-        resources=None if text.resources is None else PodResources(*map(_amounts, text.resources)),
+        resources=text.resources and PodResources(_amounts(text.resources[0]), _amounts(text.resources[1])),
         overhead=_amounts(text.overhead),
         annotations=text.annotations,
         scale_down_grace=text.scale_down_grace,

@@ -12,6 +12,7 @@ from mooring.core.errors import InputError
 from mooring.decoding.fields import nearest
 from mooring.planner.changes.change import ChangeStage, two_parts
 from mooring.planner.question import Question
+from mooring.releases.gate_history import GATE_HISTORY
 from mooring.releases.gates import known_gates
 from mooring.releases.policy_options import cpu_option_groups, topology_option_groups
 
@@ -164,7 +165,8 @@ def config_field(text: str, release: str) -> ConfigField:
 
 def _check_known(name: str, names: Collection[str], what: str, field: str) -> None:
     if name not in names:
-        close = nearest(name, frozenset(names))
+        # A gate that another release has is no misspelling.
+        close = "" if name in GATE_HISTORY else nearest(name, frozenset(names))
         remedy = f"did you mean {close}?" if close else "see docs/reference/configuration.md"
         raise InputError(f"there is no {what} {name!r:.80}", field=field, remedy=remedy)
 
