@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.scheduling.extender_cluster import NODE, World, facts_with, guarantee
 from mooring.core.config import ReservedMemory
 from mooring.core.pod import Pod
 from mooring.publisher.courses import courses
+from mooring.publisher.objects import PodKey
 from mooring.publisher.situation import BEFORE_US, UNSETTLED
 from mooring.scheduling.known_node import SETTLING
 from mooring.scheduling.pods import Seen
@@ -285,6 +287,18 @@ def test_after_a_restart_nothing_is_promised_beside_pods_that_no_state_names(wor
     world.publish()
     world.deliver(1)
     assert world.wants(guaranteed("next", 2))
+
+
+def test_a_pod_that_is_named_before_it_is_shown_counts_once_however_many_were_never_shown(world: World) -> None:
+    for number in range(3):
+        never = tuple(PodKey("default", "pod", f"{number}-{place}") for place in range(400))
+        world.states.append(replace(world.states[0], pods=never))
+        world.deliver(number + 1)
+    world.kubelet, _ = world.kubelet.admit(guaranteed("late", 3))
+    world.publish()
+    world.deliver(4)
+    world.view.put_pod(Seen(guaranteed("late", 3), NODE))
+    assert world.view.counts()["assumed"] == 0
 
 
 def test_where_too_much_comes_and_goes_nothing_is_promised(world: World) -> None:
