@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Raw
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
@@ -14,10 +17,13 @@ from mooring.kubelet.shapes import shape_of
 from mooring.kubelet.start import start_kubelet
 from mooring.publisher.facts_document import digest_of
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
+from mooring.scheduling.binding import Binder
 from mooring.scheduling.claims import ClaimView
-from mooring.scheduling.deciding import Decider
-from mooring.scheduling.pods import Seen
+from mooring.scheduling.deciding import Decider, NodeVerdict
+from mooring.scheduling.pods import Seen, Shapes
 from mooring.scheduling.view import ClusterView
+from mooring.scheduling.wire import BindArguments
+from mooring.service.cluster.apiserver import ClusterError
 
 NODE = "node-1"
 
@@ -55,6 +61,25 @@ def state_of_node(facts: NodeFacts, kubelet: Kubelet, *, node: str = NODE, seque
     return NodeState(node, digest_of(facts), settled.files, settled.node.providers.devices, keys, sequence)
 
 
+def pod_json(seen: Seen) -> bytes:
+    """Return a pod of :func:`guaranteed` as the API server stores it."""
+    containers: dict[ContainerKind, list[dict[str, Any]]] = {kind: [] for kind in ContainerKind}
+    for one in seen.pod.containers:
+        amounts = {name: str(amount) for name, amount in one.limits.items()}
+        resources = {"requests": amounts, "limits": amounts}
+        containers[one.kind].append({"name": one.name, "resources": resources})
+    spec = {
+        "nodeName": seen.node,
+        "initContainers": containers[ContainerKind.INIT],
+        "containers": containers[ContainerKind.APP],
+    }
+    metadata: dict[str, Any] = {"name": seen.pod.name, "namespace": "default", "uid": seen.pod.uid}
+    if seen.leaving:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    status = {"phase": "Succeeded" if seen.finished else "Pending"}
+    return json.dumps({"metadata": metadata, "spec": spec, "status": status}).encode()
+
+
 @dataclass
 class World:
     """Everything at one moment."""
@@ -64,6 +89,10 @@ class World:
     events: list[Seen | str] = field(default_factory=list)
     """What the API server tells in order: a pod, or the uid of one that is deleted."""
     stored: dict[str, Seen] = field(default_factory=dict)
+    waiting: dict[str, Pod] = field(default_factory=dict)
+    """Pods that the API server stores unbound."""
+    asked: set[str] = field(default_factory=set)
+    """Uids of all pods whose bind the scheduler has asked for."""
     states: list[NodeState] = field(default_factory=list)
     at_node: int = 0
     """How many events the node has seen."""
@@ -76,6 +105,7 @@ class World:
     rejected: list[str] = field(default_factory=list)
     claims: ClaimView | None = None
     view: ClusterView = field(init=False)
+    binder: Binder = field(init=False)
     decider: Decider = field(default_factory=Decider)
 
     def __post_init__(self) -> None:
@@ -88,6 +118,7 @@ class World:
         self.view = ClusterView(lambda: self.now, claims=self.claims)
         self.view.put_facts(digest_of(self.facts), self.facts)
         self.view.replace_pods(list(self.stored.values()))
+        self.binder = Binder(self.view, WorldServer(self), Shapes(), lambda pod, _node: self.verdict(pod))
         self.at_extender = len(self.events)
         self.newest = 0
 
@@ -151,19 +182,66 @@ class World:
             self.end(uid)
             self.tell(Seen(self.stored[uid].pod, NODE, finished=True))
 
+    def read(self, steps: int, events: int) -> None:
+        """Let the extender list the pods of the node; before the answer the node and the extender see some events."""
+
+        def listed() -> list[Seen]:
+            found = list(self.stored.values())
+            for _ in range(steps):
+                self.step_node()
+            self.hear(self.at_extender + events)
+            return found
+
+        self.view.read_pods(listed)
+
+    def verdict(self, pod: Pod) -> NodeVerdict:
+        return self.decider.verdict(self.view.outlook(NODE, pod), shape_of(pod))
+
     def wants(self, pod: Pod) -> bool:
         """Ask the extender."""
-        return not self.decider.verdict(self.view.outlook(NODE, pod), shape_of(pod)).reason
+        return not self.verdict(pod).reason
 
     def bind(self, pod: Pod, *, arrives: bool = True, answered: bool = True) -> bool:
-        """Do what the extender does when the scheduler asks it to bind; the request or its answer may be lost."""
+        """Have the scheduler ask for a bind where the extender wants the pod; the request or its answer may be lost."""
         if not self.wants(pod):
             return False
-        self.view.assume(pod, NODE)
-        if arrives:
-            self.tell(Seen(pod, NODE))
-        if answered and arrives:
-            self.view.bound(pod.uid)
-        elif answered:
-            self.view.not_bound(pod.uid)
+        if pod.uid not in self.asked:
+            self.asked.add(pod.uid)
+            self.waiting[pod.uid] = pod
+        self.binder = replace(self.binder, server=WorldServer(self, arrives=arrives, answered=answered))
+        self.binder.bind(BindArguments(pod.name, "default", pod.uid, NODE))
         return True
+
+
+@dataclass(frozen=True)
+class WorldServer:
+    """The API server as the extender binds a pod through it."""
+
+    world: World
+    arrives: bool = True
+    answered: bool = True
+
+    def read_pod(self, _namespace: str, name: str) -> bytes:
+        world = self.world
+        if name not in world.stored and name not in world.waiting:
+            raise ClusterError("not found", code=404)
+        return pod_json(world.stored[name] if name in world.stored else Seen(world.waiting[name]))
+
+    def read_claim(self, namespace: str, name: str) -> bytes:
+        raise ClusterError(f"claims are not read here: {namespace}/{name}")
+
+    def pods_on(self, node: str) -> list[Raw]:
+        raise ClusterError(f"one replica reads no node: {node}")
+
+    def bind(self, asked: BindArguments) -> None:
+        if self.arrives:
+            if asked.PodUID in self.world.stored:
+                raise ClusterError("already assigned", code=409)
+            self.world.tell(Seen(self.world.waiting.pop(asked.PodUID), NODE))
+        if not self.answered:
+            raise ClusterError("timed out")
+        if not self.arrives:
+            raise ClusterError("forbidden", code=403)
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -13,7 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.scheduling.extender_cluster import NODE, World, facts_with, guaranteed, started
 
 from mooring.core.config import ReservedMemory
+from mooring.core.pod import Pod
 from mooring.publisher.courses import courses
+from mooring.publisher.objects import PodKey
 from mooring.publisher.situation import BEFORE_US, UNSETTLED
 from mooring.scheduling.known_node import SETTLING
 from mooring.scheduling.pods import Seen
@@ -51,6 +54,7 @@ class Interleavings(RuleBasedStateMachine):
         facts = KINDS[kind]
         self.world = World(facts, started(facts))
         self.count = 0
+        self.lost: list[Pod] = []
 
     @rule(
         cpus=st.sampled_from([[2], [2], [1], [3], [4], [1, 1], [2, 1], [1, 3], [2, 2, 1], [5]]),
@@ -64,7 +68,18 @@ class Interleavings(RuleBasedStateMachine):
         self.world.hear(self.world.departures)
         self.count += 1
         pod = guaranteed(f"pod-{self.count}", *cpus, memory=memory, init=init)
-        self.world.bind(pod, arrives=arrives, answered=answered)
+        if self.world.bind(pod, arrives=arrives, answered=answered) and not (arrives and answered):
+            self.lost.append(pod)
+
+    @precondition(lambda self: self.lost)
+    @rule(data=st.data(), arrives=st.booleans(), answered=st.booleans())
+    def bind_again(self, data: st.DataObject, *, arrives: bool, answered: bool) -> None:
+        self.world.hear(self.world.departures)
+        self.world.bind(data.draw(st.sampled_from(self.lost)), arrives=arrives, answered=answered)
+
+    @rule(steps=st.integers(0, 4), events=st.integers(0, 8))
+    def read(self, steps: int, events: int) -> None:
+        self.world.read(steps, events)
 
     @rule(steps=st.integers(1, 4))
     def step_node(self, steps: int) -> None:
@@ -108,12 +123,26 @@ class Interleavings(RuleBasedStateMachine):
         if hasattr(self, "world"):
             assert not self.world.rejected
 
+    @invariant()
+    def every_pod_that_is_bound_counts(self) -> None:
+        if hasattr(self, "world"):
+            stored = self.world.stored.values()
+            staying = {seen.pod.uid for seen in stored if not seen.leaving and not seen.finished}
+            assert staying <= self.world.view.pods_on(NODE).keys()
+
     def teardown(self) -> None:
         """Let the node come to everything that was bound."""
         if hasattr(self, "world"):
             while self.world.at_node < len(self.world.events):
                 self.world.step_node()
             assert not self.world.rejected
+            caught_up(self.world)
+            self.world.publish()
+            self.world.deliver(len(self.world.states) - 1)
+            self.world.now += ASSUMED_FOR + 1
+            self.world.view.prune()
+            known = self.world.view.situation(NODE, guaranteed("asked", 1)).pods
+            assert known.keys() == self.world.kubelet.node.active.keys()
 
 
 Interleavings.TestCase.settings = settings(deadline=None, max_examples=25, stateful_step_count=40)
@@ -203,6 +232,23 @@ def test_a_bind_of_which_nobody_knows_counts_until_it_is_known_or_long_ago(world
     assert world.wants(guaranteed("next", 4))
 
 
+def test_a_pod_that_is_bound_at_the_second_try_comes_after_those_that_were_bound_since(world: World) -> None:
+    assert world.bind(guaranteed("one", 3), arrives=False, answered=False)
+    assert world.bind(guaranteed("two", 2))
+    assert world.bind(guaranteed("one", 3))
+    # The node puts "two" on NUMA node 0 with 3 CPUs, "one" on NUMA node 1: one CPU is left on each.
+    assert world.wants(guaranteed("three", 1))
+    assert not world.wants(guaranteed("three", 2))
+
+
+def test_a_pod_that_was_bound_at_the_first_try_keeps_its_place(world: World) -> None:
+    assert world.bind(guaranteed("one", 3), answered=False)
+    assert world.bind(guaranteed("two", 2))
+    assert world.bind(guaranteed("one", 3))
+    # "one" fills NUMA node 0, so that "two" leaves 2 CPUs on NUMA node 1.
+    assert world.wants(guaranteed("three", 2))
+
+
 def test_a_bind_that_the_api_server_refused_does_not_count(world: World) -> None:
     assert world.bind(guaranteed("refused", 4), arrives=False)
     assert world.wants(guaranteed("next", 4))
@@ -241,6 +287,18 @@ def test_after_a_restart_nothing_is_promised_beside_pods_that_no_state_names(wor
     world.publish()
     world.deliver(1)
     assert world.wants(guaranteed("next", 2))
+
+
+def test_a_pod_that_is_named_before_it_is_shown_counts_once_however_many_were_never_shown(world: World) -> None:
+    for number in range(3):
+        never = tuple(PodKey("default", "pod", f"{number}-{place}") for place in range(400))
+        world.states.append(replace(world.states[0], pods=never))
+        world.deliver(number + 1)
+    world.kubelet, _ = world.kubelet.admit(guaranteed("late", 3))
+    world.publish()
+    world.deliver(4)
+    world.view.put_pod(Seen(guaranteed("late", 3), NODE))
+    assert world.view.counts()["assumed"] == 0
 
 
 def test_where_too_much_comes_and_goes_nothing_is_promised(world: World) -> None:

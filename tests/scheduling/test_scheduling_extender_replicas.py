@@ -7,8 +7,9 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ from mooring.publisher.facts_document import digest_of
 from mooring.scheduling.binding import Binder
 from mooring.scheduling.deciding import Decider, NodeVerdict
 from mooring.scheduling.options import extender_options
-from mooring.scheduling.pods import Shapes
+from mooring.scheduling.pods import Shapes, seen_pod
 from mooring.scheduling.replicas import Standby
 from mooring.scheduling.run import run_extender
 from mooring.scheduling.view import ClusterView
@@ -54,9 +55,11 @@ class Server:
         self.bound: dict[str, str] = {}
         self.reads = 0
         self.fails = False
+        self.meanwhile: Callable[[], object] = lambda: None
+        """Happens after the pods of a node were read and before the answer arrives."""
 
     def read_pod(self, _namespace: str, name: str) -> bytes:
-        return pod_json(name, "")
+        return pod_json(name, self.bound.get(name, ""))
 
     def read_claim(self, namespace: str, name: str) -> bytes:
         raise ClusterError(f"claims do not count here: {namespace}/{name}")
@@ -65,7 +68,9 @@ class Server:
         self.reads += 1
         if self.fails:
             raise ClusterError("away")
-        return [msgspec.Raw(pod_json(name, where)) for name, where in self.bound.items() if where == node]
+        found = [msgspec.Raw(pod_json(name, where)) for name, where in self.bound.items() if where == node]
+        self.meanwhile()
+        return found
 
     def bind(self, asked: BindArguments) -> None:
         self.bound[asked.PodName] = asked.Node
@@ -134,6 +139,39 @@ def test_pods_of_a_node_are_read_once_and_until_they_could_be() -> None:
     assert not replica.bind("one").Error
     assert replica.bind("two").Error
     assert server.reads == 2
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_pod_that_ends_while_its_node_is_read_does_not_count(*, is_known: bool, is_deleted: bool) -> None:
+    server = Server()
+    server.bound["one"] = NODE
+    replica = Replica(server)
+    seen = seen_pod(pod_json("one", NODE), Shapes())
+
+    def end() -> None:
+        if is_deleted:
+            replica.view.drop_pod("uid-one")
+        else:
+            replica.view.put_pod(replace(seen, finished=True))
+
+    if is_known:
+        replica.view.put_pod(seen)
+    server.meanwhile = end
+    replica.election.step()
+    assert not replica.bind("two").Error
+
+
+def test_a_pod_that_begins_to_leave_while_its_node_is_read_leaves() -> None:
+    server = Server()
+    server.bound["one"] = NODE
+    replica = Replica(server)
+    seen = seen_pod(pod_json("one", NODE), Shapes())
+    replica.view.put_pod(seen)
+    server.meanwhile = lambda: replica.view.put_pod(replace(seen, leaving=True))
+    replica.election.step()
+    replica.bind("two")
+    assert not replica.view.pods_on(NODE)
 
 
 def test_one_replica_reads_no_node() -> None:

@@ -147,6 +147,59 @@ def test_a_pod_counts_unless_the_api_server_says_that_it_did_not_bind_it(
     assert ("one" in extender.view.pods_on("node-a")) is counts
 
 
+def places(extender: Extender, uid: str) -> list[str]:
+    return [name for name in NAMES if uid in extender.view.pods_on(name)]
+
+
+def bound_body(uid: str, node: str) -> bytes:
+    content = pod_body(uid, "20")
+    content["spec"]["nodeName"] = node
+    return json.dumps(content).encode()
+
+
+@pytest.mark.parametrize("is_shown", [False, True])
+@pytest.mark.parametrize("again", ["node-a", "node-c"])
+def test_a_bind_whose_answer_was_lost_counts_where_it_was_made_when_the_scheduler_tries_again(
+    extender: Extender, server: Recorder, again: str, *, is_shown: bool
+) -> None:
+    extender.view.put_pod(Seen(guaranteed("one", 20)))
+    server.error = ClusterError("timed out")
+    assert bind(extender, "one", "node-a") == "mooring: timed out"
+    if is_shown:
+        extender.view.put_pod(Seen(guaranteed("one", 20), "node-a"))
+    server.pod = bound_body("one", "node-a")
+    server.error = ClusterError("already assigned", code=409)
+    assert bind(extender, "one", again) == "mooring: the pod is already bound to node node-a"
+    assert places(extender, "one") == ["node-a"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "place"),
+    [
+        (bound_body("one", "node-a"), ["node-a"]),
+        (bound_body("one", "node-c"), ["node-c"]),
+        (bound_body("one", ""), []),
+        (json.dumps(pod_body("two", "20")).encode(), []),
+        (b"unreadable", ["node-a"]),
+    ],
+    ids=["there", "elsewhere", "waiting", "another", "unknown"],
+)
+def test_after_a_conflict_a_pod_counts_where_the_api_server_has_it(
+    extender: Extender, server: Recorder, stored: bytes, place: list[str]
+) -> None:
+    extender.view.put_pod(Seen(guaranteed("one", 20)))
+    server.pod, server.error = stored, ClusterError("conflict", code=409)
+    assert bind(extender, "one", "node-a") == "mooring: conflict"
+    assert places(extender, "one") == place
+
+
+def test_a_pod_that_is_shown_bound_while_another_node_is_asked_about_stays_where_it_is(extender: Extender) -> None:
+    extender.view.put_pod(Seen(guaranteed("one", 20), "node-a"))
+    extender.view.assume(guaranteed("one", 20), "node-c")
+    extender.view.not_bound("one")
+    assert places(extender, "one") == ["node-a"]
+
+
 def test_reasons_are_equal_for_equal_causes_and_tell_whether_removing_pods_helps(extender: Extender) -> None:
     _, answer = ask(extender, "/filter", body(Pod=pod_body("p", "33"), NodeNames=[*NAMES, "node-x"]))
     hopeless = answer["FailedAndUnresolvableNodes"]

@@ -3,6 +3,9 @@
 Where another replica may have bound pods before, the pods of a node are read from the API server before the first bind
 to it: what this replica watches may be late.
 
+The scheduler asks again for a pod whose bind got no answer. Such a pod may be bound: it is read from the API server
+before it is bound again, and after a conflict.
+
 Between filter and bind the scheduler may have bound other pods. What is bound here was admitted by the engine on
 everything that is known at that moment, and counts from that moment on. The scheduler allocates claims just before:
 where they count, the pod and its claims are read from the API server, because watches may not show that yet.
@@ -24,7 +27,7 @@ from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.scheduling.claims import ClaimView
 from mooring.scheduling.deciding import NodeVerdict
-from mooring.scheduling.pods import Shapes, seen_pod
+from mooring.scheduling.pods import Seen, Shapes, seen_pod
 from mooring.scheduling.view import ClusterView
 from mooring.scheduling.wire import BindAnswer, BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors
@@ -38,6 +41,7 @@ _BINDING = 2.0
 _WAIT = 5.0
 """Seconds for which a node is waited for to which another pod is just being bound."""
 
+_NOT_FOUND, _CONFLICT = 404, 409
 
 _ANOTHER = "mooring: another replica binds pods by now"
 
@@ -194,11 +198,9 @@ class Binder:
         if not self._may_bind():
             return BindAnswer(_ANOTHER)
         self._read_others(asked.Node)
-        pod = self.view.pod(asked.PodUID) if self.claims is None else None
-        if pod is None:
-            pod = seen_pod(self.server.read_pod(asked.PodNamespace, asked.PodName), self.shapes).pod
-            if pod.uid != asked.PodUID:
-                return BindAnswer("mooring: the pod is another one by now")
+        pod = self._pod_to_bind(asked)
+        if isinstance(pod, str):
+            return BindAnswer(f"mooring: {pod}")
         if self.claims is not None:
             for name in pod.claims:
                 self.claims.put_claim(mapping_of(msgspec.Raw(self.server.read_claim(pod.namespace, name))))
@@ -213,12 +215,45 @@ class Binder:
         try:
             self.server.bind(asked)
         except ClusterError as error:
-            if 400 <= error.code < 500 and error.code not in (408, 429):
+            if error.code == _CONFLICT:
+                self._settle_conflict(asked)
+            elif 400 <= error.code < 500 and error.code not in (408, 429):
                 self.view.not_bound(asked.PodUID)
             # Otherwise the outcome is unknown: the pod counts until the API server shows where it is.
             return BindAnswer(f"mooring: {error}")
         self.view.bound(asked.PodUID)
         return BindAnswer()
+
+    def _pod_to_bind(self, asked: BindArguments) -> Pod | str:
+        """Return a pod that waits; a text says why it does not."""
+        pod = self.view.waiting(asked.PodUID) if self.claims is None else None
+        if pod is not None:
+            return pod
+        seen = self._read_pod(asked)
+        if seen is None:
+            return "the pod has been deleted"
+        return f"the pod is already bound to node {seen.node}" if seen.node else seen.pod
+
+    def _read_pod(self, asked: BindArguments) -> Seen | None:
+        """Read a pod; None when it is deleted. A bound one counts where it is until the watch shows it there."""
+        try:
+            seen = seen_pod(self.server.read_pod(asked.PodNamespace, asked.PodName), self.shapes)
+        except ClusterError as error:
+            if error.code == _NOT_FOUND:
+                return None
+            raise
+        if seen.pod.uid != asked.PodUID:
+            return None
+        if seen.node and seen.pod.uid not in self.view.pods_on(seen.node):
+            self.view.assume(seen.pod, seen.node)
+        return seen
+
+    def _settle_conflict(self, asked: BindArguments) -> None:
+        """Find out whether the pod is bound already; without an answer it counts until the watch shows where it is."""
+        with suppress(ClusterError, InputError):
+            seen = self._read_pod(asked)
+            if seen is None or not seen.node:
+                self.view.not_bound(asked.PodUID)
 
     def _may_bind(self) -> bool:
         return self.election is None or self.election.may_work_for(_BINDING)
@@ -226,5 +261,5 @@ class Binder:
     def _read_others(self, node: str) -> None:
         """Read what another replica has bound to a node, once; the node is locked."""
         if self.election is not None and node not in self._read:
-            self.view.put_listed([seen_pod(item, self.shapes) for item in self.server.pods_on(node)])
+            self.view.read_pods(lambda: [seen_pod(item, self.shapes) for item in self.server.pods_on(node)])
             self._read.add(node)

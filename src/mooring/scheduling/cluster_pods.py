@@ -29,6 +29,10 @@ class ClusterPods:
         self.nominated: dict[str, str] = {}
         """Uid -> node, of waiting pods for which others were preempted there."""
         self._count = 0
+        self._lists = 0
+        """How many lists are being read beside the watch."""
+        self._ended: set[str] = set()
+        """Uids of pods that were reported as ended or deleted since the first of these lists began."""
         self.bound: dict[str, BoundPod] = {}
         """By uid."""
         self.refused: Callable[[str], object] = lambda _reason: None
@@ -57,10 +61,22 @@ class ClusterPods:
         there = {seen.pod.uid for seen in found}
         for uid in [uid for uid in (*self.bound, *self._waiting) if uid not in there]:
             self.drop(uid)
-        self.put_listed(found)
+        self._put_listed(found)
 
-    def put_listed(self, listed: Iterable[Seen]) -> None:
-        """Take some pods; the order of new ones is known by the second only."""
+    def begin_list(self) -> None:
+        """Begin to note what is reported while a list of some pods is read."""
+        self._lists += 1
+
+    def end_list(self, listed: Iterable[Seen]) -> None:
+        """Take the pods of such a list of whose binding nothing was reported; nothing when it could not be read."""
+        # A pod that is confirmed or has ended is newer here: the list would revive it, and no event would correct that.
+        missed = [seen for seen in listed if not (seen.pod.uid in self._ended or self._is_confirmed(seen.pod.uid))]
+        self._put_listed(missed)
+        self._lists -= 1
+        if not self._lists:
+            self._ended.clear()
+
+    def _put_listed(self, listed: Iterable[Seen]) -> None:
         ours = {uid: entry.rank for uid, entry in self.bound.items() if entry.ours and not entry.confirmed}
         for seen in sorted(listed, key=lambda one: ours.get(one.pod.uid, (0, 0))):
             is_new = seen.pod.uid not in self.bound
@@ -72,6 +88,8 @@ class ClusterPods:
         """Take it that a pod is deleted."""
         self._waiting.pop(uid, None)
         self._nominate(uid, "")
+        if self._lists:
+            self._ended.add(uid)
         entry = self.bound.get(uid)
         if entry is None:
             return
@@ -85,9 +103,11 @@ class ClusterPods:
     # What this extender does.
 
     def assume(self, pod: Pod, name: str) -> None:
-        """Count a pod as bound from now on; whether the API server takes it is still open."""
-        entry = self.bound.get(pod.uid)
-        if entry is None or entry.node != name:
+        """Count a pod as bound after all others, unless the API server has shown where it is bound.
+
+        Whether the API server takes it is still open.
+        """
+        if not self._is_confirmed(pod.uid):
             self._place(BoundPod(pod, name, (1, self._next()), self._clock(), ours=True, certain=False))
 
     def is_bound(self, uid: str) -> None:
@@ -110,10 +130,9 @@ class ClusterPods:
 
     # What can be said.
 
-    def pod(self, uid: str) -> Pod | None:
-        """Return a pod that is known, bound or not."""
-        entry = self.bound.get(uid)
-        return entry.pod if entry is not None else self._waiting.get(uid)
+    def waiting(self, uid: str) -> Pod | None:
+        """Return a pod that is known to wait; None for one that is bound or may be."""
+        return self._waiting.get(uid) if uid not in self.bound else None
 
     def possibly_before(self, name: str, asked: Pod) -> list[Pod]:
         """Return waiting pods that may be bound to a node before the one that is asked about.
@@ -132,7 +151,9 @@ class ClusterPods:
         self._waiting.pop(uid, None)
         self._nominate(uid, "")
         if seen.finished:
-            if entry is not None and entry.gone is None:
+            if entry is None:
+                self.drop(uid)
+            elif entry.gone is None:
                 self._end(entry, seen.refusal)
             return
         if entry is not None and entry.node != seen.node:
@@ -160,6 +181,9 @@ class ClusterPods:
             self.forget(entry.pod.uid)
         self.bound[entry.pod.uid] = entry
         self._node(entry.node).add(entry)
+
+    def _is_confirmed(self, uid: str) -> bool:
+        return uid in self.bound and self.bound[uid].confirmed
 
     def _nominate(self, uid: str, node: str) -> None:
         if node:

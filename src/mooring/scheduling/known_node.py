@@ -250,8 +250,10 @@ class KnownNode:
         for uid, entry in self.pods.items():
             entry.current = uid in names
             entry.named = entry.named or entry.current
-        if len(self._early) < _MOST_EARLY:
-            self._early |= names.uids - self.pods.keys()
+        self._early |= names.uids - self.pods.keys()
+        if len(self._early) > _MOST_EARLY:
+            # The API server will not show pods that have left the node.
+            self._early &= names.uids
 
 
 def _given(claims: ClaimView, new: Iterable[BoundPod]) -> dict[str, Given]:

@@ -120,11 +120,20 @@ class ClusterView:
         with self._lock:
             self._pods.replace(listed)
 
-    def put_listed(self, pods: Iterable[Seen]) -> None:
-        """Take pods as a list shows them: the order of new ones is not known."""
-        listed = list(pods)
+    def read_pods(self, read: Callable[[], Iterable[Seen]]) -> None:
+        """Take pods that are read beside the watch: those whose binding it has not shown; their order is not known.
+
+        Args:
+            read: reads them from the API server; meanwhile the watch goes on.
+        """
+        listed: list[Seen] = []
         with self._lock:
-            self._pods.put_listed(listed)
+            self._pods.begin_list()
+        try:
+            listed.extend(read())
+        finally:
+            with self._lock:
+                self._pods.end_list(listed)
 
     def drop_pod(self, uid: str) -> None:
         """Take it that a pod is deleted."""
@@ -163,10 +172,10 @@ class ClusterView:
 
     # What can be said.
 
-    def pod(self, uid: str) -> Pod | None:
-        """Return a pod that is known, bound or not."""
+    def waiting(self, uid: str) -> Pod | None:
+        """Return a pod that is known to wait; None for one that is bound or may be."""
         with self._lock:
-            return self._pods.pod(uid)
+            return self._pods.waiting(uid)
 
     def pods_on(self, name: str) -> dict[str, Pod]:
         """Return the pods of a node that are not known to leave."""
