@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import httpx2
 import pytest
 
-from mooring.scheduling.binding import ClusterPodAPI
+from mooring.scheduling.pod_api import ClusterPodAPI
 from mooring.scheduling.wire import BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 

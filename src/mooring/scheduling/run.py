@@ -18,10 +18,11 @@ from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.kubelet.shapes import shape_of
 from mooring.scheduling.answers import Answers
-from mooring.scheduling.binding import Binder, ClusterPodAPI, PodAPI
+from mooring.scheduling.binding import Binder
 from mooring.scheduling.claims import ClaimView
 from mooring.scheduling.deciding import Decider, NodeVerdict
 from mooring.scheduling.options import ExtenderOptions, load_extender_options
+from mooring.scheduling.pod_api import ClusterPodAPI, PodAPI
 from mooring.scheduling.pods import Shapes
 from mooring.scheduling.replicas import CONNECTIONS, hold_lease, wait_for_lease
 from mooring.scheduling.service import ExtenderMetrics, RequestLimits, Service

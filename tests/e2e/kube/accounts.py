@@ -33,7 +33,7 @@ from mooring.fleet.live.access import COLLECTIONS, configz_of, listed
 from mooring.publisher.naming import APINames
 from mooring.publisher.pace import wake
 from mooring.publisher.writing import apply, create_once, node_uid, prune
-from mooring.scheduling.binding import ClusterPodAPI
+from mooring.scheduling.pod_api import ClusterPodAPI
 from mooring.scheduling.wire import BindArguments
 from mooring.serve.access import ClusterGuard
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of

@@ -23,7 +23,7 @@ from tests.scheduling.extender_cluster import facts_with, started, state_of_node
 
 from mooring.publisher.facts_document import facts_document
 from mooring.publisher.state_document import state_document
-from mooring.scheduling.binding import ClusterPodAPI
+from mooring.scheduling.pod_api import ClusterPodAPI
 from mooring.service.cluster.apiserver import cluster_of, configuration_of
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
