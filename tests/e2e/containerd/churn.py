@@ -60,9 +60,9 @@ class Churn:
     """Calls that failed because containerd was away."""
     hanging: str = ""
     _next: int = 0
-    _begun: int = 0
-    _under_way: set[int] = field(default_factory=set)
-    """Numbers of the steps that clients are in."""
+    _busy: int = 0
+    _starting: set[str] = field(default_factory=set)
+    """Ids of containers that clients start at this moment."""
     _is_failing: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _may: threading.Event = field(default_factory=threading.Event)
@@ -111,16 +111,26 @@ class Churn:
         """Let no client work until the end of the block."""
         self._may.clear()
         try:
-            self.until(self.all_finished(), "every client has finished its step", seconds=2 * self.node.patience)
+            self.until(lambda: self._busy == 0, "every client has finished its step", seconds=2 * self.node.patience)
             yield
         finally:
             self._may.set()
 
-    def all_finished(self) -> Callable[[], bool]:
-        """Return what tells whether the steps that are under way now have ended."""
+    def all_started(self) -> Callable[[], bool]:
+        """Return what tells whether the starts that are under way now have ended."""
         with self._lock:
-            now = frozenset(self._under_way)
-        return lambda: now.isdisjoint(self._under_way)
+            now = frozenset(self._starting)
+        return lambda: now.isdisjoint(self._starting)
+
+    @contextlib.contextmanager
+    def _start(self, container: str) -> Iterator[None]:
+        with self._lock:
+            self._starting.add(container)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._starting.remove(container)
 
     @contextlib.contextmanager
     def containerd_away(self) -> Iterator[None]:
@@ -151,14 +161,12 @@ class Churn:
     @contextlib.contextmanager
     def _step(self) -> Iterator[None]:
         with self._lock:
-            self._begun += 1
-            number = self._begun
-            self._under_way.add(number)
+            self._busy += 1
         try:
             yield
         finally:
             with self._lock:
-                self._under_way.remove(number)
+                self._busy -= 1
                 self.steps += 1
 
     def _choose(self, chance: random.Random, pods: list[LivePod]) -> None:
@@ -204,7 +212,8 @@ class Churn:
             if pod.count:
                 self.exclusive[made] = pod.count
             # A container that was created while the agent was disconnected is refused here.
-            self.node.cri.start(made)
+            with self._start(made):
+                self.node.cri.start(made)
         except CRIError as error:
             if NO_ROOM not in str(error):
                 raise

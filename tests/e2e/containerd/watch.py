@@ -96,10 +96,10 @@ class Watch:
 
         A start that the runtime asked about while the agent was away may come long after: runc takes its time.
         """
-        have_finished = self.churn.all_finished()
+        have_started = self.churn.all_started()
         with contextlib.suppress(AssertionError):
             what = "those that started meanwhile are in their places"
-            self.churn.until(lambda: have_finished() and self.is_settled(), what, seconds=120, pause=ASKING)
+            self.churn.until(lambda: have_started() and self.is_settled(), what, seconds=120, pause=ASKING)
         wrong = [*self.agent.status()["reasons"], *self._shared_now()]
         assert not wrong, "\n".join(wrong[:60])
         self.world.mark("settled")
