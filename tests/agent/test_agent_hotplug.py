@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared
+import pytest
+from tests.agent.small_node import CONFIG, INFO, amounts, container, guaranteed, running, sandbox, shared
 
-from mooring.agent.nri.types import Event, LinuxResources
+from mooring.agent.nri.types import ContainerState, Event, LinuxResources
 from mooring.agent.pods.events import ClusterEvent
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.desired import DesiredSettings
@@ -175,6 +176,46 @@ def test_after_a_restart_with_the_cpu_back_its_owner_has_its_own_again() -> None
     ]
     found = synchronize(again, [sandbox("a"), sandbox("s")], listed, {"s": shared("s")})
     assert (cpus_of(found.state, "a"), cpus_of(found.state, "s")) == ("1-2", "0,3-7")
+
+
+def restarted(state: AgentState) -> AgentState:
+    """Return the state of a new agent, with the journal and the runtime's record."""
+    listed = [
+        container(
+            uid, state=ContainerState.RUNNING, pid=99, resources=LinuxResources(cpus=cpus_of(state, uid), mems="0")
+        )
+        for uid in state.kubelet.node.active
+    ]
+    return synchronize(begun(stored=stored(state)), [*state.sandboxes.values()], listed, {}).state
+
+
+def overflowing() -> AgentState:
+    """Return a state with ``a`` on two CPUs of node 0, which its hint names, and on one of node 1."""
+    state = live(live(live(begun(), guaranteed("b", "1")), guaranteed("c", "3")), guaranteed("a", "3"))
+    return state_change(state, Event.STOP_POD_SANDBOX, sandbox("c"), None).state
+
+
+def with_far_memory() -> AgentState:
+    """Return a state with ``a`` on two CPUs of node 0, and with memory and the hint of both nodes."""
+    pod = guaranteed("a")
+    sizes = amounts("2", "5Gi")
+    return live(begun(), replace(pod, containers=(replace(pod.containers[0], requests=sizes, limits=sizes),)))
+
+
+@pytest.mark.parametrize(
+    ("state", "hint", "had", "left"),
+    [(overflowing(), 0b1, "2-3,7", "4-5,7"), (with_far_memory(), 0b11, "1-2", "1")],
+    ids=["cpus-beyond-the-hint", "hint-beyond-the-cpus"],
+)
+def test_what_replaces_a_lost_cpu_is_the_same_after_a_restart(
+    state: AgentState, hint: int, had: str, left: str
+) -> None:
+    assert state.kubelet.node.stored_hints["a"]["main"].mask == hint
+    assert cpus_of(state, "a") == had
+    lost = cpus_changed(state, without(2, 3)).state
+    assert cpus_of(lost, "a") == left
+    assert cpus_of(restarted(lost), "a") == left
+    assert cpus_of(cpus_changed(restarted(state), without(2, 3)).state, "a") == left
 
 
 def test_another_configuration_forgets_nothing_that_is_offline() -> None:

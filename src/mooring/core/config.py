@@ -113,7 +113,7 @@ SAME_NODES = "same-nodes"
 ANYWHERE = "anywhere"
 REPLACE = (NEVER, SAME_NODES, ANYWHERE)
 """Where a container gets other CPUs from when some of its own go offline (``cpuHotplug.replace``): nowhere, from the
-NUMA nodes that it was given, or from those first and then from anywhere."""
+NUMA nodes of its CPUs, or from those first and then from anywhere."""
 
 
 class DeviceAlignment(Enum):

@@ -113,7 +113,7 @@ class CPUsReplaced:
     before: CPUMask
     after: CPUMask
     nodes: NUMAMask
-    """Mask of the NUMA nodes that the owner was given, where the stand-ins come from or are looked for first."""
+    """Mask of the NUMA nodes of the set, where the replacement CPUs come from or are looked for first."""
     held: CPUMask
     """CPUs in the sets of all containers afterwards."""
 

@@ -1,8 +1,11 @@
 """Which CPUs replace those that an owner lost (extension cpu-hotplug).
 
-They are taken by the policy's own rules around those that the owner keeps, from the NUMA nodes that it was given or
-from anywhere, as the configuration says. Where whole cores are handed out a core with an offline CPU is given up as a
-whole, and only whole cores replace them.
+They are taken by the policy's own rules around those that the owner keeps, from the NUMA nodes of its CPUs or from
+anywhere, as the configuration says. Where whole cores are handed out a core with an offline CPU is given up as a whole,
+and only whole cores replace them.
+
+The hint that the topology manager stored does not count: no file has it, so that a restart would change which CPUs
+replace which.
 """
 
 from __future__ import annotations
@@ -38,7 +41,6 @@ def replaced(
     state: CPUState,
     owner: str,
     rule: str,
-    hints: Mapping[str, int | None],
     pod: Pod | None = None,
 ) -> Replaced:
     """Return the state with the offline CPUs of one owner replaced, as far as that can be.
@@ -48,8 +50,6 @@ def replaced(
         state: before.
         owner: uid of a pod, or a claim's name in the state.
         rule: ``never``, ``same-nodes`` or ``anywhere``.
-        hints: container -> mask of the NUMA nodes that the topology manager stored; without one, those of its CPUs
-            count.
         pod: the owner, where it is known: plugins may withhold CPUs from it.
     """
     sets = sets_of(state, owner)
@@ -61,7 +61,7 @@ def replaced(
         cpus = sets_of(state, owner)[name]
         if not cpus & state.offline:
             continue
-        nodes = nodes_given(policy, state, owner, name, hints)
+        nodes = nodes_of(policy, state, owner, name)
         pool = available_cpus(policy, state)
         if pod is not None:
             pool = usable_cpus(policy, state, pool, pod, name, (cpus & state.offline).bit_count())
@@ -74,19 +74,14 @@ def replaced(
     return Replaced(state, pairs, refused)
 
 
-def nodes_given(
-    policy: StaticPolicy, state: CPUState, owner: str, container: str, hints: Mapping[str, int | None]
-) -> int:
-    """Return the mask of the NUMA nodes that a set was given: those of the stored hint, else those of its CPUs."""
-    hint = hints.get(container) if container else next(iter(hints.values()), None)
-    if hint is not None:
-        return hint
+def nodes_of(policy: StaticPolicy, state: CPUState, owner: str, container: str) -> NUMAMask:
+    """Return the mask of the NUMA nodes of a set, as it is when all CPUs are online."""
     original = exchanged(sets_of(state, owner)[container], backwards(state.displaced.get(owner, {})))
-    return sum(1 << node for node, cpus in policy.topology.numa.items() if node >= 0 and cpus & original)
+    return NUMAMask(sum(1 << node for node, cpus in policy.topology.numa.items() if node >= 0 and cpus & original))
 
 
 def _stand_ins(
-    policy: StaticPolicy, state: CPUState, owner: str, cpus: CPUMask, pool: CPUMask, nodes: int, rule: str
+    policy: StaticPolicy, state: CPUState, owner: str, cpus: CPUMask, pool: CPUMask, nodes: NUMAMask, rule: str
 ) -> dict[int, int] | str:
     """Return pairs of a lost CPU and its replacement, or why there are none."""
     if rule == NEVER:
@@ -100,13 +95,13 @@ def _stand_ins(
     if policy.rules.whole_cores:
         lost = policy.topology.core_siblings(lost) & cpus
     if rule == SAME_NODES:
-        pool &= policy.topology.cpus_in_numa(NUMAMask(nodes))
+        pool &= policy.topology.cpus_in_numa(nodes)
     if pool.bit_count() < lost.bit_count():
         several = "s" if nodes.bit_count() > 1 else ""
         where = f" on NUMA node{several} {list_text(nodes)}" if rule == SAME_NODES else ""
         return f"{lost.bit_count()} needed, {pool.bit_count()} free{where}"
     kept = cpus & ~lost
-    found = taken_around(policy, pool, kept, cpus.bit_count(), NUMAMask(nodes))
+    found = taken_around(policy, pool, kept, cpus.bit_count(), nodes)
     if isinstance(found, TakeError):
         return found.message
     taken = found & ~kept

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.config import CPU_HOTPLUG
 from mooring.core.errors import InputError
 from mooring.core.observer import Observer
@@ -22,7 +22,7 @@ from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
 from mooring.extensions.facts import CPUsBroken, CPUsCameOnline, CPUsReplaced, CPUsRestored, CPUsWentOffline
 from mooring.extensions.offline import BrokenSet, broken_sets, exchanged, owners_of, sets_of
-from mooring.extensions.replacement import nodes_given, replaced, restored
+from mooring.extensions.replacement import nodes_of, replaced, restored
 from mooring.node.node import Node
 
 
@@ -217,9 +217,8 @@ def _replaced(
         policy = replace(policy, chooser=node.settings.plugins.among(node.active))
     for owner in dict.fromkeys(one.pod for one in broken_sets(node.cpu)):
         had = sets_of(node.cpu, owner)
-        hints = {name: hint.mask for name, hint in node.stored_hints.get(owner, {}).items()}
-        given = {name: nodes_given(policy, node.cpu, owner, name, hints) for name in had}
-        answer = replaced(policy, node.cpu, owner, rule, hints, node.active.get(owner))
+        nodes = {name: nodes_of(policy, node.cpu, owner, name) for name in had}
+        answer = replaced(policy, node.cpu, owner, rule, node.active.get(owner))
         if answer.pairs:
             node = _moved(node, answer.state, owner, answer.pairs)
         for container, cpus in sets_of(node.cpu, owner).items():
@@ -227,7 +226,7 @@ def _replaced(
             if cpus != was:
                 found.append(Broken(owner, container, was, was & ~cpus, cpus & ~was))
                 if observer is not None:
-                    observer(CPUsReplaced(owner, container, was, cpus, NUMAMask(given[container]), node.cpu.held))
+                    observer(CPUsReplaced(owner, container, was, cpus, nodes[container], node.cpu.held))
             elif was & node.cpu.offline and (
                 was & node.cpu.offline & ~before.offline or was != sets_of(before, owner)[container]
             ):
