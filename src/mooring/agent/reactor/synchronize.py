@@ -1,9 +1,9 @@
 """Synchronize: the runtime tells everything that there is, and the state is brought in line with it.
 
 In this order: what the runtime does not list although it runs is kept; pods that are gone free their places; running
-pods keep the entries that they have; entries that were lost are taken over from the runtime's record; what is left is
-decided about in the order of the sandboxes. Updates of containers with CPUs of their own come before those of the
-shared pool. Nothing is dropped silently: whatever differed is reported.
+pods keep the entries that they have; entries and resizes that were lost are taken over from the runtime's record; what
+is left is decided about in the order of the sandboxes. Updates of containers with CPUs of their own come before those
+of the shared pool. Nothing is dropped silently: whatever differed is reported.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportK
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome
 from mooring.agent.reactor.placing import EMPTY_SHARED_POOL, opted_out, place, report_unplaced, started, without_pod
 from mooring.agent.reactor.records import kept_sandboxes, listed
+from mooring.agent.reactor.resize_recovery import with_resizes_on_record
 from mooring.agent.reactor.resizing import releases_resumed, resizes, resizes_missed
 from mooring.agent.reactor.resume import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.updates import outcome, refreshed
@@ -98,17 +99,16 @@ def synchronize(
     effects: list[Effect] = [*found.reports]
     step = _without_missing(found.state, observer)
     effects += step.effects
-    step = _placed(step.state, {**pods, **state.remembered}, devices, observer)
+    step = _placed(step.state, {**pods, **state.remembered}, containers, devices, observer)
     effects += step.effects
     step = _with_grown(step.state, pods, devices, observer)
     effects += step.effects
     kubelet = step.state.kubelet.settled().replanned(observer)
     after = replace(step.state, kubelet=kubelet, remembered={}, last_seen=LastSeen())
     if resizes(after.kubelet):
-        grown = resizes_missed(
-            releases_resumed(replace(after, kubelet=after.kubelet.at(now)), observer), containers, now, observer
-        )
-        after = grown.state
+        # The sizes first: a container whose growth was recovered would have to release what its pod was not granted.
+        grown = resizes_missed(replace(after, kubelet=after.kubelet.at(now)), containers, now, observer)
+        after = releases_resumed(grown.state, observer)
         effects += grown.effects
     effects += _differences(after)
     files = files_after_restart(after)
@@ -145,7 +145,11 @@ def _without_missing(state: AgentState, observer: Observer | None) -> Reconciled
 
 
 def _placed(
-    state: AgentState, pods: Mapping[str, Pod], devices: Mapping[str, DevicesFound], observer: Observer | None
+    state: AgentState,
+    pods: Mapping[str, Pod],
+    containers: Sequence[RuntimeContainer],
+    devices: Mapping[str, DevicesFound],
+    observer: Observer | None,
 ) -> Reconciled:
     """See to it that every pod with a sandbox has its place."""
     waiting: list[Pod] = []
@@ -165,8 +169,9 @@ def _placed(
     state = replace(state, kubelet=kubelet)
     for pod in kept:
         state = with_devices(state, pod.uid, devices.get(pod.uid))
-    taken_over = _taken_over(state, waiting, observer)
-    state, effects = taken_over.state, [*taken_over.effects]
+    resized = with_resizes_on_record(state, containers)
+    taken_over = _taken_over(resized.state, waiting, observer)
+    state, effects = taken_over.state, [*resized.reports, *taken_over.effects]
     for pod in waiting:
         before = state
         placed = place(state, pod, "", observer, devices.get(pod.uid))

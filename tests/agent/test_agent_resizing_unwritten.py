@@ -1,0 +1,118 @@
+"""Resizes that no journal has, because the folder could not be written: after a restart every container stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.agent.resizable_node import DELAYING, LATE, RESIZING, resizable, sizes
+from tests.agent.small_node import container, guaranteed, sandbox
+from tests.agent.test_agent_resizing import answers, cpus, pending, started, update
+
+from mooring.agent.nri.types import ContainerState, RuntimeContainer
+from mooring.agent.reactor.effects import AgentReport, ReportKind, WriteCPUSet
+from mooring.agent.reactor.lifecycle import end_sandbox
+from mooring.agent.reactor.outcomes import Accepted, EventOutcome
+from mooring.agent.reactor.resizing import released
+from mooring.agent.reactor.resume import Stored
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.values import AgentState
+from mooring.agent.storage.journal import JournalWriter, read_journal
+from mooring.core.config import KubeletConfig
+from mooring.core.moment import SECOND, Moment
+
+SOON = LATE.plus(-1)
+
+
+def two(config: KubeletConfig = DELAYING) -> AgentState:
+    """Return a state with ``a`` on CPU 1 and ``b`` on CPUs 2-3."""
+    return started(started(resizable(config), guaranteed("a", "1")), guaranteed("b", "2"))
+
+
+def listed(state: AgentState, uid: str, requested: int) -> RuntimeContainer:
+    """Return a container as the runtime lists it: with the sizes of the last update and what is on record."""
+    record = state.containers[f"{uid}-main-0"].record
+    resources = replace(sizes(requested), cpus=str(record.cpus), mems="0", quota=-1)
+    return container(uid, state=ContainerState.RUNNING, pid=99, resources=resources)
+
+
+def restarted(
+    written: AgentState, state: AgentState, requested: dict[str, int], now: Moment = SOON, **new: int
+) -> EventOutcome:
+    """Restart the agent from the journal of an earlier state.
+
+    Args:
+        written: the last that the disk took.
+        state: what the agent knew when it ended.
+        requested: CPUs by pod.
+        now: the moment of the restart.
+        new: pods that the journal does not have, with their CPUs.
+    """
+    journal = read_journal(JournalWriter().text(written))
+    stored = Stored(journal.texts, journal.pods, last_seen=journal.last_seen)
+    fresh = resizable(written.kubelet.settings.config, stored)
+    live = [listed(state, uid, count) for uid, count in {**requested, **new}.items()]
+    pods = {uid: guaranteed(uid, str(count)) for uid, count in new.items()}
+    return synchronize(fresh, [sandbox(uid) for uid in {**requested, **new}], live, pods, None, now)
+
+
+def written_cpus(outcome: EventOutcome) -> dict[str, str]:
+    return {one.container_id[0]: str(one.cpus) for one in outcome.effects if isinstance(one, WriteCPUSet)}
+
+
+def reports(outcome: EventOutcome) -> list[ReportKind]:
+    return [one.finding for one in outcome.effects if isinstance(one, AgentReport)]
+
+
+@pytest.mark.parametrize("config", [DELAYING, RESIZING], ids=["delay", "at-once"])
+def test_a_container_that_grew_keeps_the_cpus_that_it_runs_on(config: KubeletConfig) -> None:
+    before = two(config)
+    grown = update(before, "a", sizes(3)).state
+    assert cpus(grown, "a") == 0b110010
+    without_b = end_sandbox(grown, sandbox("b")).state
+    found = restarted(before, without_b, {"a": 3})
+    assert written_cpus(found) == {"a": "1,4-5"}
+    assert (cpus(found.state, "a"), pending(found.state, "a"), answers(found)) == (0b110010, {}, ["accepted"])
+    assert reports(found) == [ReportKind.POD_GONE, ReportKind.TAKEN_OVER]
+    assert found.state.kubelet.node.cpu.baselines["a"] == {"main": 0b10}
+    assert isinstance(found.answer, Accepted)
+    assert not found.answer.updates, "the runtime knows what the disk does not"
+
+
+def test_a_release_that_was_pending_gets_its_delay() -> None:
+    before = two()
+    shrinking = update(update(before, "a", sizes(4)).state, "a", sizes(2)).state
+    found = restarted(before, shrinking, {"a": 2, "b": 2})
+    assert written_cpus(found)["a"] == "1,4-6"
+    assert pending(found.state, "a") == pending(shrinking, "a")
+    assert cpus(released(found.state, SOON).state, "a") == 0b1110010
+    assert cpus(released(found.state, SOON.plus(5 * SECOND)).state, "a") == 0b10010
+
+
+def test_released_cpus_stay_with_the_container_that_got_them() -> None:
+    before = update(two(), "a", sizes(3)).state
+    shrunk = released(update(before, "a", sizes(1)).state, LATE).state
+    state = started(shrunk, guaranteed("c", "2"))
+    assert cpus(state, "c") == 0b110000
+    found = restarted(before, state, {"a": 1, "b": 2}, LATE, c=2)
+    assert written_cpus(found) == {"a": "1", "b": "2-3", "c": "4-5"}
+
+
+def test_released_cpus_stay_with_a_container_that_grew_onto_them() -> None:
+    before = update(two(), "a", sizes(3)).state
+    shrunk = released(update(before, "a", sizes(1)).state, LATE).state
+    state = update(shrunk, "b", sizes(4), LATE).state
+    assert cpus(state, "b") == 0b111100
+    found = restarted(before, state, {"b": 4, "a": 1}, LATE)
+    assert written_cpus(found) == {"a": "1", "b": "2-5"}
+
+
+@pytest.mark.parametrize("recorded", ["1,3-4", "0-1,4", "4-6", "1,4", ""])
+def test_cpus_that_the_engine_would_not_give_are_not_taken_over(recorded: str) -> None:
+    state = two()
+    odd = replace(listed(state, "a", 3), resources=replace(sizes(3), cpus=recorded, mems="0", quota=-1))
+    journal = read_journal(JournalWriter().text(state))
+    fresh = resizable(stored=Stored(journal.texts, journal.pods))
+    found = synchronize(fresh, [sandbox("a"), sandbox("b")], [odd, listed(state, "b", 2)], {}, None, SOON)
+    assert ReportKind.TAKEN_OVER not in reports(found)
+    assert cpus(found.state, "a") == 0b110010
