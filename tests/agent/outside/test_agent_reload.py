@@ -186,8 +186,9 @@ def test_the_gate_of_the_delay_needs_a_restart_where_there_is_one() -> None:
 
 
 def test_every_gate_by_which_pods_are_read_has_a_name() -> None:
-    # Whether an API server has defaulted a pod depends on where the pod comes from, not on the configuration.
-    assert {*READ_WITH, "api_server"} == {one.name for one in fields(PodGates)}
+    # Whether an API server has defaulted a pod depends on where the pod comes from, not on the configuration, and
+    # which pods may be resized is decided by the API server.
+    assert {*READ_WITH, "api_server", "resizes_pod_level_pods"} == {one.name for one in fields(PodGates)}
 
 
 def test_extensions_of_the_engine_alone_need_no_restart() -> None:
