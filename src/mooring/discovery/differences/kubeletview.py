@@ -83,16 +83,16 @@ def _regrouping(kubelet: Mapping[int, _K], real: Mapping[int, _T]) -> Regrouping
     cells: dict[tuple[_K, _T], list[int]] = defaultdict(list)
     for cpu in shared:
         cells[kubelet[cpu], real[cpu]].append(cpu)
-    merged: dict[_K, list[CPUSet]] = defaultdict(list)
-    divided: dict[_T, list[CPUSet]] = defaultdict(list)
+    merged: dict[_K, list[list[int]]] = defaultdict(list)
+    divided: dict[_T, list[list[int]]] = defaultdict(list)
     for (group, real_group), cpus in cells.items():
-        part = CPUSet.from_ids(cpus)
-        merged[group].append(part)
-        divided[real_group].append(part)
-    return Regrouping(
-        {group: parts for group, parts in merged.items() if len(parts) > 1},
-        {group: parts for group, parts in divided.items() if len(parts) > 1},
-    )
+        merged[group].append(cpus)
+        divided[real_group].append(cpus)
+    return Regrouping(_several(merged), _several(divided))
+
+
+def _several(groups: Mapping[_K, Sequence[Sequence[int]]]) -> dict[_K, list[CPUSet]]:
+    return {group: [CPUSet.from_ids(part) for part in parts] for group, parts in groups.items() if len(parts) > 1}
 
 
 def regrouped(
