@@ -11,7 +11,7 @@ from shapes import machine, pod, whole
 from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
 from mooring.core.pod import Pod
 from mooring.node import Node
-from mooring.node.resizing import resize
+from mooring.node.resize.resizing import resize
 
 GATES = {
     "CPUManagerPolicyAlphaOptions": True,

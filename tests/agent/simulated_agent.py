@@ -43,8 +43,8 @@ from mooring.agent.reactor.lifecycle import end_missing_sandboxes, needs_pod, st
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.records import messages_of, unlisted
 from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
-from mooring.agent.reactor.resume import Stored, resume
-from mooring.agent.reactor.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.restart.resume import Stored, resume
+from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import AgentState, DevicesFound, Options

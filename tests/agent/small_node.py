@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.restart.resume import resume
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.machineinfo import Core, MachineInfo, NUMANode

@@ -28,7 +28,7 @@ from mooring.agent.reactor.effects import (
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome
 from mooring.agent.reactor.resizing import released
-from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, AssignedScope, Options
 from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, AssignedFiles
 from mooring.core.bits import CPUMask, list_text

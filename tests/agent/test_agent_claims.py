@@ -21,8 +21,8 @@ from mooring.agent.reactor.desired import expected
 from mooring.agent.reactor.effects import AgentReport, Persist, ReportKind, WriteCPUSet
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.resume import Stored, resume
-from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.restart.resume import Stored, resume
+from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, Options, claimed_cpus, variables
 from mooring.agent.status.overlap import exclusive_cpus, overlaps
 from mooring.agent.status.picture import status_view

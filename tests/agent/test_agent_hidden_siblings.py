@@ -8,8 +8,8 @@ from tests.agent.small_node import CONFIG, INFO, guaranteed, running, sandbox
 
 from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.placing import place
-from mooring.agent.reactor.resume import resume
-from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.restart.resume import resume
+from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.configuration.mooring_config import plugin_choice
 from mooring.core.config import MooringConfig

@@ -15,8 +15,8 @@ from mooring.agent.reactor.effects import AgentReport, Persist, ReturnCPUs, Writ
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome
-from mooring.agent.reactor.resume import Stored, reconfigured, resume
-from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.restart.resume import Stored, reconfigured, resume
+from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.status.overlap import overlaps
 from mooring.agent.storage.journal import JournalWriter, read_journal

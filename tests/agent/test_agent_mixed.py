@@ -18,8 +18,8 @@ from mooring.agent.reactor.enforcement import correct_deviation
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome
 from mooring.agent.reactor.resizing import reclaiming_writes, released
-from mooring.agent.reactor.resume import reconfigured, resume
-from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.restart.resume import reconfigured, resume
+from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import enforced
 from mooring.agent.reactor.values import AgentState, AssignedScope, Options

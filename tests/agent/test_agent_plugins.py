@@ -15,7 +15,7 @@ from tests.plugins.installed_plugins import install
 from mooring.agent.agent import Agent
 from mooring.agent.nri.types import Event, LinuxResources
 from mooring.agent.reactor.placing import place, place_waiting, without_pod
-from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.restart.resume import resume
 from mooring.agent.reactor.values import AgentState, KnownContainer, Phase
 from mooring.cli.text.status import status_text
 from mooring.configuration.mooring_config import plugin_choice

@@ -43,8 +43,8 @@ from mooring.agent.reactor.enforcement import correct_deviation, correct_quota, 
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, needs_pod, state_change, stop_container
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.records import messages_of
-from mooring.agent.reactor.resume import Resumed, Stored, reconfigured, resume
-from mooring.agent.reactor.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.restart.resume import Resumed, Stored, reconfigured, resume
+from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options, Phase
 from mooring.agent.reload import with_configuration
@@ -704,7 +704,8 @@ def test_who_waits_is_judged_anew_even_where_the_engine_starts_on_the_very_same_
 ) -> None:
     state = create(small_state(), guaranteed("a", "8")).state
     kubelet = state.kubelet
-    monkeypatch.setattr("mooring.agent.reactor.resume.start_kubelet", lambda *_: Start(kubelet, None, kubelet.files))
+    begun = Start(kubelet, None, kubelet.files)
+    monkeypatch.setattr("mooring.agent.reactor.restart.resume.start_kubelet", lambda *_: begun)
     made = reconfigured(state, kubelet.settings.config, kubelet.mooring)
     assert isinstance(made, Resumed)
     held, node = made.state.held["a"], made.state.kubelet.node

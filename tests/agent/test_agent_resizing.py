@@ -24,8 +24,8 @@ from mooring.agent.reactor.effects import (
 from mooring.agent.reactor.lifecycle import end_sandbox, state_change, stop_container
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
-from mooring.agent.reactor.resume import Stored
-from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.restart.resume import Stored
+from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.agent.reload import with_configuration

@@ -14,8 +14,8 @@ from mooring.agent.reactor.effects import AgentReport, ReportKind, WriteCPUSet
 from mooring.agent.reactor.lifecycle import end_sandbox
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome
 from mooring.agent.reactor.resizing import released
-from mooring.agent.reactor.resume import Stored
-from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.restart.resume import Stored
+from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.core.config import KubeletConfig

@@ -17,7 +17,7 @@ from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.nri.types import Event, RemoteError, RuntimeContainer
 from mooring.agent.pods.events import ClusterEvent
 from mooring.agent.reactor.effects import Evict
-from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import Phase
 from mooring.agent.status.health import unready
 

@@ -14,7 +14,7 @@ from tests.laws.strategies_whole_node import pods
 
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import ReportKind
-from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.reactor.restart.resume import Stored, resume
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import JournalError, JournalWriter, read_journal
 from mooring.agent.storage.pod_text import pod_of_text, text_of_pod

@@ -23,7 +23,7 @@ from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.nri.types import LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.writes import EFFECT, TAINT
 from mooring.agent.reactor.effects import QuotaOf
-from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.startup import AgentCommand, Startup
 from mooring.agent.uninstall import Uninstalled, rollback, uninstall
 from mooring.core.errors import InputError

@@ -17,7 +17,7 @@ from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, WriteCPUSet
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, state_change
 from mooring.agent.reactor.records import ListedGroup, unlisted
-from mooring.agent.reactor.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.values import AgentState, LastSeen, Phase
 from mooring.agent.storage.journal import JournalWriter, read_journal
 

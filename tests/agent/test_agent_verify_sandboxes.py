@@ -14,7 +14,7 @@ from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import AgentReport, ReportKind, WriteCPUSet
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes
 from mooring.agent.reactor.records import as_requested
-from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.core.bits import list_text
 

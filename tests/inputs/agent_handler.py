@@ -26,8 +26,8 @@ from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.records import messages_of
-from mooring.agent.reactor.resume import Stored, resume
-from mooring.agent.reactor.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.restart.resume import Stored, resume
+from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import KIND, VERSION, Journal

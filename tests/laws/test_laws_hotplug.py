@@ -22,7 +22,7 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.extensions.offline import effective_pool
 from mooring.node import Node
 from mooring.node.hotplug import CPUsChanged, broken, came_online, remembered, replanned, went_offline
-from mooring.node.resizing import reconcile, resize
+from mooring.node.resize.resizing import reconcile, resize
 from mooring.node.settings import Settings, build_settings
 
 Place = tuple[str, str]

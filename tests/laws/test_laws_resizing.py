@@ -31,9 +31,9 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Container, Pod, QoS
 from mooring.node import Node
-from mooring.node.resize import DEFERRED, Resize
-from mooring.node.resize_feasibility import EXCLUSIVE_CPUS, EXCLUSIVE_MEMORY, STATIC_CPUS, STATIC_MEMORY
-from mooring.node.resizing import reconcile, resize, retry
+from mooring.node.resize.answer import DEFERRED, Resize
+from mooring.node.resize.feasibility import EXCLUSIVE_CPUS, EXCLUSIVE_MEMORY, STATIC_CPUS, STATIC_MEMORY
+from mooring.node.resize.resizing import reconcile, resize, retry
 from mooring.node.settings import Settings, build_settings
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 

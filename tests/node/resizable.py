@@ -12,8 +12,8 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.node import Node
-from mooring.node.resize import Resize
-from mooring.node.resizing import resize
+from mooring.node.resize.answer import Resize
+from mooring.node.resize.resizing import resize
 
 CPUS_GATE = "InPlacePodVerticalScalingExclusiveCPUs"
 MEMORY_GATE = "InPlacePodVerticalScalingExclusiveMemory"

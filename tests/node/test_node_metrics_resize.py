@@ -14,7 +14,7 @@ from mooring.core.moment import SECOND, Moment
 from mooring.node import Node
 from mooring.node.metrics import names as name
 from mooring.node.metrics.metrics import Metrics, pending_cpus
-from mooring.node.resizing import reconcile, resize
+from mooring.node.resize.resizing import reconcile, resize
 
 STARTED, COMPLETED, PENDING = name.SCALE_DOWN_METRICS
 EXCLUSIVE, SHARED = name.CPU_EXCLUSIVE, name.CPU_SHARED_POOL

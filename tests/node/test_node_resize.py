@@ -25,8 +25,8 @@ from mooring.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.extensions.cpu_resize import NOT_RESIZED
 from mooring.node import Node
-from mooring.node.resize import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
-from mooring.node.resizing import reconcile, resize, resize_state, retry
+from mooring.node.resize.answer import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
+from mooring.node.resize.resizing import reconcile, resize, resize_state, retry
 
 
 def test_two_four_two() -> None:

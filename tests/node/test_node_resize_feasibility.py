@@ -23,8 +23,8 @@ from mooring.core.pod import PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.extensions.cpu_change import INCONSISTENT, NO_BASELINE, PROHIBITED
 from mooring.node import Node
-from mooring.node.resize import INFEASIBLE
-from mooring.node.resizing import resize
+from mooring.node.resize.answer import INFEASIBLE
+from mooring.node.resize.resizing import resize
 
 STATIC_CPUS = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
 STATIC_MEMORY = 'Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"'

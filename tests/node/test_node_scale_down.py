@@ -23,7 +23,7 @@ from mooring.core.config import EXCLUSIVE_RESIZE, MooringConfig
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Pod
 from mooring.node import Node
-from mooring.node.resizing import reconcile
+from mooring.node.resize.resizing import reconcile
 from mooring.node.settings import Settings, build_settings
 
 GRACE = 5

@@ -21,7 +21,7 @@ from mooring.kubelet.start import start_kubelet
 from mooring.manifest.defaults import PodGates, with_pod_defaults
 from mooring.manifest.pods import pod_from_object
 from mooring.node import Node
-from mooring.node.resizing import resize
+from mooring.node.resize.resizing import resize
 from mooring.releases.catalog import RELEASES
 
 

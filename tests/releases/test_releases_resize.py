@@ -16,7 +16,7 @@ from mooring.core.release import Release
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.steps import Amounts, Resizing, resized_pod
 from mooring.node import Node
-from mooring.node.resizing import resize
+from mooring.node.resize.resizing import resize
 from mooring.releases.catalog import RELEASES
 
 GATE = {"InPlacePodVerticalScaling": True}

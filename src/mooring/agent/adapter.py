@@ -36,7 +36,7 @@ from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, sto
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.placing import opted_out
 from mooring.agent.reactor.records import as_requested, messages_of, unlisted
-from mooring.agent.reactor.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import answer_lost
 from mooring.agent.reactor.values import DevicesFound

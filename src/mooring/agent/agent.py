@@ -27,7 +27,7 @@ from mooring.agent.reactor.claims import nodes_of_claim
 from mooring.agent.reactor.effects import Evict
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.outcomes import EventOutcome
-from mooring.agent.reactor.resume import Resumed, resume
+from mooring.agent.reactor.restart.resume import Resumed, resume
 from mooring.agent.services import serve, start_publisher
 from mooring.agent.startup import Startup
 from mooring.agent.state_holder import StateHolder

@@ -15,7 +15,7 @@ from mooring.agent.options import FIELDS, AgentOptions, choices_of
 from mooring.agent.reactor.outcomes import EventOutcome, Refused
 from mooring.agent.reactor.placing import place_waiting
 from mooring.agent.reactor.resizing import releases_resumed
-from mooring.agent.reactor.resume import reconfigured
+from mooring.agent.reactor.restart.resume import reconfigured
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import AgentState
 from mooring.core.config import (

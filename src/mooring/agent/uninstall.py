@@ -27,8 +27,8 @@ from mooring.agent.reactor.desired import DesiredSettings, lift_of_container, li
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, SweepAssigned, WriteCPUSet
 from mooring.agent.reactor.hotplug import cpus_changed, is_watched
 from mooring.agent.reactor.records import unlisted
-from mooring.agent.reactor.resume import resume
-from mooring.agent.reactor.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.restart.resume import resume
+from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, KnownContainer
 from mooring.agent.startup import AgentCommand, Startup, read_startup
 from mooring.agent.storage.assigned_files import AssignedFiles

@@ -31,9 +31,11 @@ BAD_INPUT = 2
 DEFECT = 70
 """Exit code for an error of Mooring itself; the line requests a report."""
 _INTERRUPTED = 130
-_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _READER_GONE = 141
 """Exit code when the reader of a pipe went away: not 0, because no reader has the whole answer."""
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a stream that takes nothing fails with."""
 
 TRACEBACK = "MOORING_TRACEBACK"
 """Environment variable that shows where an internal error came from."""

@@ -25,7 +25,7 @@ from mooring.fleet.state_changes import changing_cpus, restarting
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.scheduling_fields import Taint
 from mooring.manifest.steps import resized_pod
-from mooring.node.resize import DEFERRED
+from mooring.node.resize.answer import DEFERRED
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation

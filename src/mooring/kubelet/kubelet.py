@@ -27,11 +27,12 @@ from mooring.node.settings import Settings
 with lazily():
     from mooring.checkpoint import cpu_file as cpu_checkpoint
     from mooring.checkpoint import memory_file as memory_checkpoint
-    from mooring.node import claims, hotplug, resizing
+    from mooring.node import claims, hotplug
+    from mooring.node.resize import resizing
 
 if TYPE_CHECKING:
     from mooring.checkpoint.cpu_load import ContainerIDs
-    from mooring.node.resize import Resize
+    from mooring.node.resize.answer import Resize
 
 
 @dataclass(frozen=True, slots=True)

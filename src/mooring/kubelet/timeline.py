@@ -19,7 +19,7 @@ from mooring.core.pod import Pod
 from mooring.core.release import Release
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.start import Start, restart_kubelet
-from mooring.node.resize import DEFERRED, Resize, Waiting, retry_order
+from mooring.node.resize.answer import DEFERRED, Resize, Waiting, retry_order
 
 FIRST_RETRY = 30 * SECOND
 """After its start the kubelet tries waiting resizes for the first time, when it knows all of its pods."""

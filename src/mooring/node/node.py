@@ -27,7 +27,7 @@ from mooring.node.admission import Admission, Verdict
 from mooring.node.decision import NO_AFFINITY, Decision, Readmission, Removal
 from mooring.node.facts import KubeletStarted, PodWithdrawn
 from mooring.node.providers import Providers, after_removal, without_stale_devices
-from mooring.node.resize import Waiting
+from mooring.node.resize.answer import Waiting
 from mooring.node.settings import Settings, build_settings
 from mooring.node.start import RestoredStates, start_managers, written
 from mooring.topologymanager.hints import Hint
@@ -81,7 +81,7 @@ class Node:
     moment: Moment = field(default_factory=Moment)
     """The time, which callers set; it does not change by itself."""
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
-    """Resizes that were not taken, by the pod's uid (:mod:`mooring.node.resizing`)."""
+    """Resizes that were not taken, by the pod's uid (:mod:`mooring.node.resize.resizing`)."""
     swept: Swept | None = field(default=None, compare=False, repr=False)
     """When stale state was last dropped; as long as nothing has changed there is none."""
 

@@ -47,7 +47,7 @@ def validate(config: KubeletConfig, gates: FeatureGates, older: ReleaseRules = N
 
 def _errors(config: KubeletConfig, gates: FeatureGates, older: ReleaseRules) -> Iterator[str]:
     yield from _quota_period_errors(config, gates)
-    yield from _pod_default_errors(config, gates, older)
+    yield from _pod_errors(config, gates, older)
     if config.topology_manager_policy not in POLICIES:
         allowed = " ".join(quote(policy) for policy in POLICIES)
         yield (
@@ -74,7 +74,7 @@ def _quota_period_errors(config: KubeletConfig, gates: FeatureGates) -> Iterator
         yield f"{name} must be between 1ms and 1sec, inclusive"
 
 
-def _pod_default_errors(config: KubeletConfig, gates: FeatureGates, older: ReleaseRules) -> Iterator[str]:
+def _pod_errors(config: KubeletConfig, gates: FeatureGates, older: ReleaseRules) -> Iterator[str]:
     """Check maxPods, and what came with v1.32 (runOnce), v1.36 (imageMinimumGCAge) and v1.37 (defaultPodSysctls)."""
     checked = config.checked
     if checked.default_pod_sysctls and not older.default_pod_sysctls_unknown and not gates["DefaultPodSysctls"]:

@@ -19,7 +19,7 @@ from mooring.kubelet.kubelet import StateTexts
 from mooring.lazy import lazily
 from mooring.node import Decision, Node
 from mooring.node.hotplug_findings import hotplug_findings
-from mooring.node.resize import Resize
+from mooring.node.resize.answer import Resize
 
 with lazily():
     from mooring.node import hotplug

@@ -14,8 +14,8 @@ from mooring.agent.reactor.devices_learned import devices_learned, is_news_of_de
 from mooring.agent.reactor.effects import AgentReport, Evict, ReportKind
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.resume import reconfigured, resume
-from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.restart.resume import reconfigured, resume
+from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, DevicesFound, Options
 from mooring.core.config import (
     DEVICE_ALIGNMENT,

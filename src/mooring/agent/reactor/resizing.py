@@ -36,7 +36,7 @@ from mooring.core.pod import Pod, QoS
 from mooring.extensions.scale_down import is_resized
 from mooring.kubelet.admit import decide
 from mooring.kubelet.kubelet import Kubelet
-from mooring.node.resize import DEFERRED
+from mooring.node.resize.answer import DEFERRED
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mooring.agent.option_checks import is_of_system
 from mooring.agent.reactor.effects import AgentReport, ReportKind
-from mooring.agent.reactor.resume import Stored
+from mooring.agent.reactor.restart.resume import Stored
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import Journal, JournalError, JournalWriter, read_newest
 from mooring.agent.storage.journal_file import JournalFile

@@ -15,7 +15,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container
 from mooring.explain.phrases import cpus_text, plural, size
 from mooring.manifest.steps import Amounts
-from mooring.node.resize import Resize
+from mooring.node.resize.answer import Resize
 from mooring.planner.outcome import span_text
 from mooring.planner.picture import plan_view, policies
 from mooring.planner.resize.largest import Largest

@@ -46,7 +46,7 @@ from mooring.node.metrics import labels as label
 from mooring.node.metrics import names as name
 from mooring.node.metrics.labels import Labels, allocation, assignment
 from mooring.node.metrics.names import Metric
-from mooring.node.resize import INFEASIBLE
+from mooring.node.resize.answer import INFEASIBLE
 from mooring.node.settings import Settings
 from mooring.topologymanager.facts import HintsMerged
 from mooring.topologymanager.merge import NONE, SINGLE_NUMA_NODE

@@ -29,8 +29,8 @@ from mooring.manifest.defaults import PodGates
 from mooring.manifest.scenario import MergeCase, Scenario
 from mooring.manifest.steps import Admit, Advance, Offline, Online, Reboot, Remove, Resizing, Restart, Step, resized_pod
 from mooring.node import Decision
-from mooring.node.resize import Resize
-from mooring.node.resizing import resize_state
+from mooring.node.resize.answer import Resize
+from mooring.node.resize.resizing import resize_state
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.outcome import (
     change_fields,

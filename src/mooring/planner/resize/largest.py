@@ -11,7 +11,7 @@ from mooring.core.quantity import Quantity
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.steps import Amounts, Resizing, resized_pod
-from mooring.node.resizing import resize
+from mooring.node.resize.resizing import resize
 from mooring.planner.resize.asked import CPU, MEMORY
 
 MIB = 2**20

@@ -22,9 +22,9 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.steps import Resizing, resized_pod
 from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
-from mooring.node.resize import Resize
-from mooring.node.resize_feasibility import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY
-from mooring.node.resizing import resize_state
+from mooring.node.resize.answer import Resize
+from mooring.node.resize.feasibility import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY
+from mooring.node.resize.resizing import resize_state
 from mooring.planner.answering import Answer
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.pod_names import Named, find, pods_of

@@ -14,7 +14,7 @@ from mooring.documents.resize import (
     ResizedPlacePart,
 )
 from mooring.manifest.steps import Amounts
-from mooring.node.resize import Resize
+from mooring.node.resize.answer import Resize
 from mooring.planner.resize.largest import Largest
 from mooring.planner.resize.resize import ResizeAnswer
 

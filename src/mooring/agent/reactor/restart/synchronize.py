@@ -22,9 +22,9 @@ from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportK
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome
 from mooring.agent.reactor.placing import EMPTY_SHARED_POOL, opted_out, place, report_unplaced, started, without_pod
 from mooring.agent.reactor.records import kept_sandboxes, listed
-from mooring.agent.reactor.resize_recovery import with_resizes_on_record
 from mooring.agent.reactor.resizing import releases_resumed, resizes, resizes_missed
-from mooring.agent.reactor.resume import cpus_of, recoverable, with_entries
+from mooring.agent.reactor.restart.resize_recovery import with_resizes_on_record
+from mooring.agent.reactor.restart.resume import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, DevicesFound, HeldPod, LastSeen, Phase
 from mooring.core.bits import CPUMask

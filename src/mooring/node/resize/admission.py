@@ -3,7 +3,7 @@
 In v1.37.1 the CPU and memory manager have no opinion about a resize and change nothing; devices are asked as ever.
 With the extension exclusive-resize they answer by the rules of KEP-5554. Up to v1.36 they answer as for a new pod
 (rule resize-asks-like-admission; spec: releases.md section 5). Nothing is kept of a resize that fails: it
-works on values of its own. What can never be resized is refused before (:mod:`mooring.node.resize_feasibility`).
+works on values of its own. What can never be resized is refused before (:mod:`mooring.node.resize.feasibility`).
 
 Source: kubelet v1.37.1, topologymanager scope_*.go with operation resize; KEP-1287, KEP-5554; spec: resize.md
 sections 1 and 4.

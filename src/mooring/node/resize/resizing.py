@@ -20,7 +20,8 @@ from mooring.extensions.facts import CPUsMoved, ScaleDownDropped, ScaleDownStart
 from mooring.extensions.scale_down import reconciled as releases_applied
 from mooring.node.facts import ResizeAccepted, ResizeRefused
 from mooring.node.node import Node, numa_of_blocks
-from mooring.node.resize import (
+from mooring.node.resize.admission import ResizeAdmission
+from mooring.node.resize.answer import (
     DEFERRED,
     IN_PROGRESS,
     INFEASIBLE,
@@ -30,8 +31,7 @@ from mooring.node.resize import (
     releases_of,
     retry_order,
 )
-from mooring.node.resize_admission import ResizeAdmission
-from mooring.node.resize_feasibility import check_feasible
+from mooring.node.resize.feasibility import check_feasible
 from mooring.node.resources import check_fit
 
 _DEEDS = (CPUsMoved, ScaleDownDropped, ScaleDownStarted)

@@ -18,7 +18,7 @@ from mooring.agent.nri.types import RuntimeContainer
 from mooring.agent.pods.resized import resized
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.effects import AgentReport, ReportKind
-from mooring.agent.reactor.resume import Resumed
+from mooring.agent.reactor.restart.resume import Resumed
 from mooring.agent.reactor.values import AgentState, by_name
 from mooring.core.bits import CPUMask, list_text
 from mooring.core.pod import Pod
