@@ -35,12 +35,12 @@ from mooring.core.quantity import Quantity, QuantitySyntaxError
 from mooring.discovery.differences.comparison import differences
 from mooring.discovery.shape import Distances, Shape, Siblings, views_of
 
-MAX_CPUS: Final = 65536
-"""CPUs that a line may have; cAdvisor keeps CPU ids in 16 bits in one place."""
+MAX_CPUS: Final = 8192
+"""CPUs that a described machine may have; Linux has no more (NR_CPUS)."""
 MAX_NODES: Final = 1024
-"""NUMA nodes that a line may have; Linux has no more (NODES_SHIFT 10)."""
+"""NUMA nodes that it may have; Linux has no more (NODES_SHIFT 10)."""
 MAX_BYTES: Final = 2**60
-"""Memory that a line may have (1Ei); the managers count in 64 bits."""
+"""Memory that it may have (1Ei); the managers count in 64 bits."""
 
 _GIB: Final = 2**30
 _PAGE: Final = 4096
@@ -199,7 +199,7 @@ def _check(shape: Shape) -> None:
     """
     cpus = shape.cores * shape.threads + shape.efficiency_cores
     if cpus > MAX_CPUS:
-        raise _refusal("cores", f"the machine would have {cpus} CPUs", f"at most {MAX_CPUS} are possible")
+        raise _refusal("cores", f"the machine would have {cpus} CPUs", f"Linux has at most {MAX_CPUS}")
     if shape.numa_nodes + shape.cpuless_nodes > MAX_NODES:
         nodes = shape.numa_nodes + shape.cpuless_nodes
         raise _refusal("numa", f"the machine would have {nodes} NUMA nodes", f"Linux has at most {MAX_NODES}")

@@ -12,13 +12,8 @@ from mooring.core.errors import InputError
 from mooring.core.machine import MachineOrigin, PCIDevice
 from mooring.core.machineinfo import HugePages
 from mooring.discovery.archive import ArchiveTree
+from mooring.discovery.compact import MAX_BYTES, MAX_CPUS, MAX_NODES
 
-HIGHEST_CPU: Final = 8191
-"""Largest CPU id: Linux has at most 8192 CPUs (NR_CPUS)."""
-HIGHEST_NODE: Final = 1023
-"""Largest NUMA node id: Linux has at most 1024 nodes (NODES_SHIFT)."""
-LARGEST_SIZE: Final = 2**60
-"""Bytes of memory that a node may have, 1Ei."""
 LOCAL_DISTANCE: Final = 10
 REMOTE_DISTANCE: Final = 20
 """Distances where the firmware has no table. Source: Linux, include/linux/topology.h."""
@@ -131,13 +126,13 @@ def check_ids(description: Description, source: str) -> None:
     problem = ""
     if not description.cpus:
         problem = "has no online CPU"
-    elif highest > HIGHEST_CPU:
-        problem = f"names CPU {highest}; Linux has at most {HIGHEST_CPU + 1} CPUs"
-    elif node > HIGHEST_NODE:
-        problem = f"names NUMA node {node}; Linux has at most {HIGHEST_NODE + 1} nodes"
+    elif highest >= MAX_CPUS:
+        problem = f"names CPU {highest}; Linux has at most {MAX_CPUS} CPUs"
+    elif node >= MAX_NODES:
+        problem = f"names NUMA node {node}; Linux has at most {MAX_NODES} nodes"
     elif lowest < 0:
         problem = f"has the negative number {lowest} as a CPU or NUMA node"
-    elif largest > LARGEST_SIZE:
+    elif largest > MAX_BYTES:
         problem = f"has {largest} bytes of memory; at most 1Ei is possible"
     if problem:
         raise InputError(problem, source=source, remedy="capture it again")

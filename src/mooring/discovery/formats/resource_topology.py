@@ -15,14 +15,13 @@ from mooring.core.machineinfo import HugePages
 from mooring.core.quantity import Quantity, QuantitySyntaxError
 from mooring.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at
 from mooring.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
+from mooring.discovery.compact import MAX_BYTES, MAX_CPUS
 from mooring.discovery.formats.counted import places_of
 from mooring.discovery.formats.description import (
     ASSUMED_CORES,
     ASSUMED_DISTANCES,
     ASSUMED_MEMORY,
     ASSUMED_SOCKETS,
-    HIGHEST_CPU,
-    LARGEST_SIZE,
     MEMORY_OF_A_CPU,
     REMOTE_DISTANCE,
     DescribedNode,
@@ -115,7 +114,7 @@ def _amounts(zone: Mapping[str, Any]) -> dict[str, int]:
             resource = as_mapping(entry)
             name = name_at(resource, "name")
             field = "capacity" if resource.get("capacity") is not None else "allocatable"
-            amounts[name] = _amount(resource, field, HIGHEST_CPU if name == "cpu" else LARGEST_SIZE)
+            amounts[name] = _amount(resource, field, MAX_CPUS - 1 if name == "cpu" else MAX_BYTES)
         except InputError as error:
             raise inside(error, f"resources[{index}]") from None
     return amounts
