@@ -22,6 +22,10 @@ _SHORTEST_MARKED = 20
 """Characters of a form that has to be recognised in a list: where it is another owner's too, the mark tells them
 apart. Shorter forms stand beside cells with the mark, and are left out."""
 
+_LISTED = 13
+"""Characters that always fit into a list of owners: the longest form of at most as many has the mark, too, where it is
+another owner's."""
+
 
 def ending(name: str) -> str:
     """Return the end of a pod's name that tells it from its siblings; empty where there is none.
@@ -80,11 +84,13 @@ def short_names(names: Sequence[str], marks: Sequence[str]) -> tuple[tuple[str, 
     found = []
     for name, mark, forms in zip(names, marks, wanted, strict=True):
         kept = [name]
+        listed = next((form for form in forms if len(form) <= _LISTED), name)
         for form in forms:
             marked = f"{form} [{mark}]"
+            told_apart = len(form) >= _SHORTEST_MARKED or form == listed
             if uses[form] == 1:
                 kept.append(form)
-            elif len(form) >= _SHORTEST_MARKED and len(marked) < len(name) and marked not in taken:
+            elif told_apart and len(marked) < len(name) and marked not in taken:
                 taken.add(marked)
                 kept.append(marked)
         found.append(tuple(sorted(dict.fromkeys(kept), key=lambda form: -len(form))))

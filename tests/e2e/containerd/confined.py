@@ -290,8 +290,9 @@ def _quota(path: str) -> str:
 def everything(node: Runtime, agent: ConfinedAgent) -> None:
     """Pin, widen, release, lift a quota, refuse a resize, repair, come back from a kill, and leave."""
     agent.start()
-    shared_pod, own_pod = pod_on(node, "shared"), pod_on(node, "own")
-    cgroup_file(own_pod.cgroup_parent, "cpu", _QUOTA).write_text("100000", encoding="ascii")
+    shared_pod, own_pod, next_pod = pod_on(node, "shared"), pod_on(node, "own"), pod_on(node, "next")
+    for pod in (own_pod, next_pod):
+        cgroup_file(pod.cgroup_parent, "cpu", _QUOTA).write_text("100000", encoding="ascii")
     shared = node.cri.run(shared_pod, "a")
     own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
     mine = node.container_cgroup(own_pod, own)
@@ -304,15 +305,14 @@ def everything(node: Runtime, agent: ConfinedAgent) -> None:
     assert agent.end(signal.SIGKILL) == 128 + signal.SIGKILL
     agent.start()
     assert agent.status()["cpus"]["exclusive"] == "1"
-    node.cri.stop(own)
-    node.cri.remove(own)
+    node.cri.remove_pod(own_pod.id)
     until(lambda: node.cpus_of(shared_pod, shared) == "0-1", "the shared container has both CPUs again")
-    again = node.cri.run(own_pod, "c", resources=whole_cpus(1))
-    assert (node.cpus_of(own_pod, again), node.cpus_of(shared_pod, shared)) == ("1", "0")
+    again = node.cri.run(next_pod, "c", resources=whole_cpus(1))
+    assert (node.cpus_of(next_pod, again), node.cpus_of(shared_pod, shared)) == ("1", "0")
     assert agent.end() == 0
     agent.launch("--leave")
     assert agent.code() == 0, agent.output[-2000:]
-    assert (node.cpus_of(own_pod, again), node.cpus_of(shared_pod, shared)) == ("0-1", "0-1")
-    assert _quota(own_pod.cgroup_parent) == "100000"
+    assert (node.cpus_of(next_pod, again), node.cpus_of(shared_pod, shared)) == ("0-1", "0-1")
+    assert _quota(next_pod.cgroup_parent) == "100000"
     assert [line for line in agent.log if line["level"] == "error"] == []
     assert "Traceback" not in agent.output, "no thread ended"

@@ -94,10 +94,9 @@ def test_interrupts_leave_the_cpu_of_a_container_and_come_back_after_it(
         # Killed at any moment, the agent that comes again knows what it has moved.
         agent.end(signal.SIGKILL)
         agent.start()
-        node.cri.stop(own)
-        node.cri.remove(own)
+        node.cri.remove_pod(own_pod.id)
         until(lambda: shown() == before, "every interrupt is where it was")
-        node.cri.run(own_pod, "b", resources=whole_cpus(1))
+        node.cri.run(pod_on(node, "next"), "b", resources=whole_cpus(1))
         until(lambda: shown() != before, "interrupts have moved again")
         agent.end()
         assert left(agent).returncode == 0
