@@ -7,10 +7,8 @@ reason, and the rest is packed.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from msgspec import to_builtins
@@ -18,23 +16,19 @@ from msgspec import to_builtins
 from mooring import __version__
 from mooring.checkpoint.device_file import DEVICE_FILE, device_record, without_answers
 from mooring.checkpoint.store import SIZE_LIMIT
-from mooring.configuration import devices, kubelet_config, mooring_config
+from mooring.configuration import devices
 from mooring.configuration.kubelet_flags import KubeletFlags
-from mooring.configuration.layers import FieldPlace, Layer, Tier, merged_layers
-from mooring.configuration.node_configuration import configuration_of
-from mooring.configuration.sources import DROP_IN_SUFFIX, ConfigurationSource
+from mooring.configuration.sources import ConfigurationSource
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
-from mooring.decoding.documents import documents_in
-from mooring.decoding.fields import Document
 from mooring.devicemanager.state import Device, Preference
 from mooring.discovery.archive import archive_bytes
 from mooring.discovery.cadvisor.probe import read_problem
 from mooring.discovery.capture.reading import Capture, capture_isolation, capture_machine
-from mooring.discovery.loader import machine_of
 from mooring.discovery.tree import Tree
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.planner.nodearchive.claims import anonymous_claims, reduced_claims
+from mooring.planner.nodearchive.configuration import Found, found_configuration
 from mooring.planner.nodearchive.layout import (
     ABOUT,
     ALLOCATABLE,
@@ -42,23 +36,20 @@ from mooring.planner.nodearchive.layout import (
     CONFIGURATION_PART,
     CPU_STATE,
     DEVICE_RECORD,
-    DEVICES,
     DEVICES_PART,
     ISOLATION_PART,
-    KUBELET_CONFIG,
     MACHINE_PART,
     MEMORY_STATE,
-    MOORING_CONFIG,
     PODS,
     PODS_PART,
     STATE_PART,
     TOP,
+    json_bytes,
 )
 from mooring.planner.nodearchive.reduction import (
     anonymous_pods,
     made_up_namespaces,
     pod_list,
-    reduced_configuration,
     reduced_pods,
 )
 
@@ -157,7 +148,7 @@ def collect(tree: Tree, request: CollectRequest) -> Collection:
         unread=[UnreadFile(path, problem) for path, problem in sorted(unread.items())],
         mooring=__version__,
     )
-    files[ABOUT] = _json_bytes(to_builtins(about))
+    files[ABOUT] = json_bytes(to_builtins(about))
     links = {**isolation.links, **machine.links}
     folders = frozenset(machine.folders | isolation.folders)
     return Collection(about, files, links, folders, request.cluster.findings)
@@ -177,7 +168,7 @@ def kubelet_files(
         InputError: documents that were handed over cannot be used.
     """
     told = request.cluster.configz
-    configuration = _found_configuration(tree, request.config, told, request.flags, request.kubelet_root)
+    configuration = found_configuration(tree, request.config, told, request.flags, request.kubelet_root)
     states = _states(tree, request.kubelet_root, unread)
     pods, claims = _pods(request)
     devices_of_node = _devices(tree, request, claims, unread)
@@ -193,11 +184,6 @@ def kubelet_files(
         size = sum(map(len, found.files.values()))
         parts.append(ArchivePart(name, found.origin if found.files else "", len(found.files), size, found.missing))
     return files, parts
-
-
-def _json_bytes(document: object) -> bytes:
-    """Return a document as an archive has it."""
-    return f"{json.dumps(document, indent=1)}\n".encode()
 
 
 def _captured(name: str, origin: str, capture: Capture) -> ArchivePart:
@@ -236,7 +222,7 @@ def _pods(request: CollectRequest) -> tuple[Found, list[dict[str, Any]]]:
     if request.anonymous:
         claims, pods = anonymous_claims(claims, pods, made_up_namespaces(pods), {request.node: ANONYMOUS_NODE})
         pods = anonymous_pods(pods)
-    return Found({PODS: _json_bytes(pod_list(pods))}, origin, ""), claims
+    return Found({PODS: json_bytes(pod_list(pods))}, origin, ""), claims
 
 
 def _devices(tree: Tree, request: CollectRequest, claims: list[dict[str, Any]], unread: dict[str, str]) -> Found:
@@ -257,118 +243,11 @@ def _devices(tree: Tree, request: CollectRequest, claims: list[dict[str, Any]], 
         origins.append(root)
         break
     if request.allocatable is not None:
-        files[ALLOCATABLE] = _json_bytes(devices.devices_document(request.allocatable, request.preferences))
+        files[ALLOCATABLE] = json_bytes(devices.devices_document(request.allocatable, request.preferences))
         origins.append("PodResources API")
     elif DEVICE_RECORD in files and device_record(files[DEVICE_RECORD].decode(errors="surrogateescape")).registered:
         missing = request.allocatable_problem or "the PodResources API was not asked for NUMA nodes of free devices"
     if claims:
-        files[CLAIMS] = _json_bytes({"apiVersion": "v1", "kind": "List", "items": claims})
+        files[CLAIMS] = json_bytes({"apiVersion": "v1", "kind": "List", "items": claims})
         origins.append("claims")
     return Found(files, ", ".join(origins), missing)
-
-
-_PLACES: Final = {
-    mooring_config.KIND: MOORING_CONFIG,
-    devices.KIND: DEVICES,
-}
-"""Kind -> its place in an archive."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Files of one part, where they came from, and what is missing."""
-
-    files: Mapping[str, bytes]
-    origin: str = ""
-    missing: str = ""
-
-
-def _found_configuration(
-    tree: Tree, given: Sequence[ConfigurationSource], configz: object, flags: KubeletFlags | None, root: str
-) -> Found:
-    """Return the configuration: of ``--config``, else as the running kubelet tells it, else of its files and flags.
-
-    Args:
-        tree: the computer.
-        given: what ``--config`` names.
-        configz: what the running kubelet answered; None when it was not asked.
-        flags: of the running kubelet; None when none runs.
-        root: the kubelet's root directory.
-
-    Raises:
-        InputError: a document of ``--config`` is no configuration, or a second one of its kind.
-    """
-    if given:
-        return _of_sources(tree, given)
-    if isinstance(configz, dict) and kubelet_config.is_kubelet_config(configz):
-        return Found(_file(reduced_configuration(configz)), "/configz")
-    return _of_files(tree, flags, f"{root}/config.yaml")
-
-
-def _file(document: Mapping[str, Any], place: str = KUBELET_CONFIG) -> dict[str, bytes]:
-    return {place: f"{json.dumps(document, indent=1)}\n".encode()}
-
-
-def _of_sources(tree: Tree, given: Sequence[ConfigurationSource]) -> Found:
-    """Return what was given: of the kubelet, in whatever format, the fields in force."""
-    # What is packed whole is known to hold nothing but what its kind may hold.
-    found = configuration_of(given, machine=machine_of(tree, "").info)
-    files = _file(reduced_configuration(found.merged)) if found.layers else {}
-    for source in given:
-        content = source.document.content
-        kind = content.get("kind") if isinstance(content, dict) else None
-        if isinstance(content, dict) and kind in _PLACES:
-            files |= _file(content, _PLACES[str(kind)])
-    missing = "" if KUBELET_CONFIG in files else f"no {kubelet_config.KIND} in --config"
-    return Found(files, "--config", missing)
-
-
-def _of_files(tree: Tree, flags: KubeletFlags | None, usual: str) -> Found:
-    """Read what the running kubelet's command line names, or the file where most installers put it."""
-    named = flags.config if flags and flags.config else ""
-    # A kubelet that runs without --config has no file, whatever lies about.
-    paths = [named] if named else [] if flags else [usual]
-    files = len(paths)
-    if flags and flags.config_dir:
-        paths += _drop_ins(tree, flags.config_dir.strip("/"))
-    layers = []
-    for number, path in enumerate(paths):
-        found = _read(tree, path)
-        if isinstance(found, str):
-            # Half a configuration is worse than none: it looks like one.
-            return Found({}, "", found)
-        layers.append(Layer(Tier.FILE if number < files else Tier.DROP_IN, found, partial(FieldPlace, path)))
-    if flags:
-        layers.append(Layer(Tier.FLAGS, flags.fields, partial(FieldPlace, "the command line")))
-    content = merged_layers(layers, has_file=files > 0)
-    origins = [f"/{path.lstrip('/')}" for path in paths[:1]] + (["flags"] if flags and flags.fields else [])
-    return Found(_file(reduced_configuration(content)), " and ".join(origins) or "defaults")
-
-
-def _drop_ins(tree: Tree, folder: str) -> list[str]:
-    """Return the drop-ins of a folder in the order in which the kubelet reads them."""
-    found = []
-    for name in sorted(tree.names(folder)):
-        path = f"{folder}/{name}"
-        if tree.is_dir(path):
-            found += _drop_ins(tree, path)
-        elif name.endswith(DROP_IN_SUFFIX):
-            found.append(path)
-    return found
-
-
-def _read(tree: Tree, path: str) -> dict[str, Any] | str:
-    """Return the mapping in a file, or why there is none."""
-    data = tree.data(path.lstrip("/"))
-    if data is None:
-        reason = "cannot be read" if tree.exists(path.lstrip("/")) else "is not there"
-        return f"{path} {reason}"
-    try:
-        contents = list(_mappings(documents_in(data, path)))
-    except InputError as error:
-        return f"{path}: {error.problem}"
-    return contents[0] if contents else f"{path} holds no mapping"
-
-
-def _mappings(documents: Sequence[Document]) -> Iterator[dict[str, Any]]:
-    return (document.content for document in documents if isinstance(document.content, dict))

@@ -6,6 +6,7 @@ archive is a snapshot of a machine too, and ``--machine`` takes it.
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from mooring.node.start import CPU_FILE, MEMORY_FILE
@@ -36,3 +37,8 @@ CONFIGURATION_PART: Final = "configuration"
 STATE_PART: Final = "state files"
 DEVICES_PART: Final = "devices"
 PODS_PART: Final = "pods"
+
+
+def json_bytes(document: object) -> bytes:
+    """Return a document as an archive has it."""
+    return f"{json.dumps(document, indent=1)}\n".encode()
