@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mooring.core.errors import InputError
-from mooring.decoding import documents
-from mooring.decoding.documents import LARGEST_FILE, load_documents
+from mooring.decoding import files
+from mooring.decoding.documents import load_documents
+from mooring.decoding.files import LARGEST_FILE
 
 
 def contents(path: Path | str) -> list[object]:
@@ -108,7 +109,7 @@ def test_large_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
 
 
 def test_endless_input_is_refused_when_it_passes_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "LARGEST_FILE", 1024**2)
+    monkeypatch.setattr(files, "LARGEST_FILE", 1024**2)
     assert "larger than 1 MiB" in refusal("/dev/zero")
 
 

@@ -17,17 +17,9 @@ from typing import Final
 from mooring.configuration.kubelet_arguments import bootstrap_arguments_in, kubelet_arguments_in
 from mooring.core.errors import InputError
 from mooring.decoding.api_fields import Places
-from mooring.decoding.documents import (
-    STANDARD_INPUT,
-    documents_in,
-    load_documents,
-    open_problem,
-    places_of,
-    read_bytes,
-    read_standard_input,
-    shown,
-)
+from mooring.decoding.documents import documents_in, load_documents, places_of
 from mooring.decoding.fields import Document, Value
+from mooring.decoding.files import STANDARD_INPUT, open_problem, read_bytes, read_standard_input, shown
 from mooring.lazy import lazily
 
 with lazily():

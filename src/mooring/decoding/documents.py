@@ -1,33 +1,24 @@
 """Files, folders and standard input to documents.
 
 One reader for every input: YAML of several documents, JSON, kubectl's output, whole folders. Files are bounded in size
-before they are read (:data:`LARGEST_FILE`), values are bounded while they are built. The standard library's JSON
-decoder is used because it shows the pairs of an object before they become a mapping, so that repeated keys are refused;
-where that does not matter (scenario lines) msgspec is several times faster.
+before they are read, values are bounded while they are built.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import stat
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 from mooring.core.errors import InputError
-from mooring.decoding.fields import Document, Value
-from mooring.decoding.positions import Place, field_places, json_fault, offset_place
+from mooring.decoding.fields import Document
+from mooring.decoding.files import STANDARD_INPUT, open_problem, read_standard_input, read_text, shown, text_of
+from mooring.decoding.json_reader import NotJSONError, read_json
+from mooring.decoding.positions import Place, field_places
 
-LARGEST_FILE = 64 * 1024**2
-"""Bytes that one file may have: ``kubectl get pods -o json`` of about five thousand pods."""
 SUFFIXES = (".yaml", ".yml", ".json")
 """Files of a folder that are read; the same as kubectl's."""
-STANDARD_INPUT = "standard input"
-"""Name of ``-`` in messages."""
 
 
 def load_documents(path: str | os.PathLike[str]) -> list[Document]:
@@ -39,7 +30,7 @@ def load_documents(path: str | os.PathLike[str]) -> list[Document]:
         InputError: nothing there, not readable, too large, not text, not YAML or JSON, or nothing in it.
     """
     if path == "-":
-        return _parse(_text(read_standard_input(), STANDARD_INPUT), STANDARD_INPUT)
+        return _parse(text_of(read_standard_input(), STANDARD_INPUT), STANDARD_INPUT)
     documents: list[Document] = []
     for file in _files(path):
         documents += _parse(read_text(file), shown(file), json_only=file.suffix == ".json")
@@ -52,7 +43,7 @@ def documents_in(data: bytes, source: str, *, json_only: bool = False) -> list[D
     Raises:
         InputError: not text, not YAML or JSON, or nothing in it.
     """
-    return _parse(_text(data, source), source, json_only=json_only)
+    return _parse(text_of(data, source), source, json_only=json_only)
 
 
 @contextmanager
@@ -95,26 +86,6 @@ def positions_of(document: Document, fields: Sequence[str]) -> dict[str, Place |
     }
 
 
-def read_text(file: Path) -> str:
-    """Read a text file of bounded size.
-
-    Raises:
-        InputError: it cannot be opened, is too large, or is not UTF-8 text.
-    """
-    return _text(read_bytes(file), shown(file))
-
-
-def shown(path: str | os.PathLike[str]) -> str:
-    """Return a path as messages show it: printable whatever bytes it has."""
-    return os.fspath(path).encode("utf-8", "backslashreplace").decode()
-
-
-def open_problem(error: OSError | ValueError) -> str:
-    """Return in words why a file cannot be opened."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"cannot be read: {reason.lower()}"
-
-
 def _files(path: str | os.PathLike[str]) -> list[Path]:
     file = Path(path)
     try:
@@ -154,64 +125,6 @@ def _check_rendered(folder: Path) -> None:
             raise InputError(f"the folder is {what}", source=shown(folder), remedy=remedy)
 
 
-def read_bytes(file: Path) -> bytes:
-    """Read a file of bounded size.
-
-    Raises:
-        InputError: it cannot be opened, or is too large.
-    """
-    try:
-        with file.open("rb") as stream:
-            status = os.fstat(stream.fileno())
-            if stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_FILE:
-                raise _too_large(shown(file))
-            return _bounded(stream.read(LARGEST_FILE + 1), shown(file))
-    except (OSError, ValueError) as error:
-        raise InputError(open_problem(error), source=shown(file)) from None
-
-
-def read_standard_input() -> bytes:
-    """Read standard input, bounded like a file.
-
-    Raises:
-        InputError: it is closed, or too large.
-    """
-    try:
-        return _bounded(sys.stdin.buffer.read(LARGEST_FILE + 1), STANDARD_INPUT)
-    except (OSError, ValueError) as error:
-        raise InputError(open_problem(error), source=STANDARD_INPUT) from None
-
-
-def _bounded(data: bytes, source: str) -> bytes:
-    if len(data) > LARGEST_FILE:
-        raise _too_large(source)
-    return data
-
-
-def _too_large(source: str) -> InputError:
-    limit = LARGEST_FILE // 1024**2
-    return InputError(f"larger than {limit} MiB", source=source, remedy="split it, or select fewer objects")
-
-
-def _text(data: bytes, source: str) -> str:
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError("the text is UTF-16", source=source, remedy="save it as UTF-8")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        column = error.start - data.rfind(b"\n", 0, error.start)
-        raise InputError(
-            f"not UTF-8 text (byte 0x{data[error.start]:02x})",
-            source=f"{source}:{line}:{column}",
-            remedy="save it as UTF-8",
-        ) from None
-    zero = text.find("\0")
-    if zero >= 0:
-        raise InputError("a NUL character: this is not a text file", source=at(source, text, zero))
-    return text
-
-
 def _parse(text: str, source: str, *, json_only: bool = False) -> list[Document]:
     documents = [document for document in _values(text, source, json_only=json_only) if document.content is not None]
     if not documents:
@@ -223,7 +136,7 @@ def _values(text: str, source: str, *, json_only: bool) -> Iterator[Document]:
     # YAML contains JSON, but its reader takes ten times as long.
     if json_only or text.lstrip()[:1] in ("{", "["):
         try:
-            return iter(list(_read_json(text, source)))
+            return iter(list(read_json(text, source)))
         except NotJSONError as error:
             if json_only:
                 place = f"{source}:{error.line}:{error.column}"
@@ -232,119 +145,3 @@ def _values(text: str, source: str, *, json_only: bool) -> Iterator[Document]:
     from mooring.decoding.yaml_reader import read_yaml  # noqa: PLC0415
 
     return read_yaml(text, source)
-
-
-_SPACE = re.compile(r"[ \t\r\n]*")
-_HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
-
-
-class NotJSONError(Exception):
-    """The text is not JSON; what to make of that is for the caller to say."""
-
-    def __init__(self, problem: str, line: int, column: int) -> None:
-        self.problem = problem
-        self.line = line
-        self.column = column
-        super().__init__(problem)
-
-
-def _read_json(text: str, source: str) -> Iterator[Document]:
-    """Yield the JSON values of ``text``, which may stand one after the other, as kubectl allows.
-
-    Raises:
-        NotJSONError: the text breaks the grammar of JSON.
-        InputError: it is JSON, but holds something that cannot be used.
-    """
-    index = 0
-    start = _after_space(text, 0)
-    while start < len(text):
-        index += 1
-        value, end = _decode(text, start, source)
-        half = _HALF_OF_A_PAIR.search(text, start, end)
-        if half:
-            _refuse_half_characters(value, at(source, text, half.start()))
-        yield Document(value, source, index, text.count("\n", 0, start) + 1, text)
-        start = _after_space(text, end)
-
-
-def at(source: str, text: str, offset: int) -> str:
-    """Return file, line and column of a character, for messages."""
-    line, column = offset_place(text, offset)
-    return f"{source}:{line}:{column}"
-
-
-def _decode(text: str, start: int, source: str) -> tuple[Value, int]:
-    problem, remedy = "nested too deeply", ""
-    try:
-        value: Value
-        value, end = _DECODER.raw_decode(text, start)
-    except json.JSONDecodeError as error:
-        raise NotJSONError(error.msg, error.lineno, error.colno) from None
-    except _RefusedError as error:
-        problem, remedy = error.args
-    except RecursionError:
-        pass
-    except ValueError:
-        # Python refuses to convert numbers of more than 4300 digits.
-        problem = "a number has too many digits"
-    else:
-        return value, end
-    raise InputError(problem, source=at(source, text, json_fault(text, start)), remedy=remedy)
-
-
-def json_error(data: bytes, source: str, line: int = 1) -> InputError:
-    """Return the error for bytes that a decoder of JSON does not take.
-
-    Args:
-        data: the bytes.
-        source: names their file.
-        line: on which they begin.
-    """
-    try:
-        for _ in _read_json("\n" * (line - 1) + _text(data, source), source):
-            pass
-    except NotJSONError as error:
-        return InputError(f"not valid JSON: {error.problem}", source=f"{source}:{error.line}:{error.column}")
-    except InputError as error:
-        return error
-    return InputError("not valid JSON: something follows the first value", source=f"{source}:{line}")
-
-
-class _RefusedError(Exception):
-    """JSON that cannot be used: the problem and what to do."""
-
-
-def _mapping(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
-    mapping = dict(pairs)
-    if len(mapping) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _RefusedError(f"the key {twice!r:.80} appears twice in one object", "keep one of them")
-    return mapping
-
-
-def _constant(name: str) -> NoReturn:
-    raise _RefusedError(f"{name} is not a number that JSON knows", "")
-
-
-def _number(text: str) -> float:
-    number = float(text)
-    if number in (float("inf"), float("-inf")):
-        raise _RefusedError(f"the number {text[:40]} is too large", "")
-    return number
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_mapping, parse_constant=_constant, parse_float=_number)
-
-
-def _after_space(text: str, start: int) -> int:
-    match = _SPACE.match(text, start)
-    return match.end() if match else start
-
-
-def _refuse_half_characters(value: Value, source: str) -> None:
-    r"""Refuse an escape such as ``\ud800`` without its other half: no output could carry it."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except (UnicodeEncodeError, RecursionError):
-        raise InputError("a \\u escape names half of a character", source=source) from None

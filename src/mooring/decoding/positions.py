@@ -60,6 +60,12 @@ def offset_place(text: str, offset: int) -> Place:
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
+def shown_place(source: str, text: str, offset: int) -> str:
+    """Return file, line and column of a character, for messages."""
+    line, column = offset_place(text, offset)
+    return f"{source}:{line}:{column}"
+
+
 def json_fault(text: str, start: int = 0) -> int:
     """Return the offset of the first thing in JSON that the grammar allows and that cannot be used.
 

@@ -55,9 +55,9 @@ def load_machine(source: str) -> Machine:
     if source in shipped_names():
         return shipped_machine(source)
     if source == STANDARD_INPUT:
-        from mooring.decoding import documents  # noqa: PLC0415 - as above
+        from mooring.decoding import files  # noqa: PLC0415 - as above
 
-        return machine_in(documents.read_standard_input(), documents.STANDARD_INPUT)
+        return machine_in(files.read_standard_input(), files.STANDARD_INPUT)
     if _exists(source):
         return _from_path(source)
     path, hash_sign, name = source.rpartition("#")

@@ -20,8 +20,9 @@ from mooring.core.errors import InputError
 from mooring.core.gotext import INT64_MAX
 from mooring.core.machine import Finding
 from mooring.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, NUMANode
-from mooring.decoding.documents import json_error, places_of
+from mooring.decoding.documents import places_of
 from mooring.decoding.fields import Document
+from mooring.decoding.json_reader import json_error
 from mooring.discovery.machineinfo_oddities import oddities
 
 ODD: Final = "MOOR-464"

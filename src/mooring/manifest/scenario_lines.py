@@ -14,16 +14,10 @@ from typing import IO, cast
 import msgspec
 
 from mooring.core.errors import InputError
-from mooring.decoding.documents import (
-    STANDARD_INPUT,
-    SUFFIXES,
-    json_error,
-    load_documents,
-    open_problem,
-    read_standard_input,
-    shown,
-)
+from mooring.decoding.documents import SUFFIXES, load_documents
 from mooring.decoding.fields import Document, Value
+from mooring.decoding.files import STANDARD_INPUT, open_problem, read_standard_input, shown
+from mooring.decoding.json_reader import json_error
 
 LONGEST_LINE = 32 * 1024**2
 """Bytes that one scenario may have, unpacked; the longest recorded one has a hundredth of that."""

@@ -20,8 +20,9 @@ from mooring.agent.pods.source import CONFIG_HASH, CONFIG_SOURCE, kept_annotatio
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
-from mooring.decoding.documents import documents_in, open_problem, shown
+from mooring.decoding.documents import documents_in
 from mooring.decoding.fields import Report, as_mapping, ignore, text_at
+from mooring.decoding.files import open_problem, shown
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from mooring.decoding.documents import STANDARD_INPUT, load_documents
+from mooring.decoding.documents import load_documents
 from mooring.decoding.fields import Document
+from mooring.decoding.files import STANDARD_INPUT
 from mooring.discovery.files import open_tree
 from mooring.fleet.live.archive import ABOUT, objects_of_archive
 from mooring.fleet.live.objects import NODE, ClusterObjects, cluster_objects

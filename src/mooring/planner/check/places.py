@@ -12,7 +12,8 @@ from urllib.parse import quote
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.cpumanager.facts import WholeCoresChecked
-from mooring.decoding.documents import STANDARD_INPUT, positions_of
+from mooring.decoding.documents import positions_of
+from mooring.decoding.files import STANDARD_INPUT
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.explain.story import Taking
 from mooring.manifest.pod_files import PodOrigin

@@ -12,7 +12,7 @@ from typing import Any
 
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
-from mooring.decoding.documents import STANDARD_INPUT
+from mooring.decoding.files import STANDARD_INPUT
 from mooring.manifest.scenario import MergeCase, Scenario, load_scenarios
 from mooring.planner.replay.agreement import FieldDifference, differences
 from mooring.planner.replay.scenario import replay_merge, replay_scenario
