@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from difflib import get_close_matches
 from enum import Enum
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 from mooring.core.errors import InputError
@@ -208,8 +209,11 @@ def number_text(value: float) -> str:
 
 def nearest(name: str, known: Mapping[str, object] | frozenset[str]) -> str:
     """Return the known name that looks most like ``name``, or an empty text."""
-    if len(name) > _LONGEST_NAME:
-        return ""
+    return "" if len(name) > _LONGEST_NAME else _nearest(name, frozenset(known))
+
+
+@lru_cache(maxsize=1024)
+def _nearest(name: str, known: frozenset[str]) -> str:
     close = get_close_matches(name, sorted(known), n=1)
     if close:
         return close[0]
