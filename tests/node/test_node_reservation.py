@@ -219,5 +219,16 @@ def test_more_than_there_is_leaves_nothing_and_is_reported() -> None:
     )
 
 
+def test_every_resource_of_which_too_much_is_kept_is_named() -> None:
+    """The kubelet joins the errors of all resources (v1.37.1, node_container_manager_linux.go)."""
+    kubelet = KubeletConfig(kube_reserved={"cpu": "17", "memory": "17Gi"}, eviction_hard={})
+    assert reserved(kubelet).overcommitment() == (
+        'invalid Node Allocatable configuration. Resource "cpu" has a reservation of {{17000 -3} {<nil>}  DecimalSI} '
+        "but capacity of {{16000 -3} {<nil>}  DecimalSI}. Expected capacity >= reservation. "
+        f'Resource "memory" has a reservation of {{{{{17 * GIB} 0}} {{<nil>}}  BinarySI}} '
+        f"but capacity of {{{{{16 * GIB} 0}} {{<nil>}}  BinarySI}}. Expected capacity >= reservation."
+    )
+
+
 def test_all_of_it_may_be_reserved() -> None:
     assert reserved(KubeletConfig(kube_reserved={"memory": "16Gi"}, eviction_hard={})).overcommitment() == ""

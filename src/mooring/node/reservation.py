@@ -69,16 +69,17 @@ class Reservation:
         return _whole(resource, capacity.nano - (reserved.nano if reserved is not None else 0) + eviction)
 
     def overcommitment(self) -> str:
-        """Return the kubelet's text for the first resource of which more is kept than there is, or an empty text."""
-        for resource in sorted(self.capacity):
-            capacity, reserved = self.capacity[resource], self.reserved.get(resource)
-            if reserved is not None and reserved.nano > capacity.nano:
-                return (
-                    f"invalid Node Allocatable configuration. Resource {quote(resource)} has a reservation of "
-                    f"{_go_struct(reserved)} but capacity of {_go_struct(capacity)}. "
-                    "Expected capacity >= reservation."
-                )
-        return ""
+        """Return the kubelet's text for the resources of which more is kept than there is, or an empty text.
+
+        The kubelet names them in random order; here they are sorted.
+        """
+        errors = [
+            f"Resource {quote(resource)} has a reservation of {_go_struct(reserved)} but capacity of "
+            f"{_go_struct(self.capacity[resource])}. Expected capacity >= reservation."
+            for resource, reserved in sorted(self.reserved.items())
+            if reserved.nano > self.capacity[resource].nano
+        ]
+        return f"invalid Node Allocatable configuration. {' '.join(errors)}" if errors else ""
 
 
 def _whole(resource: str, nano: int) -> int:
