@@ -133,6 +133,8 @@ def _checked(fields: Mapping[str, Any]) -> CheckedFields:
         memory_reservation_policy=text_at(fields, "memoryReservationPolicy"),
         enable_system_log_query=flag_at(fields, "enableSystemLogQuery", default=False),
         enable_system_log_handler=flag_at(fields, "enableSystemLogHandler", default=True),
+        cpu_options_empty=fields.get("cpuManagerPolicyOptions") == {},
+        topology_options_empty=fields.get("topologyManagerPolicyOptions") == {},
     )
 
 

@@ -77,6 +77,10 @@ class CheckedFields:
     memory_reservation_policy: str = ""
     enable_system_log_query: bool = False
     enable_system_log_handler: bool = True
+    cpu_options_empty: bool = False
+    """Whether ``cpuManagerPolicyOptions`` stands there and is empty."""
+    topology_options_empty: bool = False
+    """The same of ``topologyManagerPolicyOptions``."""
 
 
 @dataclass(frozen=True, slots=True)
