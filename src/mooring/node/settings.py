@@ -271,7 +271,7 @@ def _cpu_policy(
             return f"new none policy error: None policy: received unsupported options={map_text(options)}"
         return None
     if config.cpu_manager_policy != STATIC:
-        return f"unknown policy: {quote(config.cpu_manager_policy)}"
+        return f'unknown policy: "{config.cpu_manager_policy}"'
     if isinstance(topology, str):
         return topology
     amount = reservation.reserved.get("cpu")
