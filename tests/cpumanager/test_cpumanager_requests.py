@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 
-from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS
+from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS, StatusSizes
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 
 OFF = PodLevelGates()
@@ -83,6 +83,16 @@ def test_a_pod_with_its_own_resources_asks_for_these_when_they_are_managed() -> 
     assert exclusive_cpus_of_pod(pod, OFF) == 2
     assert exclusive_cpus_of_pod(pod_level("u", "2500m", container("c", "2")), ON) == 0
     assert exclusive_cpus_of_pod(replace(pod, qos=QoS.BURSTABLE), ON) == 0
+
+
+@pytest.mark.parametrize("kind", [SIDECAR, APP])
+def test_a_pod_counts_only_containers_whose_specification_requests_cpu(kind: ContainerKind) -> None:
+    """Up to v1.34 a status decides the number, but not whether the container counts (v1.33, podGuaranteedCPUs)."""
+    gates = PodLevelGates(unknown_to_managers=True, statuses=StatusSizes.APPS_AND_SIDECARS)
+    silent = replace(container("b", kind=kind), allocated=amounts("3"))
+    pod = pod_level("u", "4", container("a", "1"), silent)
+    assert exclusive_cpus(pod, silent, gates) == 3
+    assert exclusive_cpus_of_pod(pod, gates) == 1
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from tests.cpumanager.pods import container, guaranteed, pod_level, static_polic
 
 from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.core.decision import Endless
+from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates
 from mooring.cpumanager.facts import CPUsReleased, CPUsTaken, ExclusiveCPUsCounted, ExistingCPUsKept, WholeCoresChecked
 from mooring.cpumanager.options import TakeRules
@@ -17,6 +18,7 @@ from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_c
 from mooring.cpumanager.policy_hints import container_hints, pod_hints
 from mooring.cpumanager.state import CPUState, Reusable
 from mooring.cpumanager.static import Allocated, allocate, remove, start
+from mooring.cpumanager.take import take
 from mooring.topologymanager.hints import IMPOSSIBLE
 
 MANAGED = PodLevelGates(managers=True)
@@ -187,6 +189,20 @@ def test_whole_cores_refuse_parts_of_a_core(need: str, ok: bool) -> None:
     answer = allocate(policy, state("0-11"), Reusable(), *one(need), None)
     message = f"SMT Alignment Error: requested {need} cpus not multiple cpus per core = 2"
     assert isinstance(answer, Allocated) if ok else answer == AllocationError(message, "SMTAlignmentError")
+
+
+@pytest.mark.parametrize("distribute", [False, True])
+def test_whole_cores_of_a_machine_without_cores_crash_the_kubelet(distribute: bool) -> None:
+    """The kubelet divides by the average size of a core (spec: topology.md section 4)."""
+    rules = TakeRules(whole_cores=True, distribute=distribute)
+    topology = replace(fixture("U1"), cpus_per_core=0)
+    policy = replace(static_policy("U1", rules=rules, reserved="0"), topology=topology)
+    pod = guaranteed("u", container("c", "2"))
+    with pytest.raises(KubeletCrashError, match="divides by zero"):
+        allocate(policy, CPUState("static", topology.all_cpus, {}), Reusable(), pod, pod.containers[0], None)
+    if distribute:
+        with pytest.raises(KubeletCrashError, match="divides by zero"):
+            take(topology, topology.all_cpus, 2, rules)
 
 
 def test_half_used_cores_count_for_the_check_of_whole_cores() -> None:

@@ -94,10 +94,36 @@ def test_a_resource_without_a_healthy_device_is_an_error_of_its_own() -> None:
     assert answer == DeviceError(f"no healthy devices present; cannot allocate unhealthy devices {GPU}")
 
 
-def test_what_a_container_holds_stays_whatever_it_asks_for() -> None:
-    before = DeviceState({GPU: EIGHT}, {"pod": {"c": {GPU: frozenset({"g7"})}}})
-    state, _ = served(before, asking("c", 3), affinity=NUMAMask(1))
+def test_what_a_container_holds_stays_wherever_it_is() -> None:
+    before = DeviceState({GPU: EIGHT}, {"pod": {"c": {GPU: frozenset({"g6", "g7"})}}})
+    state, _ = served(before, asking("c", 2), affinity=NUMAMask(1))
     assert state is before
+
+
+def kept(before: DeviceState, count: int, *, sources_ready: bool) -> str:
+    """Ask for a container that holds devices already; return why it cannot keep them."""
+    whole = Pod("pod", "pod", containers=(asking("c", count),))
+    answer = allocate(before, ReusableDevices(), whole, whole.containers[0], None, sources_ready=sources_ready)
+    return answer.message if isinstance(answer, DeviceError) else ""
+
+
+def test_a_container_that_asks_for_another_number_than_it_holds_is_refused() -> None:
+    """A pod that comes back under its uid with other limits (v1.37.1, devicemanager manager.go, devicesToAllocate)."""
+    before = DeviceState({GPU: EIGHT}, {"pod": {"c": {GPU: frozenset({"g7"})}}})
+    text = f'pod "pod" container "c" changed request for resource "{GPU}" from 1 to 3'
+    assert [kept(before, 3, sources_ready=ready) for ready in (True, False)] == [text, text]
+    elsewhere = DeviceState(before.devices, before.held, claimed=before.held)
+    assert not kept(elsewhere, 3, sources_ready=True), "what it has by claims is not the device manager's"
+
+
+def test_a_container_keeps_unhealthy_devices_only_while_the_kubelet_starts() -> None:
+    held = {"pod": {"c": {GPU: frozenset({"g0"})}}}
+    one = DeviceState({GPU: (Device("g0", (0,), healthy=False), Device("g1", (1,)))}, held)
+    none = DeviceState({GPU: (Device("g0", (0,), healthy=False),)}, held)
+    cannot = f"cannot allocate unhealthy devices {GPU}"
+    assert kept(one, 1, sources_ready=True) == f"previously allocated devices are no longer healthy; {cannot}"
+    assert kept(none, 1, sources_ready=True) == f"no healthy devices present; {cannot}"
+    assert [kept(state, 1, sources_ready=False) for state in (one, none)] == ["", ""]
 
 
 def test_too_few_are_an_error_that_names_what_is_missing() -> None:

@@ -130,6 +130,14 @@ def test_empty_pod_level_resources_decide_only_without_the_fix(gates: PodGates, 
     assert found.qos is qos
 
 
+def test_the_switch_of_all_beta_gates_takes_the_fix_of_the_qos_class_back() -> None:
+    """AllBeta reaches every beta gate that is not set by its own name (component-base/featuregate)."""
+    found = PodGates.of({"AllBeta": False, "PodLevelResources": True})
+    assert (found.pod_level_resources, found.qos_fix, found.defaulting_fix) == (True, False, False)
+    found = PodGates.of({"AllBeta": False, "PodLevelResources": True, "PodLevelResourcesFixKubeletQOSClass": True})
+    assert found.qos_fix
+
+
 def test_pod_level_resources_decide_alone() -> None:
     whole = {"limits": {"cpu": "4", "memory": "4Gi"}}
     content = pod(container("a", {"cpu": "1"}), container("b"), resources=whole)

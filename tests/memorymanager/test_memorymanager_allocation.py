@@ -132,6 +132,19 @@ def test_a_default_that_does_not_exist_is_refused() -> None:
     assert refused(policy, two, container("c", 8), Hint(None, preferred=False)) == engine.NO_DEFAULT
 
 
+def test_huge_pages_without_memory_have_no_default() -> None:
+    """A default is looked for among the hints for memory (v1.33, memorymanager policy_static.go, getDefaultHint)."""
+    policy = static(empty_nodes(8, 8, M2=(4, 4)))
+    asked = container("c", None, M2=2)
+    assert refused(policy, fresh(policy), asked, Hint(None, preferred=True)) == engine.NO_PREFERRED_DEFAULT
+    with pytest.raises(KubeletCrashError, match="requests huge pages and no memory"):
+        served(policy, pod(asked), ANYWHERE)
+    state, _ = served(policy, pod(asked), on(1))
+    assert state.assignments["pod"]["c"] == (block([1], 2, HUGE),)
+    assert refused(policy, fresh(policy), container("c", None, M2=5), on(1)) == engine.NO_EXTENSION
+    assert refused(policy, fresh(policy), container("c", None, M2=9), ANYWHERE) == engine.NO_DEFAULT
+
+
 def test_a_default_that_is_wider_than_on_an_empty_node_is_refused_where_preference_counts() -> None:
     policy = static(empty_nodes(8, 4, 4))
     state, _ = served(policy, pod(container("c", 5), uid="other"), on(0))

@@ -25,6 +25,7 @@ from tests.memorymanager.small_memory import (
 
 from mooring.core.bits import NUMAMask, mask_of
 from mooring.core.errors import KubeletCrashError
+from mooring.core.release import ReleaseRules
 from mooring.memorymanager import policy_hints, replay
 from mooring.memorymanager.account import charge, charge_in_order, release
 from mooring.memorymanager.facts import StartLeftToChance
@@ -155,6 +156,9 @@ def test_a_group_whose_nodes_list_different_types_crashes_the_kubelet() -> None:
         start(policy, state)
     # Where something else differs as well, the kubelet crashes or refuses by chance: refused.
     assert start(policy, replace(state, assignments={})) == DIFFERENT
+    # Up to v1.31 it compares number by number and sums up no group.
+    oldest = replace(policy, older=ReleaseRules(memory_file_compared_by_number=True))
+    assert start(oldest, state) is state
 
 
 # Lists of nodes that only a hand writes.

@@ -10,7 +10,7 @@ from tests.node.nodes import GIB, machine
 
 from mooring.core.config import KubeletConfig
 from mooring.core.machineinfo import HugePages, MachineInfo
-from mooring.node.reservation import Reservation, reserve
+from mooring.node.reservation import EVICTION_SIGNALS, Reservation, reserve
 from mooring.node.settings import topology_of
 
 SYSTEM = "--system-reserved value failed to parse: "
@@ -72,6 +72,11 @@ def test_thresholds_of_other_signals_do_not_count() -> None:
         ({"nodefs.available": "-1%"}, "eviction percentage threshold nodefs.available must be >= 0%: -1%"),
         ({"memory.available": "0"}, "eviction threshold memory.available must be positive: 0"),
         ({"memory.available": "-1Gi"}, "eviction threshold memory.available must be positive: -1Gi"),
+        ({"memory.available": "-1024Mi"}, "eviction threshold memory.available must be positive: -1024Mi"),
+        ({"memory.available": "-0.5Gi"}, "eviction threshold memory.available must be positive: -512Mi"),
+        ({"memory.available": "0.0Gi"}, "eviction threshold memory.available must be positive: 0"),
+        ({"memory.free": "x"}, "unsupported eviction signal memory.free"),
+        ({"nodefs.available": "x", "": "1Gi"}, "unsupported eviction signal "),
         (
             {"memory.available": "much"},
             FORMAT,
@@ -89,7 +94,7 @@ def test_bad_thresholds(thresholds: dict[str, str], text: str) -> None:
         ("", "invalid syntax"),
         (" 5", "invalid syntax"),
         ("1_0", "invalid syntax"),
-        ("5%", "invalid syntax"),
+        ("5%5", "invalid syntax"),
         ("nan", "invalid syntax"),
         ("1e39", "value out of range"),
         ("-1e999", "value out of range"),
@@ -100,6 +105,17 @@ def test_bad_thresholds(thresholds: dict[str, str], text: str) -> None:
 def test_percentages_that_are_no_numbers(number: str, reason: str) -> None:
     text = f'strconv.ParseFloat: parsing "{number}": {reason}'
     assert answer(KubeletConfig(eviction_hard={"memory.available": f"{number}%"}), machine()) == text
+
+
+def test_every_percent_sign_at_the_end_is_dropped() -> None:
+    """The kubelet trims them all (v1.37.1, pkg/kubelet/eviction/helpers.go, parsePercentage)."""
+    found = [reserved(KubeletConfig(eviction_hard={"memory.available": text})) for text in ("25%", "25%%")]
+    assert texts(found[0]) == texts(found[1]) == {"memory": "4Gi"}
+
+
+@pytest.mark.parametrize("signal", sorted(EVICTION_SIGNALS - {"memory.available"}))
+def test_each_signal_of_the_kubelet_may_have_a_threshold(signal: str) -> None:
+    assert texts(reserved(KubeletConfig(eviction_hard={signal: "5%"}))) == {}
 
 
 @pytest.mark.parametrize("number", ["inf", "+Infinity", "150", "1.0001e2"])
@@ -216,6 +232,17 @@ def test_more_than_there_is_leaves_nothing_and_is_reported() -> None:
         'invalid Node Allocatable configuration. Resource "memory" has a reservation of '
         f"{{{{{17 * GIB + 100 * 2**20} 0}} {{<nil>}}  BinarySI}} but capacity of "
         f"{{{{{16 * GIB} 0}} {{<nil>}}  BinarySI}}. Expected capacity >= reservation."
+    )
+
+
+def test_every_resource_of_which_too_much_is_kept_is_named() -> None:
+    """The kubelet joins the errors of all resources (v1.37.1, node_container_manager_linux.go)."""
+    kubelet = KubeletConfig(kube_reserved={"cpu": "17", "memory": "17Gi"}, eviction_hard={})
+    assert reserved(kubelet).overcommitment() == (
+        'invalid Node Allocatable configuration. Resource "cpu" has a reservation of {{17000 -3} {<nil>}  DecimalSI} '
+        "but capacity of {{16000 -3} {<nil>}  DecimalSI}. Expected capacity >= reservation. "
+        f'Resource "memory" has a reservation of {{{{{17 * GIB} 0}} {{<nil>}}  BinarySI}} '
+        f"but capacity of {{{{{16 * GIB} 0}} {{<nil>}}  BinarySI}}. Expected capacity >= reservation."
     )
 
 

@@ -130,6 +130,8 @@ def cpu_error(kubelet: KubeletConfig, **shape: object) -> str:
 
 def test_unknown_policies() -> None:
     assert cpu_error(KubeletConfig(cpu_manager_policy="dynamic")) == 'unknown policy: "dynamic"'
+    as_it_is = cpu_error(KubeletConfig(cpu_manager_policy='a"b\\c'))
+    assert as_it_is == 'unknown policy: "a"b\\c"', "quotes around it, nothing escaped"
     found = refusal(KubeletConfig(memory_manager_policy="x"))
     assert found == StartRefusal("memoryManager", 'unknown policy: "x"')
     text = 'policy "BestEffort" is not available for platform "linux"'

@@ -121,11 +121,16 @@ def test_all_errors_are_collected_in_order() -> None:
         "unable to parse reservedSystemCPUs",
         "the limit type",
         "reserved memory may not be zero",
-        "the limit type",
-        "reserved memory may not be zero",
         "the reserved memory has a duplicate",
     ]
     assert [part.startswith(start) for part, start in zip(parts, starts, strict=True)] == [True] * len(starts)
+
+
+def test_equal_errors_are_printed_once() -> None:
+    """As an aggregate of apimachinery prints them (util/errors, aggregate.Error); one alone has no brackets."""
+    again = (ReservedMemory(0, {"memory": "1Gi"}),) * 3
+    text = 'invalid configuration: the reserved memory has a duplicate value for NUMA node 0 and resource "memory"'
+    assert errors(replace(DEFAULT, reserved_memory=again)) == text
 
 
 def test_names_of_managers_policies_and_options_are_not_looked_at() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.cpumanager.pods import container, guaranteed
 from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
 
+from mooring.configuration.kubelet_config import kubelet_config
 from mooring.core.config import EXTENSIONS, FIXABLE_DEFECTS, KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError
@@ -124,6 +125,16 @@ MOORINGS = st.builds(
 def test_facts_are_read_as_they_were_written(hard: Hardware, config: KubeletConfig, mooring: MooringConfig) -> None:
     facts = NodeFacts(hard.info, config, mooring)
     assert facts_of(over_the_wire(facts_document(facts))) == facts
+
+
+@pytest.mark.parametrize("gates", [{}, {"CPUManagerPolicyOptions": False}, {"AllBeta": False}])
+def test_a_node_without_options_has_none_where_an_empty_map_is_refused(gates: dict[str, bool]) -> None:
+    """Up to v1.35 a kubelet whose gate of the options is off refuses an empty map (spec: releases.md section 8)."""
+    facts = NodeFacts(parse_compact(BIG).info, KubeletConfig(feature_gates=gates), MooringConfig())
+    assert facts_of(over_the_wire(facts_document(facts))).config == facts.config
+    empty = kubelet_config({"cpuManagerPolicyOptions": {}, "featureGates": gates}, source="test")
+    assert empty.checked.cpu_options_empty == bool(gates)
+    assert facts_of(over_the_wire(facts_document(replace(facts, config=empty)))).config == empty
 
 
 def test_facts_are_named_by_what_decides_and_nothing_else() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.configuration.kubelet_config import kubelet_config
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.cpumanager.options import OPTION_GROUPS
@@ -110,6 +111,26 @@ def test_options_of_the_topology_manager_need_their_gate() -> None:
         assert refusal(release, topology_manager_policy_options=options, feature_gates=off) == ("options", text)
         assert isinstance(started(release, feature_gates=off), Settings)
     assert refusal("1.36", feature_gates=off)[0] == "decode"
+
+
+def test_an_empty_map_of_options_needs_the_gate_too() -> None:
+    """The kubelet asks whether there is a map, not whether something is in it (cmd/kubelet/app/server.go, run)."""
+    off = {"CPUManagerPolicyOptions": False, "TopologyManagerPolicyOptions": False}
+    for field, text in (
+        (
+            "cpuManagerPolicyOptions",
+            'CPU Manager policy options map[] require feature gates "CPUManager", "CPUManagerPolicyOptions" enabled',
+        ),
+        (
+            "topologyManagerPolicyOptions",
+            'topology manager policy options map[] require feature gates "TopologyManagerPolicyOptions" enabled',
+        ),
+    ):
+        config = kubelet_config({field: {}, "featureGates": off}, source="test")
+        found = build_settings(config, MooringConfig(release=RELEASES["1.32"]), MACHINE.info)
+        assert found == StartRefusal("options", text)
+        config = kubelet_config({field: None, "featureGates": off}, source="test")
+        assert isinstance(build_settings(config, MooringConfig(release=RELEASES["1.32"]), MACHINE.info), Settings)
 
 
 def test_gates_are_refused_after_decoding_in_the_oldest_release() -> None:

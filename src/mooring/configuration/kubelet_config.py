@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mooring.configuration.kubelet_values import value_findings
-from mooring.core.config import CheckedFields, KubeletConfig, ReservedMemory
+from mooring.core.config import CheckedFields, KubeletConfig, ReservedMemory, may_be_off
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.quantity import Quantity, QuantitySyntaxError
@@ -133,7 +133,15 @@ def _checked(fields: Mapping[str, Any]) -> CheckedFields:
         memory_reservation_policy=text_at(fields, "memoryReservationPolicy"),
         enable_system_log_query=flag_at(fields, "enableSystemLogQuery", default=False),
         enable_system_log_handler=flag_at(fields, "enableSystemLogHandler", default=True),
+        cpu_options_empty=_is_empty_behind_gate(fields, "cpuManagerPolicyOptions", "CPUManagerPolicyOptions"),
+        topology_options_empty=_is_empty_behind_gate(
+            fields, "topologyManagerPolicyOptions", "TopologyManagerPolicyOptions"
+        ),
     )
+
+
+def _is_empty_behind_gate(fields: Mapping[str, Any], field: str, gate: str) -> bool:
+    return fields.get(field) == {} and may_be_off(mapping_at(fields, "featureGates"), gate)
 
 
 def _factor(value: Any) -> float | None:

@@ -77,6 +77,10 @@ class CheckedFields:
     memory_reservation_policy: str = ""
     enable_system_log_query: bool = False
     enable_system_log_handler: bool = True
+    cpu_options_empty: bool = False
+    """Whether ``cpuManagerPolicyOptions`` stands there and is empty, while its gate may be off."""
+    topology_options_empty: bool = False
+    """The same of ``topologyManagerPolicyOptions``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,15 @@ class MooringConfig:
     """Driver of dynamic resource allocation -> attributes in which it says where its devices are."""
     release: Release = NEWEST
     """The kubelet release that the engine decides as."""
+
+
+def may_be_off(feature_gates: Mapping[str, bool], gate: str) -> bool:
+    """Tell whether a configuration may switch a gate off that is on by default: by its name, or with its stage.
+
+    >>> may_be_off({"AllBeta": False}, "CPUManagerPolicyOptions"), may_be_off({}, "CPUManagerPolicyOptions")
+    (True, False)
+    """
+    return not feature_gates.get(gate, feature_gates.get("AllBeta", True))
 
 
 def with_defaults(config: KubeletConfig) -> KubeletConfig:

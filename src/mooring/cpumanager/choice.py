@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.core.decision import Endless
+from mooring.core.errors import KubeletCrashError
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.core.release import NEWEST_RULES, ReleaseRules
 from mooring.cpumanager.chooser import CPUsChosen
 from mooring.cpumanager.facts import CPUsTaken, TakeBegun, WholeCoresChecked
 from mooring.cpumanager.options import TakeError
+from mooring.cpumanager.packed import NO_CORE_SIZE
 from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus, withheld
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.take import take
@@ -88,7 +90,12 @@ def why_no_whole_cores(
         available: how many CPUs are on cores that may be given.
         observer: receives what was found.
         older: rules of an older release.
+
+    Raises:
+        KubeletCrashError: a core has no CPUs by average.
     """
+    if group == 0:
+        raise KubeletCrashError(NO_CORE_SIZE)
     message = ""
     if need % group or (need > available == 0 and older.smt_text_needs_free_cores):
         message = f"SMT Alignment Error: requested {need} cpus not multiple cpus per core = {group}"

@@ -13,6 +13,8 @@ from mooring.cpumanager.accumulator import Accumulator, Element
 from mooring.cpumanager.facts import CPUsPicked
 from mooring.cpumanager.options import TakeError, TakeRules
 
+NO_CORE_SIZE = "the machine declares no cores, or fewer CPUs than cores: the kubelet divides by zero here"
+
 
 def refused_outright(available: CPUMask, need: int) -> TakeError | None:
     """Return the kubelet's error when more CPUs are wanted than there are."""
@@ -143,7 +145,7 @@ def _part_of_uncore(run: Accumulator, uncore: Element, rules: TakeRules) -> int:
     if not inside:
         return NO_CPUS
     if topology.cpus_per_core == 0:
-        raise KubeletCrashError("the machine declares no cores: the kubelet divides by zero here")
+        raise KubeletCrashError(NO_CORE_SIZE)
     if "odd-uncore" in rules.fixed_defects:
         if inside.bit_count() < run.need:
             return NO_CPUS

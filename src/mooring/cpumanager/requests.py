@@ -40,12 +40,14 @@ def exclusive_cpus_of_pod(pod: Pod, gates: PodLevelGates) -> int:
         return whole_cpus(pod.resources.requests) if pod.qos is QoS.GUARANTEED else 0
     sidecars = init_peak = apps = 0
     for container in pod.containers:
+        # The specification is asked, also where a status decides the number.
+        if "cpu" not in container.requests:
+            continue
         count = exclusive_cpus(pod, container, gates)
         if container.kind is ContainerKind.SIDECAR:
             sidecars = int64(sidecars + count)
         elif container.kind is ContainerKind.INIT:
-            if "cpu" in container.requests:
-                init_peak = max(init_peak, int64(sidecars + count))
+            init_peak = max(init_peak, int64(sidecars + count))
         else:
             apps = int64(apps + count)
     return max(init_peak, int64(apps + sidecars))

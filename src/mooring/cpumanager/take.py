@@ -13,13 +13,14 @@ from itertools import combinations
 
 from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.decision import Endless
+from mooring.core.errors import KubeletCrashError
 from mooring.core.observer import Observer
 from mooring.core.topology import Topology
 from mooring.cpumanager.accumulator import Accumulator, Element
 from mooring.cpumanager.balance import Combo, Judge, Verdict, claimed_combo
 from mooring.cpumanager.facts import DistributionChosen, SharePicked
 from mooring.cpumanager.options import TakeError, TakeRules
-from mooring.cpumanager.packed import refused_outright, take_packed
+from mooring.cpumanager.packed import NO_CORE_SIZE, refused_outright, take_packed
 
 
 def take_distributed(
@@ -45,9 +46,14 @@ def take_distributed(
 
     Returns:
         The mask of the CPUs taken, the kubelet's error, or the defect that would keep the kubelet from returning.
+
+    Raises:
+        KubeletCrashError: a core has no CPUs by average.
     """
     group = topology.cpus_per_core if rules.whole_cores else 1
-    if group == 0 or need % group:
+    if group == 0:
+        raise KubeletCrashError(NO_CORE_SIZE)
+    if need % group:
         return take_packed(topology, available, need, rules, uncore=False, kept=kept, observer=observer)
     if need < 1:
         return NO_CPUS

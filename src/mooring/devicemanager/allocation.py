@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from mooring.core.bits import NUMAMask
+from mooring.core.gotext import quote
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.devicemanager.facts import DevicesTaken
@@ -41,6 +42,8 @@ def allocate(
     container: Container,
     affinity: NUMAMask | None,
     observer: Observer | None = None,
+    *,
+    sources_ready: bool = True,
 ) -> DevicesAllocated | DeviceError:
     """Serve one container.
 
@@ -51,14 +54,19 @@ def allocate(
         container: one of its containers.
         affinity: mask of the stored hint; None for no opinion.
         observer: receives what was found.
+        sources_ready: not while the kubelet starts and admits containers that run already.
     """
     taken: dict[str, frozenset[str]] = {}
     for resource, count in device_requests(container, state).items():
-        # 1. What it holds stays.
+        # 1. What it holds stays, if it is what it asks for.
         if state.held_by(pod.uid, container.name, resource):
+            error = _why_not_kept(state, pod.uid, container.name, resource, count, sources_ready=sources_ready)
+            if error:
+                _report(observer, (pod.uid, container.name, resource), count, affinity, error)
+                return DeviceError(error)
             continue
         if not any(device.healthy for device in state.devices[resource]):
-            error = f"no healthy devices present; cannot allocate unhealthy devices {resource}"
+            error = _none_healthy(resource)
             _report(observer, (pod.uid, container.name, resource), count, affinity, error)
             return DeviceError(error)
         # 2. Reusable devices first; which of them is arbitrary, too.
@@ -84,6 +92,32 @@ def allocate(
     held = {**containers.get(container.name, {}), **{resource: ids for resource, ids in taken.items() if ids}}
     after = replace(state, held={**state.held, pod.uid: {**containers, container.name: held}}) if taken else state
     return DevicesAllocated(after, _reusable_after(reusable, pod, container, held))
+
+
+def _why_not_kept(
+    state: DeviceState, pod: str, container: str, resource: str, count: int, *, sources_ready: bool
+) -> str:
+    """Return the kubelet's text when a container cannot keep what it holds, else an empty text.
+
+    Of a container that runs while the kubelet starts the health of its devices is not asked. What a container has by
+    claims is not the device manager's.
+    """
+    held = state.held_by(pod, container, resource)
+    if resource in state.claimed.get(pod, {}).get(container, {}):
+        return ""
+    if len(held) != count:
+        asked = f"pod {quote(pod)} container {quote(container)}"
+        return f"{asked} changed request for resource {quote(resource)} from {len(held)} to {count}"
+    healthy = {device.id for device in state.devices[resource] if device.healthy}
+    if not sources_ready or held <= healthy:
+        return ""
+    if not healthy:
+        return _none_healthy(resource)
+    return f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+
+
+def _none_healthy(resource: str) -> str:
+    return f"no healthy devices present; cannot allocate unhealthy devices {resource}"
 
 
 def _report(

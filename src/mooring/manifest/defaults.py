@@ -196,8 +196,7 @@ class PodGates:
         return PodGates(
             pod_level_resources=value("PodLevelResources"),
             # Rule empty-pod-resources-decide-qos, up to v1.36 (spec: releases.md section 5).
-            qos_fix=not older.empty_pod_resources_decide_qos
-            and feature_gates.get("PodLevelResourcesFixKubeletQOSClass", True),
+            qos_fix=not older.empty_pod_resources_decide_qos and value("PodLevelResourcesFixKubeletQOSClass"),
             defaulting_fix=value("PodLevelResourcesFixDefaulting"),
             knows_delay=SCALE_DOWN_DELAY in extensions,
             delay=SCALE_DOWN_DELAY in extensions

@@ -48,7 +48,8 @@ def start(policy: MemoryPolicy, state: MemoryState, observer: Observer | None = 
 
     # Up to v1.31 every number of every node is compared (rule memory-file-compared-by-number; spec: releases.md
     # section 8).
-    is_equal = _is_equal_by_number if policy.older.memory_file_compared_by_number else _is_equal
+    by_number = policy.older.memory_file_compared_by_number
+    is_equal = _is_equal_by_number if by_number else _is_equal
 
     def is_recorded(expected: Nodes) -> bool:
         return all(is_equal(expected, state.nodes, node) for node in expected)
@@ -59,7 +60,8 @@ def start(policy: MemoryPolicy, state: MemoryState, observer: Observer | None = 
             return DIFFERENT
     elif not is_recorded(replayed(empty, pods)):
         return DIFFERENT
-    _check_groups(state.nodes)
+    if not by_number:
+        _check_groups(state.nodes)
     by_chance = nodes_left_to_chance(pods, state.nodes)
     if by_chance and observer is not None:
         observer(StartLeftToChance(by_chance))

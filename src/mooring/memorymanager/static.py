@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from mooring.core.bits import NO_NODES, NUMAMask, mask_of, members
+from mooring.core.errors import KubeletCrashError
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.release import NEWEST_RULES, ReleaseRules
@@ -166,20 +167,29 @@ def choose_nodes(
     """Return the nodes that serve the requests, or the kubelet's error.
 
     The affinity's nodes if they suffice; without an affinity the best default; else the best wider set around them.
+    Huge pages without memory reach this up to v1.33, in a pod that is Guaranteed by its pod-level resources.
     Reusable memory makes hints but does not count when the affinity is checked, so that it can lead to an extension.
     Up to v1.31 nodes of different groups are taken as they are (rule violating-hints-accepted; spec: releases.md
     section 8).
+
+    Raises:
+        KubeletCrashError: there is no affinity, and no request for ordinary memory.
     """
     mask, preferred, way = affinity.mask, affinity.preferred, "affinity"
     if mask is None:
         best = best_hint(calculate_hints(nodes, requests, leftover), NO_NODES) if requests else None
         if best is None:
             return MemoryRefusal(NO_DEFAULT)
-        if preferred and not best.preferred:
+        # The kubelet looks only at the hints for ordinary memory, here and below.
+        if preferred and not (best.preferred and MEMORY in requests):
             return MemoryRefusal(NO_PREFERRED_DEFAULT)
+        if MEMORY not in requests:
+            raise KubeletCrashError(
+                "a container requests huge pages and no memory, and nothing says on which NUMA nodes: the kubelet "
+                "crashes when it looks for a default"
+            )
         mask, preferred, way = best.mask or NO_NODES, best.preferred, "default"
     if any(free_in(nodes, mask, resource) < amount for resource, amount in requests.items()):
-        # The kubelet looks only at the hints for ordinary memory here.
         hints = calculate_hints(nodes, requests, leftover) if MEMORY in requests else None
         best = best_hint(hints, mask)
         if best is None:

@@ -277,7 +277,13 @@ class Admission:
             return None
         providers = self.providers
         answer = allocate_devices(
-            providers.devices, providers.reusable_devices, self.pod, container, hint.mask, self.observer
+            providers.devices,
+            providers.reusable_devices,
+            self.pod,
+            container,
+            hint.mask,
+            self.observer,
+            sources_ready=self.sources_ready,
         )
         if isinstance(answer, DeviceError):
             return _rejection(answer.message, "")

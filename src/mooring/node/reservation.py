@@ -29,6 +29,17 @@ DEFAULT_EVICTION_HARD: Mapping[str, str] = {
 }
 """The kubelet's own thresholds on Linux, for a configuration file without ``evictionHard``."""
 
+EVICTION_SIGNALS = frozenset(
+    {
+        *DEFAULT_EVICTION_HARD,
+        "allocatableMemory.available",
+        "containerfs.available",
+        "containerfs.inodesFree",
+        "pid.available",
+    }
+)
+"""What a threshold can be for (pkg/kubelet/eviction/types.go, OpForSignal)."""
+
 RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
 
 _MILLI = 10**6  # billionths in a thousandth
@@ -69,16 +80,17 @@ class Reservation:
         return _whole(resource, capacity.nano - (reserved.nano if reserved is not None else 0) + eviction)
 
     def overcommitment(self) -> str:
-        """Return the kubelet's text for the first resource of which more is kept than there is, or an empty text."""
-        for resource in sorted(self.capacity):
-            capacity, reserved = self.capacity[resource], self.reserved.get(resource)
-            if reserved is not None and reserved.nano > capacity.nano:
-                return (
-                    f"invalid Node Allocatable configuration. Resource {quote(resource)} has a reservation of "
-                    f"{_go_struct(reserved)} but capacity of {_go_struct(capacity)}. "
-                    "Expected capacity >= reservation."
-                )
-        return ""
+        """Return the kubelet's text for the resources of which more is kept than there is, or an empty text.
+
+        The kubelet names them in random order; here they are sorted.
+        """
+        errors = [
+            f"Resource {quote(resource)} has a reservation of {_go_struct(reserved)} but capacity of "
+            f"{_go_struct(self.capacity[resource])}. Expected capacity >= reservation."
+            for resource, reserved in sorted(self.reserved.items())
+            if reserved.nano > self.capacity[resource].nano
+        ]
+        return f"invalid Node Allocatable configuration. {' '.join(errors)}" if errors else ""
 
 
 def _whole(resource: str, nano: int) -> int:
@@ -199,6 +211,8 @@ def _memory_eviction(thresholds: Mapping[str, str], memory: int) -> Quantity | N
     """Check all thresholds and return that of ``memory.available`` as an amount."""
     found: Quantity | None = None
     for signal in sorted(thresholds):
+        if signal not in EVICTION_SIGNALS:
+            raise _Refused(f"unsupported eviction signal {signal}")
         text = thresholds[signal]
         amount = _percentage(signal, text, memory) if text.endswith("%") else _absolute(signal, text)
         if signal == "memory.available":
@@ -209,7 +223,7 @@ def _memory_eviction(thresholds: Mapping[str, str], memory: int) -> Quantity | N
 def _percentage(signal: str, text: str, memory: int) -> Quantity | None:
     if text in ("0%", "100%"):
         return None
-    percent = _parse_float(text[:-1])
+    percent = _parse_float(text.rstrip("%"))
     share = _float32(percent / 100)
     if share < 0:
         raise _Refused(f"eviction percentage threshold {signal} must be >= 0%: {text}")
@@ -247,5 +261,6 @@ def _absolute(signal: str, text: str) -> Quantity:
     except QuantitySyntaxError as error:
         raise _Refused(str(error)) from None
     if amount.nano <= 0:
-        raise _Refused(f"eviction threshold {signal} must be positive: {text}")
+        # The kubelet prints the amount, which keeps its text in the fast form only.
+        raise _Refused(f"eviction threshold {signal} must be positive: {text if amount.fast else amount}")
     return amount

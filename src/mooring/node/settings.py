@@ -207,14 +207,15 @@ def _gates_refused(problem: str, older: ReleaseRules) -> StartRefusal:
 def _options_without_their_gate(config: KubeletConfig, gates: FeatureGates) -> str:
     """Return the kubelet's text for policy options whose gate is off, else an empty text.
 
-    Both gates can be off in older releases only (spec: releases.md sections 7 and 8).
+    Both gates can be off in older releases only (spec: releases.md sections 7 and 8). An empty map counts as given:
+    the kubelet asks whether there is a map (cmd/kubelet/app/server.go).
     """
     options = config.cpu_manager_policy_options
-    if options and not gates[CPU_OPTIONS_GATE]:
+    if (options or config.checked.cpu_options_empty) and not gates[CPU_OPTIONS_GATE]:
         needed = f'"CPUManager", {quote(CPU_OPTIONS_GATE)}'
         return f"CPU Manager policy options {map_text(options)} require feature gates {needed} enabled"
     options = config.topology_manager_policy_options
-    if options and not gates[TOPOLOGY_OPTIONS_GATE]:
+    if (options or config.checked.topology_options_empty) and not gates[TOPOLOGY_OPTIONS_GATE]:
         needed = quote(TOPOLOGY_OPTIONS_GATE)
         return f"topology manager policy options {map_text(options)} require feature gates {needed} enabled"
     return ""
@@ -270,7 +271,7 @@ def _cpu_policy(
             return f"new none policy error: None policy: received unsupported options={map_text(options)}"
         return None
     if config.cpu_manager_policy != STATIC:
-        return f"unknown policy: {quote(config.cpu_manager_policy)}"
+        return f'unknown policy: "{config.cpu_manager_policy}"'
     if isinstance(topology, str):
         return topology
     amount = reservation.reserved.get("cpu")

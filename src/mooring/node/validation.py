@@ -32,14 +32,14 @@ _TIERED = "TieredReservation"
 def validate(config: KubeletConfig, gates: FeatureGates, older: ReleaseRules = NEWEST_RULES) -> str:
     """Return the kubelet's text for everything that is wrong, or an empty text.
 
-    The kubelet collects all errors and prints several as one list.
+    The kubelet collects all errors and prints several as one list, equal ones once (apimachinery, util/errors).
 
     Args:
         config: with its defaults.
         gates: as the configuration sets them.
         older: rules of an older release.
     """
-    errors = [PREFIX + error for error in _errors(config, gates, older)]
+    errors = [PREFIX + error for error in dict.fromkeys(_errors(config, gates, older))]
     if len(errors) > 1:
         return f"[{', '.join(errors)}]"
     return errors[0] if errors else ""

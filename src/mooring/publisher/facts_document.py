@@ -20,7 +20,7 @@ from mooring.configuration import kubelet_config as kubelet
 from mooring.configuration import mooring_config as mooring
 from mooring.configuration.kubelet_config import kubelet_config
 from mooring.configuration.mooring_config import mooring_config
-from mooring.core.config import DEVICE_ALIGNMENT, KubeletConfig, MooringConfig, with_defaults
+from mooring.core.config import DEVICE_ALIGNMENT, KubeletConfig, MooringConfig, may_be_off, with_defaults
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import CoreKind, CPUFacts, MachineInfo, NUMANode
@@ -193,6 +193,13 @@ def kubelet_document(config: KubeletConfig) -> dict[str, Any]:
     }
     if plain.eviction_hard is not None:
         document["evictionHard"] = dict(plain.eviction_hard)
+    # While the gate of the options is off a kubelet refuses an empty map, and takes none.
+    for field, gate, is_given in (
+        ("cpuManagerPolicyOptions", "CPUManagerPolicyOptions", plain.checked.cpu_options_empty),
+        ("topologyManagerPolicyOptions", "TopologyManagerPolicyOptions", plain.checked.topology_options_empty),
+    ):
+        if not document[field] and not is_given and may_be_off(plain.feature_gates, gate):
+            del document[field]
     return document
 
 

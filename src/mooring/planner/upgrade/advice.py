@@ -154,6 +154,8 @@ _FIELDS: Final[Mapping[str, str]] = {
     "memory_reservation_policy": "memoryReservationPolicy",
     "enable_system_log_query": "enableSystemLogQuery",
     "enable_system_log_handler": "enableSystemLogHandler",
+    "cpu_options_empty": "cpuManagerPolicyOptions",
+    "topology_options_empty": "topologyManagerPolicyOptions",
 }
 
 
