@@ -84,7 +84,9 @@ def test_available_is_what_a_pod_gets_and_one_more_is_not(
         kubelet, _ = kubelet.admit(data.draw(pods(uid)))
     kubelet = kubelet.settled()
 
-    tried = [("cpu", steps(kubelet)), ("memory", 1), ("hugepages-2Mi", 1)]
+    tried = [("cpu", steps(kubelet)), ("memory", 1)]
+    if len(hard.info.topology) > 1:  # on one node a pod without memory has no default nodes, and no such pod exists
+        tried.append(("hugepages-2Mi", 1))
     if all(device.numa for device in hard.devices[NIC]):  # others serve pods beside those of the zones
         tried.append((NIC, 1))
     for resource, step in tried:

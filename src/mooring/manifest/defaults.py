@@ -131,6 +131,7 @@ def _fill_limits(
 
 DELAY_GATE = EXTENSION_GATES[SCALE_DOWN_DELAY][0]
 POD_LEVEL_RESIZE = "InPlacePodLevelResourcesVerticalScaling"
+QOS_FIX = "PodLevelResourcesFixKubeletQOSClass"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +196,8 @@ class PodGates:
 
         return PodGates(
             pod_level_resources=value("PodLevelResources"),
-            # Rule empty-pod-resources-decide-qos, up to v1.36 (spec: releases.md section 5).
-            qos_fix=not older.empty_pod_resources_decide_qos and value("PodLevelResourcesFixKubeletQOSClass"),
+            # Rule empty-pod-resources-decide-qos, up to v1.36, which has no such gate (spec: releases.md section 5).
+            qos_fix=not older.empty_pod_resources_decide_qos and (QOS_FIX not in known or value(QOS_FIX)),
             defaulting_fix=value("PodLevelResourcesFixDefaulting"),
             knows_delay=SCALE_DOWN_DELAY in extensions,
             delay=SCALE_DOWN_DELAY in extensions

@@ -13,7 +13,7 @@ from mooring.explain import reason as code
 from mooring.explain.phrases import plural
 from mooring.explain.reason import Reason
 from mooring.kubelet.kubelet import Kubelet
-from mooring.node.settings import MEMORY_RESIZE_GATE
+from mooring.node.policies import MEMORY_RESIZE_GATE
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 from mooring.planner.start.advice import GENERAL
