@@ -75,7 +75,11 @@ def test_a_group_has_machine_configuration_labels_zones_and_devices(tmp_path: Pa
         ({"groups": [{**GROUP, "release": "banana"}]}, "groups[0].release: 'banana' is not a kubelet version"),
         ({"groups": [{**GROUP, "kubelet": {"maxPods": "x"}}]}, "cluster.yaml:5:5: groups[0].kubelet.maxPods: must be"),
         ({"groups": [{**GROUP, "mooring": {"mode": 1}}]}, "groups[0].mooring.mode: 'mode' is not known"),
-        ({"groups": [{**GROUP, "taints": [{}, {"key": 1}]}]}, "groups[0].taints[1].key: must be a string"),
+        ({"groups": [{**GROUP, "taints": [{"key": "a"}, {"key": 1}]}]}, "groups[0].taints[1].key: must be a string"),
+        (
+            {"groups": [{**GROUP, "taints": [{"key": "a", "effect": "No"}]}]},
+            "cluster.yaml:7:5: groups[0].taints[0].effect: 'No' is not known",
+        ),
         ({"groups": [{"count": 1}]}, "groups[0].name: must not be empty"),
         ({"groups": [{**GROUP, "zones": [1]}]}, "groups[0].zones: must be a list of strings"),
     ],
@@ -133,6 +137,16 @@ def test_a_deployment_is_a_controller(tmp_path: Path) -> None:
     work = load_work([str(tmp_path / "web.yaml")])
     assert [(one.name, one.kind, one.pods) for one in work.workloads] == [("default/web", ControllerKind.DEPLOYMENT, 2)]
     assert not work.arrivals
+
+
+@pytest.mark.parametrize("is_workload", [True, False])
+def test_a_field_that_the_scheduler_reads_is_refused_with_its_place(tmp_path: Path, is_workload: bool) -> None:
+    wrong = {"metadata": {"name": "web"}, "spec": {**POD["spec"], "nodeSelector": {"ssd": True}}}
+    kind, field = ("Deployment", "spec.template.spec") if is_workload else ("Pod", "spec")
+    described = {"metadata": {"name": "web"}, "spec": {"template": wrong}} if is_workload else wrong
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump({"kind": kind, **described}), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"/web\.yaml:\d+:\d+: {field}\.nodeSelector\.ssd: must be a string"):
+        load_work([str(tmp_path / "web.yaml")])
 
 
 def test_what_the_scheduler_would_read_and_the_simulation_does_not_is_counted(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 from mooring.planner.replay.file import replay_file
 from mooring.planner.replay.scenario import replay_scenario
+from mooring.planner.report import settings_facts
 from mooring.planner.resize.asked import wanted
 from mooring.planner.resize.resize import resize_of
-from mooring.planner.report import settings_facts
 from mooring.render.view import CPUUse
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "hotplug.yaml"

@@ -15,7 +15,7 @@ from mooring.fleet.scheduler.asked import PodDemand
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_on
 from mooring.manifest.pod_relations import HOSTNAME, ZONE
-from mooring.manifest.scheduling_fields import Taint
+from mooring.manifest.taints import Taint
 from mooring.node.resources import allocatable
 
 

@@ -37,7 +37,7 @@ from mooring.fleet.live.machines import named_machines
 from mooring.fleet.live.objects import ClusterObjects, cluster_objects
 from mooring.fleet.live.reading import live_cluster
 from mooring.fleet.live.sources import ARCHIVES, has_nodes, load_objects
-from mooring.manifest.scheduling_fields import taints_at
+from mooring.manifest.taints import taints_at
 from mooring.releases.catalog import release_of
 
 KIND: Final = "Cluster"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from mooring.core.errors import InputError
 from mooring.decoding.fields import as_mapping, flag_at, inside, list_at, mapping_at, name_at, text_at, texts_at
 from mooring.decoding.quantities import resource_list
-from mooring.manifest.scheduling_fields import Taint, taints_at
+from mooring.manifest.taints import Taint, taints_at
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 _STATE_TAINTS: Final = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready")
