@@ -87,6 +87,16 @@ def test_after_the_managers_the_nodes_resources_are_checked() -> None:
     assert not plan.is_yes
 
 
+@pytest.mark.parametrize(
+    ("most", "per_core", "capacity"), [(110, 1, 32), (20, 1, 20), (110, 0, 110), (110, 2**31 - 1, 110)]
+)
+def test_pods_per_core_are_a_limit_where_they_are_fewer(most: int, per_core: int, capacity: int) -> None:
+    config = replace(STATIC, max_pods=most, pods_per_core=per_core)
+    plan = planned(config, [pod(str(number), "1m") for number in range(capacity + 1)])
+    assert reasons(plan) == [*[""] * capacity, "OutOfpods"]
+    assert plan.answers[-1].decision.message.endswith(f"requested: 1, used: {capacity}, capacity: {capacity}")
+
+
 def test_a_pod_that_is_refused_by_the_node_gives_its_cpus_back() -> None:
     config = replace(STATIC, max_pods=1)
     plan = planned(config, [pod("a"), pod("b"), pod("c")])

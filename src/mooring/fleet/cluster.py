@@ -131,4 +131,4 @@ def offered(kubelet: Kubelet) -> dict[str, int]:
     amounts = allocatable(kubelet.settings.reservation)
     devices = kubelet.node.providers.devices.devices
     amounts.update({name: sum(device.healthy for device in found) for name, found in devices.items()})
-    return {**amounts, "pods": kubelet.settings.config.max_pods}
+    return {**amounts, "pods": kubelet.settings.max_pods}

@@ -244,7 +244,7 @@ def settings_facts(settings: Settings) -> Iterator[tuple[str, str]]:
         "reserved memory",
         "; ".join(f"NUMA node {entry.numa_node}: {_pairs(entry.limits)}" for entry in config.reserved_memory) or "none",
     )
-    yield "maximum of pods", str(config.max_pods)
+    yield "maximum of pods", str(settings.max_pods)
     yield "feature gates set", _pairs({name: str(value).lower() for name, value in config.feature_gates.items()})
     yield "defects fixed", ", ".join(sorted(settings.fixed_defects)) or "none: all of the kubelet's are reproduced"
     if settings.extensions:
