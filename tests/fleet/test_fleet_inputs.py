@@ -154,9 +154,9 @@ def test_what_the_scheduler_would_read_and_the_simulation_does_not_is_counted(tm
     spec = {**POD["spec"], "schedulingGates": [{"name": "wait"}], "volumes": volumes, "priorityClassName": "high"}
     work = load_work([lines_file(tmp_path, {"pod": {"spec": spec}, "count": 3})])
     assert work.findings == (
-        "1 pods have priorityClassName without priority, which is not simulated",
-        "1 pods have schedulingGates, which is not simulated",
-        "1 pods have volumes, which is not simulated",
+        "pods have priorityClassName without priority, which is not simulated",
+        "pods have schedulingGates, which is not simulated",
+        "pods have volumes, which is not simulated",
     )
 
 
@@ -302,5 +302,5 @@ def test_pods_without_times_in_a_trace_are_counted(tmp_path: Path) -> None:
     )
     (tmp_path / "x.csv").write_text(f"{head}\np,1000,1,0,0,,LS,Running,,,\n", encoding="utf-8")
     findings = load_work([str(tmp_path / "x.csv")]).findings
-    assert "1 pods have no creation time: they come at the beginning" in findings
-    assert "1 pods were never scheduled in the trace: they wait until their deletion" in findings
+    assert "1 pod without a creation time: created at the beginning" in findings
+    assert "1 pod never scheduled in the trace: waiting until the deletion" in findings

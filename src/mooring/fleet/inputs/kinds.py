@@ -22,8 +22,8 @@ class Kinds:
     def __init__(self) -> None:
         """Begin without any."""
         self._known: dict[object, PodDemand] = {}
-        self.ignored: dict[str, int] = {}
-        """Field that the simulation does not read -> pods that have it."""
+        self.ignored: set[str] = set()
+        """Fields of pods that the simulation does not read."""
 
     def of(self, pod: Pod, content: Mapping[str, Any], owner: Mapping[str, Any] | None = None) -> PodDemand:
         """Return what a pod asks.
@@ -38,8 +38,7 @@ class Kinds:
         """
         spec = mapping_at(content, "spec")
         fields, relations = scheduling_fields_of(content), pod_relations(content, owner)
-        for name in (*fields.ignored, *relations.ignored, *_not_read(spec)):
-            self.ignored[name] = self.ignored.get(name, 0) + 1
+        self.ignored.update(fields.ignored, relations.ignored, _not_read(spec))
         preempts = text_at(spec, "preemptionPolicy") != "Never"
         found = asked_of(pod, fields, relations, preempts=preempts)
         return self._known.setdefault(found.key, found)
@@ -72,7 +71,7 @@ class Kinds:
 
     def findings(self) -> list[str]:
         """Return what was not read."""
-        return [f"{count} pods have {name}, which is not simulated" for name, count in sorted(self.ignored.items())]
+        return [f"pods have {name}, which is not simulated" for name in sorted(self.ignored)]
 
 
 def _not_read(spec: Mapping[str, Any]) -> Iterator[str]:
