@@ -121,7 +121,7 @@ def work_in(text: str, source: str) -> Work:
         if kind not in kinds:
             kinds[kind] = asked_of(_pod(*kind))
         created, deleted, scheduled = (row.time(name) for name in ("creation_time", "deletion_time", "scheduled_time"))
-        unplaced += scheduled is None
+        unplaced += scheduled is None and deleted is not None
         timeless += created is None
         runs = deleted - scheduled if scheduled is not None and deleted is not None else None
         leaves = deleted if scheduled is None else None
@@ -136,7 +136,7 @@ def work_in(text: str, source: str) -> Work:
     if timeless:
         findings.append(f"{plural(timeless, 'pod')} without a creation time: created at the beginning")
     if unplaced:
-        findings.append(f"{plural(unplaced, 'pod')} never scheduled in the trace: waiting until the deletion")
+        findings.append(f"{plural(unplaced, 'pod')} never scheduled in the trace: there until the deletion")
     return work_of(source, arrivals, findings)
 
 
