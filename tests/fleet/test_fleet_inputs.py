@@ -300,7 +300,9 @@ def test_pods_without_times_in_a_trace_are_counted(tmp_path: Path) -> None:
     head = (
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
     )
-    (tmp_path / "x.csv").write_text(f"{head}\np,1000,1,0,0,,LS,Running,,,\nq,1000,1,0,0,,LS,Pending,3,9,\n", encoding="utf-8")
+    (tmp_path / "x.csv").write_text(
+        f"{head}\np,1000,1,0,0,,LS,Running,,,\nq,1000,1,0,0,,LS,Pending,3,9,\n", encoding="utf-8"
+    )
     findings = load_work([str(tmp_path / "x.csv")]).findings
     assert "1 pod without a creation time: created at the beginning" in findings
     assert "1 pod never scheduled in the trace: there until the deletion" in findings
