@@ -96,6 +96,10 @@ BAD_INPUT = [
         "kubelet.yaml: there is no pod in the manifests, only 1 KubeletConfiguration; give pods or workloads with -f",
     ),
     ("plan -f pod.yaml --config pod.yaml", "pod.yaml: 'Pod' is not a configuration"),
+    (
+        "plan -f pod.yaml --config empty",
+        "empty: the folder holds no configuration; put .yaml, .yml, .json files there, or",
+    ),
     ("plan -f pod.yaml --machine nope", "nope: unknown machine"),
     ("plan -f pod.yaml --machine binary", "binary: is not a machine in any known format"),
     ("plan -f pod.yaml --machine cores=0", "machine: cores: "),

@@ -61,6 +61,9 @@ def test_pci_devices_are_chosen_by_class_vendor_and_device(selector: dict[str, s
         ({"x": {}}, "devices.x"),
         ({"x": {"pci": {"clas": "03"}}}, "devices.x"),
         ({"x": {"pci": {"class": "graphics"}}}, "devices.x.pci.class"),
+        ({"cpu": [{"id": "a"}]}, "devices.cpu"),
+        ({"": {"pci": {"class": "03"}}}, "devices."),
+        ({"kubernetes.io/gpu": [{"id": "a"}]}, "devices.kubernetes.io/gpu"),
     ],
 )
 def test_bad_declarations_are_refused_by_field(devices: Any, field: str) -> None:

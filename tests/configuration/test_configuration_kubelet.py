@@ -48,6 +48,7 @@ cpuCFSQuota: false
 cpuCFSQuotaPeriod: 5ms
 featureGates: {CPUManagerPolicyAlphaOptions: true}
 maxPods: 250
+podsPerCore: 10
 """
 WRITTEN = frozenset(re.findall(r"^(\w+):", FULL, re.MULTILINE))
 EXPECTED = KubeletConfig(
@@ -73,6 +74,7 @@ EXPECTED = KubeletConfig(
     cpu_cfs_quota_period_ns=5_000_000,
     feature_gates={"CPUManagerPolicyAlphaOptions": True},
     max_pods=250,
+    pods_per_core=10,
 )
 
 

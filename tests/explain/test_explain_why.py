@@ -206,7 +206,9 @@ def test_the_node_resources_check_is_reported_in_the_units_of_people() -> None:
     assert out_of("memory", 2**31, 2**32, 5 * 2**30) == (
         f"{admitted} it requests 2 GiB of memory, and the node has only 1 GiB of its allocatable 5 GiB left."
     )
-    assert out_of("pods", 1, 110, 110) == f"{admitted} the node already runs 110 pods, and maxPods is 110."
+    assert out_of("pods", 1, 110, 110) == (
+        f"{admitted} the node already runs 110 pods, and runs 110 at most (maxPods, podsPerCore)."
+    )
 
 
 def with_devices(policy: str, scope: str = "container") -> Kubelet:

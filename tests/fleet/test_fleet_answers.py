@@ -23,6 +23,7 @@ from mooring.cli.fleet import simulate
 from mooring.cli.main import run
 from mooring.core.errors import InputError
 from mooring.fleet.answer import answer_of
+from mooring.fleet.answer_document import fleet_document
 from mooring.fleet.cluster_events import NodeAction, NodeEvent, NodeRestart
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.history import NodeHistory
@@ -128,6 +129,25 @@ def test_the_verb_prints_a_document_of_every_pod(capsys: pytest.CaptureFixture[s
     assert document["kind"] == "Fleet"
     assert document["pods"]["refused"] == 0
     assert len(document["records"]) == 200
+
+
+def test_the_document_says_why_pods_wait() -> None:
+    work = work_of(
+        "w", [arrival("p", SIX), arrival("q", SIX), arrival("huge", asked("60")), arrival("fits", asked("1"))]
+    )
+    document = fleet_document(
+        answer_of(Simulation(cluster(group("a", 2, gpus=0)), work, Strategy(extender=True)).run())
+    )
+    assert {one.name: (one.fate, one.code) for one in document.records} == {
+        "default/p": ("waits", "MOOR-102"),
+        "default/q": ("waits", "MOOR-102"),
+        "default/huge": ("waits", ""),
+        "default/fits": ("runs", ""),
+    }
+    assert [(one.pods, [(why.text, why.code, why.nodes) for why in one.causes]) for one in document.waits] == [
+        (["default/p", "default/q"], [("More CPUs than any NUMA node has", "MOOR-102", 2)]),
+        (["default/huge"], [("too little free cpu", "", 2)]),
+    ]
 
 
 def test_a_work_that_is_missing_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,11 @@ def test_a_group_has_machine_configuration_labels_zones_and_devices(tmp_path: Pa
         ({"groups": [{**GROUP, "release": "banana"}]}, "groups[0].release: 'banana' is not a kubelet version"),
         ({"groups": [{**GROUP, "kubelet": {"maxPods": "x"}}]}, "cluster.yaml:5:5: groups[0].kubelet.maxPods: must be"),
         ({"groups": [{**GROUP, "mooring": {"mode": 1}}]}, "groups[0].mooring.mode: 'mode' is not known"),
-        ({"groups": [{**GROUP, "taints": [{}, {"key": 1}]}]}, "groups[0].taints[1].key: must be a string"),
+        ({"groups": [{**GROUP, "taints": [{"key": "a"}, {"key": 1}]}]}, "groups[0].taints[1].key: must be a string"),
+        (
+            {"groups": [{**GROUP, "taints": [{"key": "a", "effect": "No"}]}]},
+            "cluster.yaml:7:5: groups[0].taints[0].effect: 'No' is not known",
+        ),
         ({"groups": [{"count": 1}]}, "groups[0].name: must not be empty"),
         ({"groups": [{**GROUP, "zones": [1]}]}, "groups[0].zones: must be a list of strings"),
     ],
@@ -135,14 +139,30 @@ def test_a_deployment_is_a_controller(tmp_path: Path) -> None:
     assert not work.arrivals
 
 
+def test_a_release_that_is_not_known_yet_is_said(tmp_path: Path) -> None:
+    groups = [{**GROUP, "release": "1.36"}, {**GROUP, "name": "b", "release": "1.99"}]
+    [finding] = load_cluster(cluster_file(tmp_path, groups=groups)).findings
+    assert finding.startswith("group b: kubelet 1.99 is newer than v1.37.1, the newest known release: decided as ")
+
+
+@pytest.mark.parametrize("is_workload", [True, False])
+def test_a_field_that_the_scheduler_reads_is_refused_with_its_place(tmp_path: Path, is_workload: bool) -> None:
+    wrong = {"metadata": {"name": "web"}, "spec": {**POD["spec"], "nodeSelector": {"ssd": True}}}
+    kind, field = ("Deployment", "spec.template.spec") if is_workload else ("Pod", "spec")
+    described = {"metadata": {"name": "web"}, "spec": {"template": wrong}} if is_workload else wrong
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump({"kind": kind, **described}), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"/web\.yaml:\d+:\d+: {field}\.nodeSelector\.ssd: must be a string"):
+        load_work([str(tmp_path / "web.yaml")])
+
+
 def test_what_the_scheduler_would_read_and_the_simulation_does_not_is_counted(tmp_path: Path) -> None:
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     spec = {**POD["spec"], "schedulingGates": [{"name": "wait"}], "volumes": volumes, "priorityClassName": "high"}
     work = load_work([lines_file(tmp_path, {"pod": {"spec": spec}, "count": 3})])
     assert work.findings == (
-        "1 pods have priorityClassName without priority, which is not simulated",
-        "1 pods have schedulingGates, which is not simulated",
-        "1 pods have volumes, which is not simulated",
+        "pods have priorityClassName without priority, which is not simulated",
+        "pods have schedulingGates, which is not simulated",
+        "pods have volumes, which is not simulated",
     )
 
 
@@ -286,7 +306,9 @@ def test_pods_without_times_in_a_trace_are_counted(tmp_path: Path) -> None:
     head = (
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
     )
-    (tmp_path / "x.csv").write_text(f"{head}\np,1000,1,0,0,,LS,Running,,,\n", encoding="utf-8")
+    (tmp_path / "x.csv").write_text(
+        f"{head}\np,1000,1,0,0,,LS,Running,,,\nq,1000,1,0,0,,LS,Pending,3,9,\n", encoding="utf-8"
+    )
     findings = load_work([str(tmp_path / "x.csv")]).findings
-    assert "1 pods have no creation time: they come at the beginning" in findings
-    assert "1 pods were never scheduled in the trace: they wait until their deletion" in findings
+    assert "1 pod without a creation time: created at the beginning" in findings
+    assert "1 pod never scheduled in the trace: there until the deletion" in findings

@@ -22,8 +22,9 @@ from mooring.kubelet.admit import AdmitMode
 from mooring.kubelet.events import after_event
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
-from mooring.manifest.scheduling_fields import Operator, Requirement, Taint
+from mooring.manifest.scheduling_fields import Operator, Requirement
 from mooring.manifest.steps import Admit, Remove, Restart
+from mooring.manifest.taints import Taint
 from mooring.releases.catalog import release_of
 
 LAW = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])

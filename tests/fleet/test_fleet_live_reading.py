@@ -128,6 +128,31 @@ def test_two_nodes_of_one_name_are_refused() -> None:
         live(node("n0"), node("n0"))
 
 
+def test_two_pods_of_one_name_are_refused() -> None:
+    with pytest.raises(InputError, match="pod default/p0: is there twice; give the pods of one cluster"):
+        live(node("n0"), node("n1"), pod("p0", "n0", "1"), pod("p0", "n1", "1"))
+
+
+def test_a_pod_that_has_ended_leaves_its_name() -> None:
+    ended = {**pod("p0", "n0", "1"), "status": {"phase": "Succeeded"}}
+    assert [one.name for one in live(node("n0"), ended, pod("p0", "n0", "1")).pods["n0"]] == ["default/p0"]
+
+
+@pytest.mark.parametrize("part", ["allocatable", "capacity"])
+def test_negative_amounts_of_a_node_are_refused(part: str) -> None:
+    wrong = node("n0")
+    wrong["status"][part]["pods"] = "-5"
+    with pytest.raises(InputError, match=rf"cluster.json: node n0: {part}\.pods: must not be negative, but is -5"):
+        live(wrong)
+
+
+def test_pods_on_nodes_that_are_not_listed_are_counted() -> None:
+    findings = live(node("n0"), pod("p0", "gone", "1"), pod("p1", "n0", "1")).cluster.findings
+    assert "1 pod on nodes that are not listed left out" in findings
+    own = "1 running pod with CPUs, memory or devices of its own is named by no published state"
+    assert f"{own}: admitted in the order of its start" in findings
+
+
 def test_a_pod_that_is_not_valid_is_named() -> None:
     wrong = pod("p0", "n0", "1")
     wrong["spec"]["containers"][0]["name"] = ""

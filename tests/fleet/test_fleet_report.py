@@ -24,7 +24,7 @@ from mooring.fleet.report import pictures
 from mooring.fleet.report.report import fleet_view, heat_of
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.strategy import Strategy
-from mooring.fleet.work import work_of
+from mooring.fleet.work import PodArrival, work_of
 from mooring.render.fleet import FleetView
 from mooring.render.html.document import script_text
 from mooring.render.html.fleet import SCRIPTS, fleet_page_text
@@ -188,7 +188,7 @@ def test_the_report_has_evicted_and_held_pods_and_nodes_of_another_configuration
     assert [record.fate for record in result.records] == [Fate.EVICTED, Fate.HELD, Fate.RUNS]
     text = fleet_page_text(fleet_view(answer_of(result), history))
     assert "<dt>evicted: drained, removed or preempted</dt><dd>1</dd>" in text
-    assert "<dt>wait on their node for the agent</dt><dd>1</dd>" in text
+    assert "<dt>held on a node by its agent</dt><dd>1</dd>" in text
 
 
 def test_the_text_says_why_pods_wait_and_on_how_many_nodes_where_causes_differ() -> None:
@@ -197,3 +197,20 @@ def test_the_text_says_why_pods_wait_and_on_how_many_nodes_where_causes_differ()
     text = " ".join(fleet_text(answer_of(result), to="x", wide=False).split())
     assert "default/large 0 s waits too little free cpu default/six" in text
     assert re.search(r"default/six 1 s waits .*\(MOOR-\d+\): 2 nodes; too little free example.com/gpu: 1 node", text)
+
+
+@pytest.mark.parametrize(
+    ("pods", "words"),
+    [
+        ([arrival("a", asked("1"))], "The only pod found a node that admitted it. pods 1 running at the end"),
+        ([arrival(name, asked("1")) for name in "ab"], "All 2 pods found a node that admitted them. pods 2 running"),
+        ([arrival("six", SIX)], "0 of 1 pod was admitted; 1 refused by kubelets. pods 1 refused by a kubelet"),
+        (
+            [replace(arrival("large", asked("9")), leaves=5.0)],
+            "No pod found a node before it was deleted. pods 1 deleted while waiting for a node",
+        ),
+    ],
+)
+def test_the_text_counts_pods_in_plain_english(pods: list[PodArrival], words: str) -> None:
+    result = Simulation(cluster(group("n", 2, gpus=0)), work_of("w", pods)).run()
+    assert words in " ".join(fleet_text(answer_of(result), to="x", wide=False).split())

@@ -290,6 +290,10 @@ CONTAINER = "f.yaml: spec.containers[0]"
             "f.yaml: spec.initContainers[0].restartPolicy: must be a string, not true or false",
         ),
         (
+            pod(container("c"), initContainers=[container("i", restartPolicy="always")]),
+            "f.yaml: spec.initContainers[0].restartPolicy: 'always' is not a restart policy; write Always for a",
+        ),
+        (
             pod(container("c", {"cpu": "2 cores"})),
             f"{CONTAINER}.resources.requests.cpu: '2 cores' is not a quantity; write one such as 2",
         ),

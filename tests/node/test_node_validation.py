@@ -34,6 +34,7 @@ def test_the_default_configuration_is_valid() -> None:
     ("config", "text"),
     [
         (replace(DEFAULT, max_pods=-3), "maxPods (--max-pods) -3 must not be a negative number"),
+        (replace(DEFAULT, pods_per_core=-1), "podsPerCore (--pods-per-core) -1 must not be a negative number"),
         (
             replace(DEFAULT, topology_manager_policy="strict"),
             f'topologyManagerPolicy (--topology-manager-policy) "strict" must be one of: {POLICIES}',

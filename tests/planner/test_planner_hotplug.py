@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mooring.cli.text.plan import plan_text
+from mooring.cli.text.resize import resize_text
 from mooring.configuration.node_configuration import load_config
 from mooring.core.config import MooringConfig
 from mooring.core.cpuset import CPUSet
@@ -21,12 +22,15 @@ from mooring.manifest.scenario import scenario
 from mooring.planner.capacity.capacity import capacity_of
 from mooring.planner.capacity.replicas import Subject, described_pod
 from mooring.planner.explanation import explain
-from mooring.planner.picture import plan_rows, plan_view
+from mooring.planner.picture import plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 from mooring.planner.replay.file import replay_file
 from mooring.planner.replay.scenario import replay_scenario
 from mooring.planner.report import settings_facts
+from mooring.planner.resize.asked import wanted
+from mooring.planner.resize.resize import resize_of
+from mooring.planner.rows import plan_rows
 from mooring.render.view import CPUUse
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "hotplug.yaml"
@@ -163,6 +167,15 @@ def test_a_plan_answers_with_what_running_pods_have_afterwards(tmp_path: Path) -
     assert not web.admitted
     assert web.why.endswith("CPU 9 is offline.")
     assert ("MOOR-521", "default/db/app") in [(one.code, one.subject) for one in plan.findings]
+
+
+def test_the_shared_pool_of_a_resize_is_online(tmp_path: Path) -> None:
+    gate = "featureGates: {InPlacePodVerticalScalingExclusiveCPUs: true}\n"
+    config = gate + CONFIG.replace("[cpu-hotplug]", "[cpu-hotplug, exclusive-resize]")
+    asked = question(tmp_path, (("db", 3),), (), "6,9", config)
+    resized = resize_of(asked, "db", wanted("cpu", ["4"]))
+    assert resized.is_yes
+    assert "Shared pool: 0,5,7-8,10-15." in resize_text(resized, wide=True, to="answer.txt")
 
 
 def test_a_plan_shows_who_stands_in(tmp_path: Path) -> None:

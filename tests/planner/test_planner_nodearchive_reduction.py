@@ -135,6 +135,7 @@ def test_a_reduced_configuration_is_the_same_configuration_and_reports_the_same(
         (["--cpu_manager_policy", "static", "--v", "2"], {"cpuManagerPolicy": "static"}),
         (["--cpu-manager-policy-options=a=true,b=false"], {"cpuManagerPolicyOptions": {"a": "true", "b": "false"}}),
         (["--cpu-cfs-quota", "--max-pods=5"], {"cpuCFSQuota": True, "maxPods": 5}),
+        (["--pods-per-core=2"], {"podsPerCore": 2}),
         (["--cpu-cfs-quota=false"], {"cpuCFSQuota": False}),
         (["--eviction-hard=memory.available<1Gi,nodefs.available<10%"],
          {"evictionHard": {"memory.available": "1Gi", "nodefs.available": "10%"}}),

@@ -17,10 +17,11 @@ from mooring.manifest.pod_files import load_pods
 from mooring.manifest.pods import pod_from_object
 from mooring.planner.devices import devices_before, pci_views
 from mooring.planner.explanation import explain
-from mooring.planner.picture import plan_rows, plan_view
+from mooring.planner.picture import plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 from mooring.planner.report import report_of
+from mooring.planner.rows import plan_rows
 from mooring.render.console import plain
 from mooring.render.decision import DecisionPanel, DecisionView, Mark
 from mooring.render.decision_rows import decision_view

@@ -22,11 +22,12 @@ from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.scenario import Scenario, load_scenarios
 from mooring.manifest.steps import Admit
-from mooring.planner.picture import plan_rows, plan_view
+from mooring.planner.picture import plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_document import plan_document
 from mooring.planner.question import Question
 from mooring.planner.replay.scenario import replay_scenario
+from mooring.planner.rows import plan_rows
 from mooring.planner.scenario_machines import load_machines
 from mooring.render.view import CPUUse
 
@@ -85,6 +86,16 @@ def test_after_the_managers_the_nodes_resources_are_checked() -> None:
     assert reasons(plan) == ["", "OutOfcpu"]
     assert plan.answers[1].decision.message.endswith("requested: 3000, used: 30000, capacity: 32000")
     assert not plan.is_yes
+
+
+@pytest.mark.parametrize(
+    ("most", "per_core", "capacity"), [(110, 1, 32), (20, 1, 20), (110, 0, 110), (110, 2**31 - 1, 110)]
+)
+def test_pods_per_core_are_a_limit_where_they_are_fewer(most: int, per_core: int, capacity: int) -> None:
+    config = replace(STATIC, max_pods=most, pods_per_core=per_core)
+    plan = planned(config, [pod(str(number), "1m") for number in range(capacity + 1)])
+    assert reasons(plan) == [*[""] * capacity, "OutOfpods"]
+    assert plan.answers[-1].decision.message.endswith(f"requested: 1, used: {capacity}, capacity: {capacity}")
 
 
 def test_a_pod_that_is_refused_by_the_node_gives_its_cpus_back() -> None:

@@ -111,6 +111,7 @@ CONFIGS = st.builds(
     cpu_cfs_quota_period_ns=st.integers(1, 2**62),
     feature_gates=st.dictionaries(st.text(max_size=9), st.booleans(), max_size=2),
     max_pods=st.integers(1, 2**31 - 1),
+    pods_per_core=st.integers(0, 2**31 - 1),
     cpu_manager_reconcile_period_ns=st.integers(1, 2**62),
 )
 MOORINGS = st.builds(

@@ -10,7 +10,8 @@ from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_on
 from mooring.manifest.defaults import PodGates, qos_of
-from mooring.manifest.scheduling_fields import SchedulingFields, Taint
+from mooring.manifest.scheduling_fields import SchedulingFields
+from mooring.manifest.taints import Taint
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.serve.cluster.known import ClusterNode, ClusterPod, KnownCluster
 

@@ -21,6 +21,8 @@ HIGHEST_NODE = 63
 """The kubelet's masks of NUMA nodes have 64 bits."""
 
 _SELECTORS = ("class", "vendor", "device")
+_NATIVE = "kubernetes.io/"
+"""In names of resources that are Kubernetes' own (v1 helper, IsNativeResource)."""
 _DEVICE_FIELDS = ("id", "numa", "unhealthy", "root")
 
 
@@ -117,6 +119,9 @@ def _declared(content: Mapping[str, Any]) -> Declared:
         elif set(items) != {"preferred"}:
             # With a rule alone the devices are those that are known otherwise.
             declared[resource] = _selector({name: items[name] for name in items if name != "preferred"}, field)
+        if "/" not in resource or _NATIVE in resource:
+            remedy = "write a name with a domain of its own, such as nvidia.com/gpu"
+            raise InputError("no device plugin can offer this resource", field=field, remedy=remedy)
     return declared
 
 

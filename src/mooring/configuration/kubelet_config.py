@@ -120,6 +120,7 @@ def config_of_fields(fields: Mapping[str, Any]) -> KubeletConfig:
         cpu_cfs_quota_period_ns=_duration(fields, "cpuCFSQuotaPeriod", _SECOND // 10),
         feature_gates=_feature_gates(fields),
         max_pods=count_at(fields, "maxPods", 0) or 110,
+        pods_per_core=count_at(fields, "podsPerCore", 0),
         checked=_checked(fields),
     )
 
@@ -211,7 +212,7 @@ _READ = """
     cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod memoryManagerPolicy reservedMemory
     topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions reservedSystemCPUs kubeReserved
     systemReserved kubeReservedCgroup systemReservedCgroup evictionHard mergeDefaultEvictionSettings
-    cpuCFSQuota cpuCFSQuotaPeriod featureGates maxPods
+    cpuCFSQuota cpuCFSQuotaPeriod featureGates maxPods podsPerCore
 """
 READ = frozenset(_READ.split())
 """Fields that the resource managers read (spec: configuration.md section 1)."""

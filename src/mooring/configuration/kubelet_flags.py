@@ -56,6 +56,7 @@ _FIELDS: Final[Mapping[str, tuple[str, _Reading]]] = {
     "kube-reserved-cgroup": ("kubeReservedCgroup", str),
     "max-pods": ("maxPods", _count),
     "memory-manager-policy": ("memoryManagerPolicy", str),
+    "pods-per-core": ("podsPerCore", _count),
     "reserved-cpus": ("reservedSystemCPUs", str),
     "reserved-memory": ("reservedMemory", _reserved_memory),
     "system-reserved": ("systemReserved", _pairs),
@@ -97,7 +98,7 @@ _OTHERS = """
     maximum-dead-containers-per-container minimum-container-ttl-duration minimum-image-ttl-duration
     network-plugin network-plugin-mtu node-ip node-labels node-status-max-images node-status-update-frequency
     non-masquerade-cidr one-output oom-score-adj pod-cidr pod-infra-container-image pod-manifest-path
-    pod-max-pids pods-per-core port protect-kernel-defaults provider-id qos-reserved read-only-port
+    pod-max-pids port protect-kernel-defaults provider-id qos-reserved read-only-port
     register-node register-schedulable register-with-taints registry-burst registry-qps resolv-conf
     rotate-certificates rotate-server-certificates run-once runonce runtime-cgroups runtime-request-timeout
     seccomp-default serialize-image-pulls skip-headers skip-log-headers stderrthreshold

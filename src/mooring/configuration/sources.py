@@ -17,7 +17,7 @@ from typing import Final
 from mooring.configuration.kubelet_arguments import bootstrap_arguments_in, kubelet_arguments_in
 from mooring.core.errors import InputError
 from mooring.decoding.api_fields import Places
-from mooring.decoding.documents import documents_in, load_documents, places_of
+from mooring.decoding.documents import SUFFIXES, documents_in, load_documents, places_of
 from mooring.decoding.fields import Document, Value
 from mooring.decoding.files import STANDARD_INPUT, open_problem, read_bytes, read_standard_input, shown
 from mooring.lazy import lazily
@@ -64,8 +64,12 @@ def load_sources(path: str | os.PathLike[str]) -> list[ConfigurationSource]:
         return [one for name in drop_ins for one in _drop_in(name)]
     try:
         is_folder = file.is_dir()
+        is_empty = is_folder and not any(entry.suffix in SUFFIXES for entry in file.iterdir())
     except (OSError, ValueError) as error:
         raise InputError(open_problem(error), source=shown(path)) from None
+    if is_empty:
+        remedy = f"put {', '.join(SUFFIXES)} files there, or drop-ins as *{DROP_IN_SUFFIX}"
+        raise InputError("the folder holds no configuration", source=shown(path), remedy=remedy)
     if is_folder:
         return list(sources_of(load_documents(path)))
     return list(sources_in(read_bytes(file), shown(path), json_only=file.suffix == ".json"))

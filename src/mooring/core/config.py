@@ -106,6 +106,8 @@ class KubeletConfig:
     cpu_cfs_quota_period_ns: int = 100_000_000
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     max_pods: int = 110
+    pods_per_core: int = 0
+    """Pods for each CPU of the machine, where these are fewer than ``max_pods``; 0 for no such limit."""
     cpu_manager_reconcile_period_ns: int = 10_000_000_000
     """How often the CPU manager repeats its assignments to the runtime, in nanoseconds."""
     checked: CheckedFields = CheckedFields()

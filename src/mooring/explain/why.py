@@ -85,8 +85,8 @@ def why_out_of(rejection: Rejection) -> Reason:
     if resource == "pods":
         return Reason(
             code.OUT_OF_PODS,
-            f"{ACCEPTED} the node already runs {used} pods, and maxPods is {capacity}.",
-            "Remove a pod, or raise maxPods.",
+            f"{ACCEPTED} the node already runs {used} pods, and runs {capacity} at most (maxPods, podsPerCore).",
+            "Remove a pod, or raise the lower one of maxPods and podsPerCore times the CPUs.",
         )
     known = {"cpu": code.OUT_OF_CPU, "memory": code.OUT_OF_MEMORY}.get(resource, code.OUT_OF_ANOTHER_RESOURCE)
     asks = f"{ACCEPTED} it requests {_amount(resource, requested)}"

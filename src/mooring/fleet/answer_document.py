@@ -9,18 +9,23 @@ from mooring.documents.cluster.fleet import (
     FleetPeriodPart,
     FleetPodPart,
     FleetSamplePart,
+    FleetWaitPart,
     RefusedPart,
     UsePart,
+    WaitCausePart,
     WaitedPart,
 )
 from mooring.fleet.answer import FleetAnswer
 from mooring.fleet.records import ORDER
+from mooring.fleet.waiting import waiting_kinds
 
 
 def fleet_document(answer: FleetAnswer) -> FleetDocument:
     """Return the document."""
     result = answer.result
     members = result.nodes.table.members
+    waiting = waiting_kinds(result)
+    codes = {pod: kind.code for kind in waiting for pod in kind.pods}
     return FleetDocument(
         cluster=result.cluster.name,
         work=result.work.name,
@@ -59,12 +64,19 @@ def fleet_document(answer: FleetAnswer) -> FleetDocument:
                 record.arrival.name,
                 record.fate.value,
                 "" if record.node is None else members[record.node].name,
-                record.code,
+                codes.get(record.arrival.name, record.code),
                 record.arrival.at,
                 record.admitted,
                 record.ended,
             )
             for record in result.records
+        ],
+        waits=[
+            FleetWaitPart(
+                list(kind.pods),
+                [WaitCausePart(one.obstacle.text, one.obstacle.code, len(one.nodes)) for one in kind.causes],
+            )
+            for kind in waiting
         ],
         assumed=[*result.cluster.findings, *result.work.findings],
     )

@@ -15,7 +15,7 @@ from mooring.fleet.scheduler.asked import PodDemand
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_on
 from mooring.manifest.pod_relations import HOSTNAME, ZONE
-from mooring.manifest.scheduling_fields import Taint
+from mooring.manifest.taints import Taint
 from mooring.node.resources import allocatable
 
 
@@ -131,4 +131,4 @@ def offered(kubelet: Kubelet) -> dict[str, int]:
     amounts = allocatable(kubelet.settings.reservation)
     devices = kubelet.node.providers.devices.devices
     amounts.update({name: sum(device.healthy for device in found) for name, found in devices.items()})
-    return {**amounts, "pods": kubelet.settings.config.max_pods}
+    return {**amounts, "pods": kubelet.settings.max_pods}

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.release import Release
-from mooring.manifest.scheduling_fields import Taint
 from mooring.manifest.steps import Resizing
+from mooring.manifest.taints import Taint
 
 
 class NodeAction(Enum):

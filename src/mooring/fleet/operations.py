@@ -23,8 +23,8 @@ from mooring.fleet.records import Fate
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
 from mooring.fleet.state_changes import changing_cpus, restarting
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.scheduling_fields import Taint
 from mooring.manifest.steps import resized_pod
+from mooring.manifest.taints import Taint
 from mooring.node.resize.answer import DEFERRED
 
 if TYPE_CHECKING:

@@ -172,7 +172,7 @@ def out_of(
         settings: of the node.
         devices: how many devices it has of the resources that the pod requests.
     """
-    return check_amounts(wanted, used, running, settings.reservation, settings.config.max_pods, devices)
+    return check_amounts(wanted, used, running, settings.reservation, settings.max_pods, devices)
 
 
 def added(used: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:

@@ -26,6 +26,13 @@ MIRROR = "kubernetes.io/config.mirror"
 """Annotation of the API's copy of a static pod. The kubelet's own uid of the pod is its value, not
 ``metadata.uid``."""
 _QOS = {qos.value: qos for qos in QoS}
+_INIT_KINDS = {
+    "": ContainerKind.INIT,
+    "Always": ContainerKind.SIDECAR,
+    "OnFailure": ContainerKind.INIT,
+    "Never": ContainerKind.INIT,
+}
+"""Restart policy of an init container -> its kind; the API server knows no other."""
 _Kind: TypeAlias = Callable[[Mapping[str, Any]], ContainerKind]
 
 
@@ -123,7 +130,11 @@ def _status_qos(obj: Mapping[str, Any]) -> QoS | None:
 
 
 def _init_kind(item: Mapping[str, Any]) -> ContainerKind:
-    return ContainerKind.SIDECAR if text_at(item, "restartPolicy") == "Always" else ContainerKind.INIT
+    policy = text_at(item, "restartPolicy")
+    if policy not in _INIT_KINDS:
+        problem = f"{policy!r:.60} is not a restart policy"
+        raise InputError(problem, field="restartPolicy", remedy="write Always for a sidecar, or OnFailure or Never")
+    return _INIT_KINDS[policy]
 
 
 def _app_kind(_item: Mapping[str, Any]) -> ContainerKind:

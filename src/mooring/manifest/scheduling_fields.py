@@ -12,6 +12,7 @@ from typing import Any
 
 from mooring.core.errors import InputError
 from mooring.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, text_at, texts_at
+from mooring.manifest.taints import Taint, Toleration, tolerations_at
 
 
 class Operator(Enum):
@@ -82,37 +83,6 @@ class PreferredTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class Taint:
-    """A taint of a node."""
-
-    key: str
-    value: str = ""
-    effect: str = "NoSchedule"
-
-
-@dataclass(frozen=True, slots=True)
-class Toleration:
-    """A toleration of a pod; empty texts tolerate any."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-    def tolerates(self, taint: Taint) -> bool:
-        """Tell whether it covers a taint.
-
-        >>> Toleration("gpu", "Exists").tolerates(Taint("gpu", "yes"))
-        True
-        """
-        if self.effect and self.effect != taint.effect:
-            return False
-        if self.key and self.key != taint.key:
-            return False
-        return self.operator == "Exists" or self.value == taint.value
-
-
-@dataclass(frozen=True, slots=True)
 class SchedulingFields:
     """What the scheduler reads of a pod beside its requests; equal for replicas."""
 
@@ -147,7 +117,7 @@ class SchedulingFields:
 NO_FIELDS = SchedulingFields()
 
 
-def scheduling_fields_of(pod: Mapping[str, Any], field: str) -> SchedulingFields:
+def scheduling_fields_of(pod: Mapping[str, Any], field: str = "") -> SchedulingFields:
     """Return what the scheduler reads of a pod.
 
     Args:
@@ -155,7 +125,7 @@ def scheduling_fields_of(pod: Mapping[str, Any], field: str) -> SchedulingFields
         field: where it stands in its file; empty for the whole of it.
 
     Raises:
-        InputError: a field is of the wrong type.
+        InputError: a field is not valid.
     """
     try:
         return scheduling_fields(mapping_at(pod, "spec"))
@@ -189,33 +159,9 @@ def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
         tuple(sorted(texts_at(spec, "nodeSelector").items())) if spec.get("nodeSelector") else (),
         terms,
         wished,
-        tuple(_toleration(as_mapping(one)) for one in list_at(spec, "tolerations")) if spec.get("tolerations") else (),
+        tolerations_at(spec),
         tuple(ignored),
     )
-
-
-def taint_of(content: Mapping[str, Any]) -> Taint:
-    """Return a taint.
-
-    Raises:
-        InputError: a field is of the wrong type.
-    """
-    return Taint(text_at(content, "key"), text_at(content, "value"), text_at(content, "effect", "NoSchedule"))
-
-
-def taints_at(content: Mapping[str, Any]) -> tuple[Taint, ...]:
-    """Return the taints in the field of that name.
-
-    Raises:
-        InputError: a field of one is of the wrong type.
-    """
-    found = []
-    for index, one in enumerate(list_at(content, "taints")):
-        try:
-            found.append(taint_of(as_mapping(one)))
-        except InputError as error:
-            raise inside(error, f"taints[{index}]") from None
-    return tuple(found)
 
 
 def _counts(spec: Mapping[str, Any], name: str) -> bool:
@@ -245,12 +191,3 @@ def requirement_of(content: Mapping[str, Any]) -> Requirement:
         known = ", ".join(one.value for one in Operator)
         raise InputError(f"{operator!r:.40} is not an operator", field="operator", remedy=f"write {known}") from None
     return Requirement(text_at(content, "key"), chosen, tuple(str(one) for one in list_at(content, "values")))
-
-
-def _toleration(content: Mapping[str, Any]) -> Toleration:
-    return Toleration(
-        text_at(content, "key"),
-        text_at(content, "operator", "Equal") or "Equal",
-        text_at(content, "value"),
-        text_at(content, "effect"),
-    )

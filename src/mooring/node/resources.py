@@ -74,7 +74,7 @@ def check_fit(pod: Pod, running: Iterable[Pod], reservation: Reservation, max_po
         pod: the pod to be admitted.
         running: the pods admitted before it, without it.
         reservation: of the node.
-        max_pods: the kubelet's ``maxPods``.
+        max_pods: how many pods the node runs at most.
     """
     others = list(running)
     return check_amounts(pod_requests(pod), total_requests(others), len(others), reservation, max_pods)
@@ -103,7 +103,7 @@ def check_amounts(
         used: what the pods admitted before it request together (:func:`total_requests`).
         running: how many pods these are.
         reservation: of the node.
-        max_pods: the kubelet's ``maxPods``.
+        max_pods: how many pods the node runs at most.
         devices: how many devices the node has of the resources that the pod requests. The device manager has given the
             pod its own before, so that they are short only while pods count that have released theirs.
     """

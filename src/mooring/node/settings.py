@@ -81,6 +81,12 @@ class Settings:
         return self.gates.values.get("MemoryManager", True)
 
     @property
+    def max_pods(self) -> int:
+        """How many pods the node runs at most: ``maxPods``, or ``podsPerCore`` for each CPU if that is less."""
+        most, per_core = self.config.max_pods, self.config.pods_per_core
+        return min(most, per_core * (self.reservation.capacity["cpu"].milli // 1000)) if per_core else most
+
+    @property
     def allocatable_cpus(self) -> CPUSet:
         """CPUs that exclusive allocation may ever use; empty with policy ``none``."""
         if self.cpu is None:

@@ -75,7 +75,7 @@ def _quota_period_errors(config: KubeletConfig, gates: FeatureGates) -> Iterator
 
 
 def _pod_errors(config: KubeletConfig, gates: FeatureGates, older: ReleaseRules) -> Iterator[str]:
-    """Check maxPods, and what came with v1.32 (runOnce), v1.36 (imageMinimumGCAge) and v1.37 (defaultPodSysctls)."""
+    """Check maxPods, podsPerCore, and what releases added: v1.32 runOnce, v1.36 the age, v1.37 defaultPodSysctls."""
     checked = config.checked
     if checked.default_pod_sysctls and not older.default_pod_sysctls_unknown and not gates["DefaultPodSysctls"]:
         yield "DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls"
@@ -83,6 +83,8 @@ def _pod_errors(config: KubeletConfig, gates: FeatureGates, older: ReleaseRules)
         yield f"imageMinimumGCAge {duration_text(checked.image_minimum_gc_age_ns)} must not be negative"
     if config.max_pods < 0:
         yield f"maxPods (--max-pods) {config.max_pods} must not be a negative number"
+    if config.pods_per_core < 0:
+        yield f"podsPerCore (--pods-per-core) {config.pods_per_core} must not be a negative number"
     if checked.run_once and not older.run_once_accepted:
         yield "runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"
 

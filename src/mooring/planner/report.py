@@ -18,17 +18,9 @@ from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
 from mooring.planner.devices import device_views
 from mooring.planner.holdings import device_holders, hugepage_lines
-from mooring.planner.picture import (
-    admitted_rows,
-    l3_caches,
-    machine_view,
-    owners_of,
-    plan_view,
-    pod_name,
-    pools_of,
-    verdict_of,
-)
+from mooring.planner.picture import machine_view, owners_of, plan_view, pools_of
 from mooring.planner.plan import Plan
+from mooring.planner.rows import admitted_rows, l3_caches, pod_name, verdict_of
 from mooring.render.build import CPUOwner, cpu_views, owner_views
 from mooring.render.devices import DeviceView
 from mooring.render.locations import locate_cpus
@@ -244,7 +236,7 @@ def settings_facts(settings: Settings) -> Iterator[tuple[str, str]]:
         "reserved memory",
         "; ".join(f"NUMA node {entry.numa_node}: {_pairs(entry.limits)}" for entry in config.reserved_memory) or "none",
     )
-    yield "maximum of pods", str(config.max_pods)
+    yield "maximum of pods", str(settings.max_pods)
     yield "feature gates set", _pairs({name: str(value).lower() for name, value in config.feature_gates.items()})
     yield "defects fixed", ", ".join(sorted(settings.fixed_defects)) or "none: all of the kubelet's are reproduced"
     if settings.extensions:

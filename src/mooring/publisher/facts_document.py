@@ -191,6 +191,9 @@ def kubelet_document(config: KubeletConfig) -> dict[str, Any]:
         "featureGates": dict(plain.feature_gates),
         "maxPods": plain.max_pods,
     }
+    if plain.pods_per_core:
+        # Only where it says something, so that facts of other nodes keep their names.
+        document["podsPerCore"] = plain.pods_per_core
     if plain.eviction_hard is not None:
         document["evictionHard"] = dict(plain.eviction_hard)
     # While the gate of the options is off a kubelet refuses an empty map, and takes none.

@@ -32,7 +32,8 @@ from mooring.fleet.scheduler.table import NodeTable
 from mooring.fleet.strategy import Strategy, strategy_of
 from mooring.manifest.pod_relations import ZONE, pod_relations
 from mooring.manifest.pods import pod_from_object
-from mooring.manifest.scheduling_fields import Taint, scheduling_fields
+from mooring.manifest.scheduling_fields import scheduling_fields
+from mooring.manifest.taints import Taint
 
 FULL = os.environ.get("MOORING_E2E_KUBE") == "full"
 NODES, PODS = 100, 2000 if FULL else 250

@@ -18,6 +18,7 @@ from mooring.manifest.steps import Amounts
 from mooring.node.resize.answer import Resize
 from mooring.planner.outcome import span_text
 from mooring.planner.picture import plan_view, policies
+from mooring.planner.plan import shared_cpus
 from mooring.planner.resize.largest import Largest
 from mooring.planner.resize.resize import ResizeAnswer
 from mooring.render.console import Breaking, new_table
@@ -61,7 +62,7 @@ def _parts(resized: ResizeAnswer, width: int, *, wide: bool) -> Iterator[Rendera
         yield Text(_KEPT)
     yield from (Text(line) for line in _sizes(resized))
     if wide:
-        yield Text(f"Shared pool: {answer.shared_pool or 'empty'}.")
+        yield Text(f"Shared pool: {shared_cpus(resized.after or plan.kubelet) or 'empty'}.")
         yield Text(f"Events: {', '.join(answer.events) or 'none'}.")
         yield Text("")
         yield numa_table(view, width)

@@ -86,10 +86,27 @@ class FleetPodPart(DocumentPart):
     name: str
     fate: Annotated[str, one_of("ran", "runs", "waits", "left", "refused", "evicted", "held")]
     node: Annotated[str, Meta(description="Where it ran, or which node refused it; empty for none.")]
-    code: Code
+    code: Annotated[
+        Code, Meta(description="Of the cause of a refusal; of a pod that waits, of the first cause in waits with one.")
+    ]
     created: _Seconds
     admitted: Annotated[float | None, Meta(description="Seconds since the beginning; null for never.")]
     ended: Annotated[float | None, Meta(description="Seconds since the beginning; null for never.")]
+
+
+class WaitCausePart(DocumentPart):
+    """What keeps nodes from taking a pod."""
+
+    text: str
+    code: Code
+    nodes: Annotated[Count, Meta(description="That do not take it for this reason.")]
+
+
+class FleetWaitPart(DocumentPart):
+    """Equal pods for which there is no node at the end."""
+
+    pods: list[str]
+    causes: Annotated[list[WaitCausePart], Meta(description="Those that concern most nodes first.")]
 
 
 class FleetDocument(DocumentPart, kw_only=True):
@@ -120,6 +137,9 @@ class FleetDocument(DocumentPart, kw_only=True):
         Meta(description="Number of NUMA nodes -> pods whose own CPUs, devices and memory lie on so many."),
     ]
     periods: Annotated[list[FleetPeriodPart], Meta(description="Between the samples; the first ends with the first.")]
+    waits: Annotated[
+        list[FleetWaitPart], Meta(description="Why pods wait at the end; of the hundred kinds of which most do.")
+    ]
 
 
 class TrialPart(DocumentPart):

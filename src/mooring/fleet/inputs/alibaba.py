@@ -22,6 +22,7 @@ from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
+from mooring.explain.phrases import plural
 from mooring.fleet.cluster import NodeCluster, NodeGroup
 from mooring.fleet.inputs.seconds import MOST_SECONDS
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
@@ -120,7 +121,7 @@ def work_in(text: str, source: str) -> Work:
         if kind not in kinds:
             kinds[kind] = asked_of(_pod(*kind))
         created, deleted, scheduled = (row.time(name) for name in ("creation_time", "deletion_time", "scheduled_time"))
-        unplaced += scheduled is None
+        unplaced += scheduled is None and deleted is not None
         timeless += created is None
         runs = deleted - scheduled if scheduled is not None and deleted is not None else None
         leaves = deleted if scheduled is None else None
@@ -129,11 +130,13 @@ def work_in(text: str, source: str) -> Work:
         arrivals.append(PodArrival(f"default/{row.name('name')}", kinds[kind], created or 0.0, runs, leaves))
     findings = [f"pods of the classes {' and '.join(sorted(GUARANTEED))} are taken for Guaranteed ones"]
     if shared:
-        findings.append(f"{shared} pods with a share of a GPU get a whole one: the device manager knows no shares")
+        findings.append(
+            f"{plural(shared, 'pod')} with a share of a GPU: each a whole one, for the device manager knows no shares"
+        )
     if timeless:
-        findings.append(f"{timeless} pods have no creation time: they come at the beginning")
+        findings.append(f"{plural(timeless, 'pod')} without a creation time: created at the beginning")
     if unplaced:
-        findings.append(f"{unplaced} pods were never scheduled in the trace: they wait until their deletion")
+        findings.append(f"{plural(unplaced, 'pod')} never scheduled in the trace: there until the deletion")
     return work_of(source, arrivals, findings)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +37,8 @@ from mooring.fleet.live.machines import named_machines
 from mooring.fleet.live.objects import ClusterObjects, cluster_objects
 from mooring.fleet.live.reading import live_cluster
 from mooring.fleet.live.sources import ARCHIVES, has_nodes, load_objects
-from mooring.manifest.scheduling_fields import taints_at
+from mooring.manifest.taints import taints_at
+from mooring.planner.kubelet_release import KubeletVersion, chosen_release
 from mooring.releases.catalog import release_of
 
 KIND: Final = "Cluster"
@@ -111,8 +112,18 @@ def _cluster(document: Document, config: tuple[str, ...]) -> NodeCluster:
         raise InputError(f"{twice!r:.60} is the name of two", field="groups", remedy="give each its own name")
     if sum(one.count for one in groups) > MOST_NODES:
         raise InputError(f"are more than {MOST_NODES} nodes", field="groups", remedy="lower a count")
-    cluster = NodeCluster(text_at(mapping_at(content, "metadata"), "name") or document.file, tuple(groups))
+    name = text_at(mapping_at(content, "metadata"), "name") or document.file
+    cluster = NodeCluster(name, tuple(groups), tuple(_other_releases(content)))
     return replace(cluster, events=cluster_events(list_at(content, "events"), cluster))
+
+
+def _other_releases(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is to be known of kubelets of releases that are not."""
+    for entry in list_at(content, "groups"):
+        group = as_mapping(entry)
+        version = KubeletVersion(text_at(group, "release"), "release")
+        for one in chosen_release([version]).findings:
+            yield f"group {name_at(group, 'name')}: {one.subject} {one.message}"
 
 
 def _group(content: Mapping[str, Any], folder: Path, config: tuple[str, ...]) -> NodeGroup:

@@ -23,8 +23,8 @@ from mooring.fleet.cluster_events import (
     PodResize,
 )
 from mooring.fleet.inputs.seconds import seconds_at
-from mooring.manifest.scheduling_fields import taints_at
 from mooring.manifest.steps import cpu_list, resizing
+from mooring.manifest.taints import taints_at
 from mooring.planner.changes.configuration import ConfigField, config_field
 from mooring.releases.catalog import release_of
 

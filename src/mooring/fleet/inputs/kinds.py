@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from mooring.core.errors import InputError
 from mooring.core.pod import Pod
-from mooring.decoding.fields import mapping_at, text_at
+from mooring.decoding.documents import located
+from mooring.decoding.fields import inside, mapping_at, text_at
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
+from mooring.manifest.pod_files import PodOrigin
 from mooring.manifest.pod_relations import NO_RELATIONS, pod_relations
-from mooring.manifest.scheduling_fields import scheduling_fields
+from mooring.manifest.scheduling_fields import scheduling_fields_of
 
 
 class Kinds:
@@ -19,8 +22,8 @@ class Kinds:
     def __init__(self) -> None:
         """Begin without any."""
         self._known: dict[object, PodDemand] = {}
-        self.ignored: dict[str, int] = {}
-        """Field that the simulation does not read -> pods that have it."""
+        self.ignored: set[str] = set()
+        """Fields of pods that the simulation does not read."""
 
     def of(self, pod: Pod, content: Mapping[str, Any], owner: Mapping[str, Any] | None = None) -> PodDemand:
         """Return what a pod asks.
@@ -29,14 +32,28 @@ class Kinds:
             pod: the pod.
             content: the v1 Pod that it is read from.
             owner: selector of the controller by which the scheduler spreads its pods; None for other pods.
+
+        Raises:
+            InputError: a field that the scheduler reads is not valid.
         """
         spec = mapping_at(content, "spec")
-        fields, relations = scheduling_fields(spec), pod_relations(content, owner)
-        for name in (*fields.ignored, *relations.ignored, *_not_read(spec)):
-            self.ignored[name] = self.ignored.get(name, 0) + 1
+        fields, relations = scheduling_fields_of(content), pod_relations(content, owner)
+        self.ignored.update(fields.ignored, relations.ignored, _not_read(spec))
         preempts = text_at(spec, "preemptionPolicy") != "Never"
         found = asked_of(pod, fields, relations, preempts=preempts)
         return self._known.setdefault(found.key, found)
+
+    def described(self, pod: Pod, origin: PodOrigin, owner: Mapping[str, Any] | None = None) -> PodDemand:
+        """Return what a pod of a manifest asks.
+
+        Raises:
+            InputError: as :meth:`of`, with the place in the manifest.
+        """
+        with located(origin.document):
+            try:
+                return self.of(pod, origin.content, owner)
+            except InputError as error:
+                raise (inside(error, origin.field) if origin.field else error) from None
 
     def unrelated(self) -> dict[int, PodDemand]:
         """Return the identity of each demand -> the one that replaces it where no pod asks anything of others.
@@ -54,7 +71,7 @@ class Kinds:
 
     def findings(self) -> list[str]:
         """Return what was not read."""
-        return [f"{count} pods have {name}, which is not simulated" for name, count in sorted(self.ignored.items())]
+        return [f"pods have {name}, which is not simulated" for name in sorted(self.ignored)]
 
 
 def _not_read(spec: Mapping[str, Any]) -> Iterator[str]:

@@ -198,9 +198,9 @@ def _of_documents(
     for pod, origin in pods_with_origins(manifests, report=noticed.append):
         named = text_at(mapping_at(origin.content, "metadata"), "name")
         owner = "" if named == pod.name else f"{pod.namespace}/{named}"
-        yield PodArrival(f"{pod.namespace}/{pod.name}", kinds.of(pod, origin.content), 0.0, owner=owner)
+        yield PodArrival(f"{pod.namespace}/{pod.name}", kinds.described(pod, origin), 0.0, owner=owner)
     for pod, origin in scaled_down_pods(manifests) if scaled_down else ():
-        yield Workload(f"{pod.namespace}/{pod.name}", ControllerKind.DEPLOYMENT, kinds.of(pod, origin.content), 0.0, 0)
+        yield Workload(f"{pod.namespace}/{pod.name}", ControllerKind.DEPLOYMENT, kinds.described(pod, origin), 0.0, 0)
     findings += [f"{one.subject}: {one.message}" for one in noticed]
 
 

@@ -58,10 +58,10 @@ def workload_of(
         return None
     content: Mapping[str, Any] = document.content  # type: ignore[assignment]
     spec, kind = mapping_at(content, "spec"), _KINDS[text_at(content, "kind")]
-    pod, read_from = pods[0][0], pods[0][1].content
-    name = f"{pod.namespace}/{text_at(mapping_at(read_from, 'metadata'), 'name')}"
+    pod, origin = pods[0]
+    name = f"{pod.namespace}/{text_at(mapping_at(origin.content, 'metadata'), 'name')}"
     owner = None if kind is ControllerKind.JOB else _selector(content, spec)
-    asked = kinds.of(pod, read_from, owner)
+    asked = kinds.described(pod, origin, owner)
     if kind is not ControllerKind.JOB:
         ordered = kind is ControllerKind.STATEFUL_SET and text_at(spec, "podManagementPolicy") != "Parallel"
         ordinals = mapping_at(spec, "ordinals") if kind is ControllerKind.STATEFUL_SET else {}

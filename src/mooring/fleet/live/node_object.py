@@ -13,7 +13,7 @@ from typing import Any, Final
 from mooring.core.errors import InputError
 from mooring.decoding.fields import as_mapping, flag_at, inside, list_at, mapping_at, name_at, text_at, texts_at
 from mooring.decoding.quantities import resource_list
-from mooring.manifest.scheduling_fields import Taint, taints_at
+from mooring.manifest.taints import Taint, taints_at
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 _STATE_TAINTS: Final = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready")
@@ -78,20 +78,29 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
         raise error.at(f"{source}: node {name}") from None
 
 
-def check_names(nodes: Iterable[NodeObject], source: str) -> None:
-    """Refuse two nodes of one name.
+def check_names(names: Iterable[str], kind: str, source: str) -> None:
+    """Refuse two objects of one name.
+
+    Args:
+        names: of all objects of a kind; of pods with their namespace.
+        kind: of the objects, such as ``node``.
+        source: where they are listed.
 
     Raises:
         InputError: there are two.
     """
-    counts = Counter(node.name for node in nodes)
-    twice = next((name for name, count in counts.items() if count > 1), "")
+    twice = next((name for name, count in Counter(names).items() if count > 1), "")
     if twice:
-        raise InputError("is there twice", source=f"{source}: node {twice}", remedy="give the nodes of one cluster")
+        raise InputError(
+            "is there twice", source=f"{source}: {kind} {twice}", remedy=f"give the {kind}s of one cluster"
+        )
 
 
 def _amounts(status: Mapping[str, Any], field: str) -> dict[str, int]:
     found = resource_list(status, field)
+    for name, one in found.items():
+        if one.nano < 0:
+            raise InputError(f"must not be negative, but is {one}", field=f"{field}.{name}")
     return {name: one.milli if name == "cpu" else one.units for name, one in found.items()}
 
 

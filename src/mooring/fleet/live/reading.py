@@ -94,7 +94,9 @@ class _Reading:
         groups: list[NodeGroup] = []
         pods: dict[str, tuple[LivePod, ...]] = {"": self._pods_of("", PodGates())}
         nodes = [node_object(content, self._objects.source) for content in self._objects.of(NODE)]
-        check_names(nodes, self._objects.source)
+        check_names((node.name for node in nodes), "node", self._objects.source)
+        listed = {"", *(node.name for node in nodes)}
+        self._assumed.elsewhere = sum(len(found) for name, found in self._bound.items() if name not in listed)
         for node in sorted(nodes, key=lambda one: one.name):
             described = self._described(node)
             if isinstance(described, str):
@@ -104,6 +106,7 @@ class _Reading:
                 pods[node.name] = self._pods_of(node.name, PodGates.of_node(facts.config, facts.mooring))
                 self._add(groups, node, described, pods[node.name])
         self._check_known()
+        check_names((one.name for found in pods.values() for one in found), "pod", self._objects.source)
         if not groups:
             raise InputError(
                 f"nothing can be said about any node: {next(iter(self._assumed.left_out.values()), 'there is none')}",

@@ -8,9 +8,9 @@ from typing import Final
 
 from mooring.fleet.history import NodeHistory
 from mooring.fleet.records import Fate, Record
-from mooring.fleet.relocation.room import causes
 from mooring.fleet.simulation import SimulationResult
 from mooring.fleet.states import SharedState
+from mooring.fleet.waiting import waiting_kinds
 from mooring.kubelet.admit import AdmitMode
 from mooring.planner.answering import answered
 from mooring.planner.explanation import story_of
@@ -19,8 +19,6 @@ from mooring.render.fleet import RefusalStory, WaitStory
 
 MOST_REFUSALS: Final = 100
 """Refusals that are explained with a picture of the decision; those of most pods."""
-MOST_WAITS: Final = 100
-"""Kinds of pods for which the nodes are asked why none of them took one."""
 
 
 def refusals(result: SimulationResult, history: NodeHistory, pictures: Mapping[bytes, int]) -> list[RefusalStory]:
@@ -61,15 +59,7 @@ def _refusal(records: list[Record], state: SharedState, picture: int) -> Refusal
 
 def waits(result: SimulationResult) -> list[WaitStory]:
     """Return why pods wait at the end, for each kind of them."""
-    kinds: dict[object, list[Record]] = {}
-    for record in result.records:
-        if record.fate is Fate.WAITS:
-            kinds.setdefault(record.arrival.asked.key, []).append(record)
-    most = sorted(kinds.values(), key=lambda records: -len(records))[:MOST_WAITS]
     return [
-        WaitStory(
-            tuple((str(one.obstacle), len(one.nodes)) for one in causes(result.nodes, records[0].arrival.asked)),
-            tuple(record.arrival.name for record in records),
-        )
-        for records in most
+        WaitStory(tuple((str(one.obstacle), len(one.nodes)) for one in kind.causes), kind.pods)
+        for kind in waiting_kinds(result)
     ]

@@ -67,7 +67,7 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
     if refused is not None:
         return _refused(idle, pod, refused, _reason_of_managers(node), waiting, observer)
     others = [one for uid, one in node.active.items() if uid != pod.uid]
-    short = check_fit(pod, others, node.settings.reservation, node.settings.config.max_pods)
+    short = check_fit(pod, others, node.settings.reservation, node.settings.max_pods)
     if short is not None:
         return _refused(idle, pod, short, DEFERRED, waiting, observer)
     stored = {**node.stored_hints, pod.uid: admission.stored} if admission.stored else node.stored_hints

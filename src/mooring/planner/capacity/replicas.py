@@ -186,7 +186,7 @@ def default_limit(kubelet: Kubelet) -> int:
     """
     settings = kubelet.settings
     cpus = settings.topology.num_cpus if settings.topology is not None else 0
-    return min(max(settings.config.max_pods, 0) + 1, max(MOST, cpus))
+    return min(max(settings.max_pods, 0) + 1, max(MOST, cpus))
 
 
 def count_replicas(kubelet: Kubelet, pod: Pod, limit: int, fewest_nodes: int) -> Count:

@@ -10,7 +10,8 @@ from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.decoding.documents import located
 from mooring.manifest.pod_files import PodOrigin
-from mooring.manifest.scheduling_fields import SchedulingFields, Taint, scheduling_fields_of
+from mooring.manifest.scheduling_fields import SchedulingFields, scheduling_fields_of
+from mooring.manifest.taints import Taint
 from mooring.planner.answering import Answer
 from mooring.planner.plan import Plan
 from mooring.planner.plan_findings import DEVICES_NOT_DECLARED

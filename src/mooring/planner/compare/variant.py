@@ -88,6 +88,7 @@ def _flat(config: KubeletConfig) -> dict[str, str]:
         "topologyManagerScope": config.topology_manager_scope,
         "reservedSystemCPUs": config.reserved_system_cpus,
         "maxPods": str(config.max_pods),
+        "podsPerCore": str(config.pods_per_core),
     }
     maps: dict[str, Mapping[str, str]] = {
         "cpuManagerPolicyOptions": options_on(config.cpu_manager_policy_options),

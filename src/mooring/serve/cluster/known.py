@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from mooring.core.pod import Pod
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.shapes import view_key
-from mooring.manifest.scheduling_fields import NO_FIELDS, SchedulingFields, Taint
+from mooring.manifest.scheduling_fields import NO_FIELDS, SchedulingFields
+from mooring.manifest.taints import Taint
 from mooring.publisher.objects import NodeFacts, NodeState
 from mooring.publisher.restored import NodeKind, kind_of, restored
 from mooring.publisher.shadow_document import ShadowStatus

@@ -12,7 +12,8 @@ import msgspec
 from mooring.core.errors import InputError
 from mooring.manifest.pod_files import FINISHED
 from mooring.manifest.pods import MIRROR, pod_from_object
-from mooring.manifest.scheduling_fields import NO_FIELDS, scheduling_fields, taint_of
+from mooring.manifest.scheduling_fields import NO_FIELDS, scheduling_fields
+from mooring.manifest.taints import taint_of
 from mooring.publisher.facts_document import facts_of
 from mooring.publisher.objects import FACTS, GROUP, PLURALS, SHADOW, STATE, VERSION
 from mooring.publisher.shadow_document import shadow_of

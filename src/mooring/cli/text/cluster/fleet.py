@@ -77,11 +77,16 @@ def _headline(answer: FleetAnswer) -> str:
     refused, waits = answer.fates[Fate.REFUSED], answer.fates[Fate.WAITS]
     held = answer.fates[Fate.HELD]
     if not refused and not waits and not held:
-        return f"All {plural(answer.pods - answer.fates[Fate.LEFT], 'pod')} found a node that admitted them."
+        stayed = answer.pods - answer.fates[Fate.LEFT]
+        subject, them = (f"All {stayed} pods", "them") if stayed > 1 else ("The only pod", "it")
+        return (
+            f"{subject} found a node that admitted {them}." if stayed else "No pod found a node before it was deleted."
+        )
     said = [f"{refused} refused by kubelets"] if refused else []
     said += [f"{waits} without a node at the end"] if waits else []
     said += [f"{held} held on their node"] if held else []
-    return f"{answer.admitted} of {plural(answer.pods, 'pod')} were admitted; {' and '.join(said)}."
+    were = "was" if answer.pods == 1 else "were"
+    return f"{answer.admitted} of {plural(answer.pods, 'pod')} {were} admitted; {' and '.join(said)}."
 
 
 def _fates(answer: FleetAnswer) -> RenderableType:
@@ -89,12 +94,12 @@ def _fates(answer: FleetAnswer) -> RenderableType:
     table.columns[0].justify = "right"
     meanings = {
         Fate.RAN: "ran and ended",
-        Fate.RUNS: "run at the end",
-        Fate.WAITS: "wait for a node at the end",
-        Fate.LEFT: "were deleted before a node took them",
-        Fate.REFUSED: "were refused by the kubelet of their node",
+        Fate.RUNS: "running at the end",
+        Fate.WAITS: "waiting for a node at the end",
+        Fate.LEFT: "deleted while waiting for a node",
+        Fate.REFUSED: "refused by a kubelet",
         Fate.EVICTED: _evicted(answer.result.preempted),
-        Fate.HELD: "wait on their node at the end: its agent has no room for them",
+        Fate.HELD: "held on a node at the end: its agent has no room",
     }
     for fate, meaning in meanings.items():
         if answer.fates[fate]:
@@ -108,7 +113,7 @@ def _fates(answer: FleetAnswer) -> RenderableType:
 
 
 def _evicted(preempted: int) -> str:
-    return f"were evicted, {preempted} of them for pods of higher priority" if preempted else "were evicted"
+    return f"evicted, {preempted} of them for pods of higher priority" if preempted else "evicted"
 
 
 def _groups(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
