@@ -350,6 +350,18 @@ def test_one_of_the_old_size_is_no_resize() -> None:
     assert answers(made_again(two(), 2)) == []
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["removed", "agent-restarted"])
+def test_one_whose_last_life_nobody_tells_of_any_more_gets_its_new_size_too(*, restarted: bool) -> None:
+    state = stop_container(two(), container("a", pid=99)).state
+    state = state_change(state, Event.REMOVE_CONTAINER, sandbox("a"), container("a")).state
+    if restarted:
+        state = again(state, START).state
+    larger = container("a", life=1, resources=sizes(4))
+    found = create_container(state, sandbox("a"), larger, guaranteed("a", "4"), None, START)
+    assert isinstance(found.answer, Adjusted)
+    assert (found.answer.adjustment.resources.cpus, answers(found)) == ("1-4", ["accepted"])
+
+
 # Restarts of the agent.
 
 

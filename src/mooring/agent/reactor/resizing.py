@@ -99,7 +99,8 @@ def restarted(
 ) -> Resized:
     """Resize a container that is made again with other sizes, as ``resizePolicy: RestartContainer`` wants it.
 
-    One that may not have them starts with the CPUs that it had.
+    One that may not have them starts with the CPUs that it had. That it lived before need not be known: after a restart
+    no runtime tells of containers that have ended, and their removal may come before the new one.
 
     Args:
         state: in which the pod is active.
@@ -109,10 +110,7 @@ def restarted(
         observer: receives the engine's facts, for metrics.
     """
     known = state.kubelet.node.active.get(pod.uid)
-    lived = any(
-        (one.uid, one.name) == (pod.uid, container.name) and one.id != container.id for one in state.containers.values()
-    )
-    if known is None or not lived or not resizes(state.kubelet):
+    if known is None or not resizes(state.kubelet):
         return Resized(state)
     after = resized(known, container.name, container.resources, pod)
     return Resized(state) if after is None else asked(state, after, now, container.id, observer)
