@@ -116,3 +116,20 @@ def test_cpus_that_the_engine_would_not_give_are_not_taken_over(recorded: str) -
     found = synchronize(fresh, [sandbox("a"), sandbox("b")], [odd, listed(state, "b", 2)], {}, None, SOON)
     assert ReportKind.TAKEN_OVER not in reports(found)
     assert cpus(found.state, "a") == 0b110010
+
+
+# Pods that no journal has, and a pod source that is behind a resize.
+
+
+A = guaranteed("a", "1", "1")
+
+
+def test_a_container_that_joins_its_pod_takes_no_cpus_of_a_resized_one() -> None:
+    """The pod was known from its running containers; now a source names the others too, with sizes from before."""
+    state = started(resizable(), guaranteed("a", "1"))
+    grown = update(state, "a", sizes(3)).state
+    joined = started(grown, A, "c1")
+    assert cpus(joined, "a") == cpus(grown, "a")
+    assert pending(joined, "a") == {}
+    assert cpus(joined, "a", "c1").bit_count() == 1
+    assert [str(one.requests["cpu"]) for one in joined.kubelet.node.active["a"].containers] == ["3", "1"]

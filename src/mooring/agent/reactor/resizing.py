@@ -26,7 +26,7 @@ from mooring.agent.reactor.effects import (
     WriteCPUSet,
 )
 from mooring.agent.reactor.outcomes import EventOutcome
-from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, place_waiting, pool_is_missed
+from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, place_waiting, pool_is_missed, resizes
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, by_name
 from mooring.core.bits import list_text
@@ -47,12 +47,6 @@ class Resized:
     refusal: str = ""
     """``Infeasible: …`` or ``Deferred: …``, in the engine's words; empty when there is none."""
     effects: tuple[Effect, ...] = ()
-
-
-def resizes(kubelet: Kubelet) -> bool:
-    """Tell whether CPUs or memory of a container's own can be resized: extension and gate are on."""
-    cpu, memory = kubelet.settings.cpu, kubelet.settings.memory
-    return (cpu is not None and cpu.resizes) or (memory is not None and memory.resizes)
 
 
 def asked(

@@ -20,9 +20,17 @@ from mooring.agent.reactor.desired import DesiredSettings, difference, lift_of_p
 from mooring.agent.reactor.devices import with_devices
 from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome
-from mooring.agent.reactor.placing import EMPTY_SHARED_POOL, opted_out, place, report_unplaced, started, without_pod
+from mooring.agent.reactor.placing import (
+    EMPTY_SHARED_POOL,
+    opted_out,
+    place,
+    report_unplaced,
+    resizes,
+    started,
+    without_pod,
+)
 from mooring.agent.reactor.records import kept_sandboxes, listed
-from mooring.agent.reactor.resizing import releases_resumed, resizes, resizes_missed
+from mooring.agent.reactor.resizing import releases_resumed, resizes_missed
 from mooring.agent.reactor.restart.resize_recovery import with_resizes_on_record
 from mooring.agent.reactor.restart.resume import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.updates import outcome, refreshed
