@@ -124,6 +124,16 @@ def test_cpus_that_the_engine_would_not_give_are_not_taken_over(recorded: str) -
 A = guaranteed("a", "1", "1")
 
 
+def test_a_pod_that_no_journal_has_keeps_the_cpus_of_a_resize_that_its_source_does_not_know() -> None:
+    beside = started(started(resizable(), guaranteed("z", "1")), A)
+    state = end_sandbox(update(beside, "a", sizes(3)).state, sandbox("z")).state
+    assert cpus(state, "a") == 0b110100
+    found = synchronize(resizable(), [sandbox("a")], [listed(state, "a", 3)], {"a": A}, None, SOON)
+    assert written_cpus(found) == {"a": "2,4-5"}
+    assert ReportKind.TAKEN_OVER in reports(found)
+    assert str(found.state.kubelet.node.active["a"].containers[0].requests["cpu"]) == "3"
+
+
 def test_a_container_that_joins_its_pod_takes_no_cpus_of_a_resized_one() -> None:
     """The pod was known from its running containers; now a source names the others too, with sizes from before."""
     state = started(resizable(), guaranteed("a", "1"))

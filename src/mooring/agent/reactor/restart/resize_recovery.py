@@ -7,6 +7,9 @@ was pending gets its delay.
 
 A resize that the agent missed is none of these: the runtime carried out the sizes alone, and the CPUs on record are
 those of the ledger.
+
+Of a pod that no journal has the record knows the sizes better than a pod source, which can be behind: the kubelet
+grants them before it calls the runtime, and reports them later.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from mooring.agent.nri.types import RuntimeContainer
 from mooring.agent.pods.resized import resized
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.effects import AgentReport, ReportKind
+from mooring.agent.reactor.placing import resizes
 from mooring.agent.reactor.restart.resume import Resumed
 from mooring.agent.reactor.values import AgentState, by_name
 from mooring.core.bits import CPUMask, list_text
@@ -65,6 +69,23 @@ def with_resizes_on_record(state: AgentState, containers: Sequence[RuntimeContai
     providers = replace(node.providers, cpu=cpu)
     kubelet = replace(state.kubelet, node=replace(node, providers=providers))
     return Resumed(replace(state, kubelet=kubelet), tuple(reports))
+
+
+def with_sizes_on_record(state: AgentState, pod: Pod, containers: Sequence[RuntimeContainer]) -> Pod:
+    """Return a pod without entries with the sizes that its containers have on record.
+
+    Args:
+        state: with the pod's containers.
+        pod: as a pod source knows it.
+        containers: as the runtime lists them.
+    """
+    if not resizes(state.kubelet) or pod.uid in state.kubelet.node.cpu.assignments:
+        return pod
+    listed = {one.id: one.resources for one in containers}
+    for name, known in by_name(state.containers_of(pod.uid)).items():
+        if known.id in listed:
+            pod = resized(pod, name, listed[known.id]) or pod
+    return pod
 
 
 def _recorded(state: AgentState, policy: StaticPolicy, containers: Sequence[RuntimeContainer]) -> Iterator[_Recorded]:

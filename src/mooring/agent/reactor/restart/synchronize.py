@@ -31,7 +31,7 @@ from mooring.agent.reactor.placing import (
 )
 from mooring.agent.reactor.records import kept_sandboxes, listed
 from mooring.agent.reactor.resizing import releases_resumed, resizes_missed
-from mooring.agent.reactor.restart.resize_recovery import with_resizes_on_record
+from mooring.agent.reactor.restart.resize_recovery import with_resizes_on_record, with_sizes_on_record
 from mooring.agent.reactor.restart.resume import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, DevicesFound, HeldPod, LastSeen, Phase
@@ -171,6 +171,7 @@ def _placed(
         if pod is None or (uid not in state.remembered and not has_entries and not state.containers_of(uid)):
             # Its next container decides about it.
             continue
+        pod = with_sizes_on_record(state, pod, containers)
         (kept if _has_its_entries(state, pod) else waiting).append(pod)
     # All that have entries are active before the engine is asked anything: it drops entries of pods that are not.
     kubelet = replace(state.kubelet, node=state.kubelet.node.adopt(kept)) if kept else state.kubelet
