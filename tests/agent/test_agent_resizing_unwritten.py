@@ -98,6 +98,16 @@ def test_released_cpus_stay_with_the_container_that_got_them() -> None:
     assert written_cpus(found) == {"a": "1", "b": "2-3", "c": "4-5"}
 
 
+def test_cpus_whose_delay_ended_after_the_journal_stay_with_the_container_that_got_them() -> None:
+    before = update(update(two(), "a", sizes(3)).state, "a", sizes(1)).state
+    assert pending(before, "a") == {"main": 0b10}
+    state = started(released(before, LATE).state, guaranteed("c", "2"))
+    assert cpus(state, "c") == 0b110000
+    found = restarted(before, state, {"a": 1, "b": 2}, LATE, c=2)
+    assert written_cpus(found) == {"a": "1", "b": "2-3", "c": "4-5"}
+    assert pending(found.state, "a") == {}
+
+
 def test_released_cpus_stay_with_a_container_that_grew_onto_them() -> None:
     before = update(two(), "a", sizes(3)).state
     shrunk = released(update(before, "a", sizes(1)).state, LATE).state

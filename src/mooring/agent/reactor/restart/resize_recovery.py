@@ -89,19 +89,24 @@ def with_sizes_on_record(state: AgentState, pod: Pod, containers: Sequence[Runti
 
 
 def _recorded(state: AgentState, policy: StaticPolicy, containers: Sequence[RuntimeContainer]) -> Iterator[_Recorded]:
-    """Yield resized containers whose record has their first CPUs and at least as many as they request now."""
+    """Yield resized containers whose record has their first CPUs and at least as many as they request now.
+
+    Where the journal has the sizes, its delay was over later: the record has lost CPUs and got none.
+    """
     listed = {one.id: one.resources for one in containers}
     settings = DesiredSettings.now(state)
     for uid, pod in state.kubelet.node.active.items():
         for name, known in by_name(state.containers_of(uid)).items():
-            wanted = resized(pod, name, listed[known.id]) if known.id in listed else None
-            own = None if wanted is None else wanted.container(name)
-            # The record of a mixed container does not show which CPUs are its own.
-            if wanted is None or own is None or settings.is_mixed(uid, name):
+            if known.id not in listed or settings.is_mixed(uid, name):
+                # The record of a mixed container does not show which CPUs are its own.
                 continue
-            change = change_of(policy, state.kubelet.node.cpu, wanted, own)
+            wanted = resized(pod, name, listed[known.id])
+            own = (wanted or pod).container(name)
+            change = None if own is None else change_of(policy, state.kubelet.node.cpu, wanted or pod, own)
             cpus = CPUMask(known.record.cpus.mask & ~settings.claimed.get((uid, name), 0))
             if change is None or not change.baseline or change.baseline & ~cpus:
+                continue
+            if wanted is None and not (change.is_shrink and not cpus & ~change.current):
                 continue
             if cpus != change.current and cpus.bit_count() >= change.need:
                 yield _Recorded(pod, name, known.id, change.current, cpus)
