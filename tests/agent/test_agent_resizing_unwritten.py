@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from tests.agent.resizable_node import DELAYING, LATE, RESIZING, resizable, sizes
-from tests.agent.small_node import container, guaranteed, sandbox
+from tests.agent.small_node import container, guaranteed, sandbox, shared
 from tests.agent.test_agent_resizing import answers, cpus, pending, started, update
 
-from mooring.agent.nri.types import ContainerState, RuntimeContainer
+from mooring.agent.nri.types import ContainerState, LinuxResources, RuntimeContainer
 from mooring.agent.reactor.effects import AgentReport, ReportKind, WriteCPUSet
 from mooring.agent.reactor.lifecycle import end_sandbox
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome
@@ -142,6 +142,36 @@ def test_a_pod_that_no_journal_has_keeps_the_cpus_of_a_resize_that_its_source_do
     assert written_cpus(found) == {"a": "2,4-5"}
     assert ReportKind.TAKEN_OVER in reports(found)
     assert str(found.state.kubelet.node.active["a"].containers[0].requests["cpu"]) == "3"
+
+
+def test_a_pod_that_no_journal_has_keeps_cpus_whose_release_is_pending_for_a_full_delay() -> None:
+    beside = started(started(resizable(), guaranteed("z", "1")), A)
+    shrinking = update(update(beside, "a", sizes(4)).state, "a", sizes(2)).state
+    state = end_sandbox(shrinking, sandbox("z")).state
+    assert cpus(state, "a") == 0b1110100
+    found = synchronize(resizable(), [sandbox("a")], [listed(state, "a", 2)], {"a": A}, None, SOON)
+    assert written_cpus(found) == {"a": "2,4-6"}
+    kept = pending(found.state, "a")["main"]
+    assert kept.bit_count() == 2
+    assert kept & ~cpus(found.state, "a") == 0
+    assert cpus(released(found.state, SOON).state, "a") == 0b1110100
+    assert cpus(released(found.state, SOON.plus(5 * SECOND)).state, "a") == kept
+
+
+@pytest.mark.parametrize(("recorded", "other"), [("2-5", "2-5"), ("1-7", "")], ids=["with-another", "alone"])
+def test_one_that_runs_in_the_shared_pool_takes_nothing_of_it_over(recorded: str, other: str) -> None:
+    pool = {"strict-cpu-reservation": "true"}
+    fresh = resizable(replace(RESIZING, cpu_manager_policy_options=pool))
+    resources = replace(sizes(1), cpus=recorded, mems="0", quota=-1)
+    live = [container("a", state=ContainerState.RUNNING, pid=99, resources=resources)]
+    if other:
+        beside = LinuxResources(cpus=other, shares=2)
+        live.append(container("s", state=ContainerState.RUNNING, pid=98, resources=beside))
+    known = {"a": guaranteed("a", "1"), "s": shared("s")}
+    boxes = [sandbox(one.pod_sandbox_id.split("-")[1]) for one in live]
+    found = synchronize(fresh, boxes, live, {one.uid: known[one.uid] for one in boxes}, None, SOON)
+    assert ReportKind.TAKEN_OVER not in reports(found)
+    assert cpus(found.state, "a").bit_count() == 1
 
 
 def test_a_container_that_joins_its_pod_takes_no_cpus_of_a_resized_one() -> None:
