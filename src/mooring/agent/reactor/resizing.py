@@ -54,7 +54,8 @@ def asked(
 ) -> Resized:
     """Ask the engine for other resources of an active pod.
 
-    A pod that has nothing for itself is not asked about: what the kubelet has granted it is granted.
+    A pod that has nothing for itself is not asked about: what the kubelet has granted it is granted. CPUs that are
+    released at once are for those that wait for some.
     """
     known = state.kubelet.node.active[pod.uid]
     if pod.qos is not QoS.GUARANTEED or opted_out(state, known):
@@ -73,8 +74,13 @@ def asked(
     if pool_is_missed(state, kubelet, pod):
         answered = ResizeAnswered(DEFERRED.lower(), f"{name}: {EMPTY_POOL_MESSAGE}", pod.uid, container_id)
         return Resized(state, f"{DEFERRED}: {EMPTY_POOL_MESSAGE}", (answered,))
-    answered = ResizeAnswered("accepted", f"{name}: {_said(kubelet, pod.uid)}", pod.uid, container_id)
-    return Resized(replace(state, kubelet=kubelet), "", (answered,))
+    after = replace(state, kubelet=kubelet)
+    placed: tuple[Effect, ...] = ()
+    if kubelet.node.cpu is not state.kubelet.node.cpu:
+        waiting = place_waiting(after, observer)
+        after, placed = waiting.state, waiting.effects
+    answered = ResizeAnswered("accepted", f"{name}: {_said(after.kubelet, pod.uid)}", pod.uid, container_id)
+    return Resized(after, "", (answered, *placed))
 
 
 def _said(kubelet: Kubelet, uid: str) -> str:
