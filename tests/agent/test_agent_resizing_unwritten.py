@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.agent.resizable_node import DELAYING, LATE, RESIZING, resizable, sizes
+from tests.agent.resizable_node import DELAYING, EXTENDED, LATE, RESIZING, resizable, sizes
 from tests.agent.small_node import container, guaranteed, sandbox, shared
 from tests.agent.test_agent_resizing import answers, cpus, pending, started, update
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, RuntimeContainer
 from mooring.agent.reactor.effects import AgentReport, ReportKind, WriteCPUSet
+from mooring.agent.reactor.hotplug import cpus_changed
 from mooring.agent.reactor.lifecycle import end_sandbox
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome
 from mooring.agent.reactor.resizing import released
@@ -18,7 +19,7 @@ from mooring.agent.reactor.restart.resume import Stored
 from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import JournalWriter, read_journal
-from mooring.core.config import KubeletConfig
+from mooring.core.config import CPU_HOTPLUG, KubeletConfig
 from mooring.core.moment import SECOND, Moment
 
 SOON = LATE.plus(-1)
@@ -106,6 +107,21 @@ def test_cpus_whose_delay_ended_after_the_journal_stay_with_the_container_that_g
     found = restarted(before, state, {"a": 1, "b": 2}, LATE, c=2)
     assert written_cpus(found) == {"a": "1", "b": "2-3", "c": "4-5"}
     assert pending(found.state, "a") == {}
+
+
+def test_an_offline_cpu_that_is_to_be_released_is_no_release_that_has_ended() -> None:
+    mooring = replace(EXTENDED, extensions=EXTENDED.extensions | {CPU_HOTPLUG})
+    held = replace(guaranteed("a", "1", "1"), scale_down_grace=5)
+    first = started(started(resizable(RESIZING, mooring=mooring), held), held, "c1")
+    grown = update(first, "a", sizes(2)).state
+    shrinking = update(cpus_changed(grown, 0b11110111).state, "a", sizes(1)).state
+    assert (cpus(shrinking, "a"), pending(shrinking, "a")) == (0b1010, {"main": 0b10})
+    journal = read_journal(JournalWriter().text(shrinking))
+    stored = Stored(journal.texts, journal.pods, offline=journal.offline)
+    live = [listed(shrinking, "a", 1), replace(listed(shrinking, "a", 1), id="a-c1-0", name="c1")]
+    live[1] = replace(live[1], resources=replace(sizes(1), cpus="2", mems="0", quota=-1))
+    found = synchronize(resizable(RESIZING, stored, mooring=mooring), [sandbox("a")], live, {}, None, SOON)
+    assert (cpus(found.state, "a"), pending(found.state, "a")) == (0b1010, {"main": 0b10})
 
 
 def test_released_cpus_stay_with_a_container_that_grew_onto_them() -> None:

@@ -103,8 +103,12 @@ def _recorded(state: AgentState, policy: StaticPolicy, containers: Sequence[Runt
             wanted = resized(pod, name, listed[known.id])
             own = (wanted or pod).container(name)
             change = None if own is None else change_of(policy, state.kubelet.node.cpu, wanted or pod, own)
-            cpus = CPUMask(known.record.cpus.mask & ~settings.claimed.get((uid, name), 0))
-            if change is None or not change.baseline or change.baseline & ~cpus:
+            if change is None:
+                continue
+            # An offline CPU is on nobody's record.
+            cpus = known.record.cpus.mask & ~settings.claimed.get((uid, name), 0)
+            cpus = CPUMask(cpus | (change.current & state.kubelet.node.cpu.offline))
+            if not change.baseline or change.baseline & ~cpus:
                 continue
             if wanted is None and not (change.is_shrink and not cpus & ~change.current):
                 continue
