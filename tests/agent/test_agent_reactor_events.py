@@ -549,6 +549,20 @@ def test_cpus_that_the_state_lost_are_taken_over_without_moving_anybody() -> Non
     assert [one.finding for one in made.effects if isinstance(one, AgentReport)].count(ReportKind.TAKEN_OVER) == 2
 
 
+def test_cpus_of_a_pod_that_has_ended_are_taken_over_by_the_one_that_runs_on_them_now() -> None:
+    """The folder cannot be written since: the old journal has the one, and nothing of the other."""
+    old = started(started(small_state(), guaranteed("a", "2")), guaranteed("b", "1"))
+    files = old.kubelet.files
+    resumed = resume(
+        old.kubelet.info, old.kubelet.settings.config, old.kubelet.mooring, Stored(files, old.kubelet.node.active)
+    ).state
+    listed = [running("b", cpus="3", mems="0"), running("c", cpus="2,4", mems="0")]
+    made = synchronize(resumed, [sandbox("b"), sandbox("c")], listed, {"c": guaranteed("c", "2")})
+    assert made.state.kubelet.node.cpu.assignments == {"b": {"main": 0b1000}, "c": {"main": 0b10100}}
+    found = [one.finding for one in made.effects if isinstance(one, AgentReport)]
+    assert {ReportKind.POD_GONE, ReportKind.TAKEN_OVER} <= {*found}
+
+
 @pytest.mark.parametrize("cpus", ["0-1", "1", "1-3", "nonsense", ""])
 def test_cpus_that_the_engine_would_not_give_are_not_taken_over(cpus: str) -> None:
     made = synchronize(small_state(), [sandbox("a")], [running("a", cpus=cpus)], {"a": guaranteed("a", "2")})

@@ -131,7 +131,7 @@ def _without_missing(state: AgentState, observer: Observer | None) -> Reconciled
     uids = {one.uid for one in state.sandboxes.values()}
     effects: list[Effect] = []
     node = state.kubelet.node
-    entries = [*node.cpu.assignments, *node.memory.assignments, *node.active, *state.held, *state.remembered]
+    entries = [*_uids_of_entries(state), *node.active, *state.held, *state.remembered]
     for uid in dict.fromkeys(entries):
         # Hidden threads go with their container.
         if uid in uids or not state_owner(uid).is_pods:
@@ -141,7 +141,22 @@ def _without_missing(state: AgentState, observer: Observer | None) -> Reconciled
         effects.append(AgentReport(ReportKind.POD_GONE, f"pod {uid} has no sandbox any more{held}", uid))
         state = without_pod(state, uid, observer)
     remembered = {uid: pod for uid, pod in state.remembered.items() if uid in uids}
+    gone = any(state_owner(uid).is_pods and uid not in uids for uid in _uids_of_entries(state))
+    state = _without_entries_but_of(state, uids) if gone else state
     return Reconciled(replace(state, remembered=remembered), tuple(effects))
+
+
+def _uids_of_entries(state: AgentState) -> list[str]:
+    node = state.kubelet.node
+    return [*dict.fromkeys([*node.cpu.assignments, *node.memory.assignments])]
+
+
+def _without_entries_but_of(state: AgentState, uids: AbstractSet[str]) -> AgentState:
+    """Drop the entries of all pods but these now: a pod that no journal has may run on their CPUs by then."""
+    node = state.kubelet.node
+    staying = [_stand_in(state, uid) for uid in _uids_of_entries(state) if uid in uids and uid not in node.active]
+    kubelet = replace(state.kubelet, node=node.adopt(staying)).settled()
+    return replace(state, kubelet=replace(kubelet, node=replace(kubelet.node, active=node.active, swept=None)))
 
 
 def _placed(
