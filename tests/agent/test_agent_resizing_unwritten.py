@@ -80,6 +80,16 @@ def test_a_container_that_grew_keeps_the_cpus_that_it_runs_on(config: KubeletCon
     assert not found.answer.updates, "the runtime knows what the disk does not"
 
 
+def test_what_was_recovered_is_in_the_next_journal() -> None:
+    before = two()
+    grown = update(before, "a", sizes(3)).state
+    found = restarted(before, grown, {"a": 3, "b": 2}).state
+    journal = read_journal(JournalWriter().text(found))
+    fresh = resizable(stored=Stored(journal.texts, journal.pods))
+    assert fresh.kubelet.node.cpu.assignments == found.kubelet.node.cpu.assignments
+    assert fresh.kubelet.node.cpu.default == found.kubelet.node.cpu.default
+
+
 def test_a_release_that_was_pending_gets_its_delay() -> None:
     before = two()
     shrinking = update(update(before, "a", sizes(4)).state, "a", sizes(2)).state

@@ -65,10 +65,7 @@ def with_resizes_on_record(state: AgentState, containers: Sequence[RuntimeContai
         reports.append(AgentReport(ReportKind.TAKEN_OVER, text, one.pod.uid, one.id))
     if not reports:
         return Resumed(state)
-    node = state.kubelet.node
-    providers = replace(node.providers, cpu=cpu)
-    kubelet = replace(state.kubelet, node=replace(node, providers=providers))
-    return Resumed(replace(state, kubelet=kubelet), tuple(reports))
+    return Resumed(replace(state, kubelet=state.kubelet.with_cpu_state(cpu)), tuple(reports))
 
 
 def with_sizes_on_record(state: AgentState, pod: Pod, containers: Sequence[RuntimeContainer]) -> Pod:
