@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.agent.resizable_node import DELAYING, EXTENDED, LATE, RESIZING, resizable, sizes
-from tests.agent.small_node import container, guaranteed, sandbox, shared
+from tests.agent.small_node import container, guaranteed, running, sandbox, shared
 from tests.agent.test_agent_resizing import answers, cpus, pending, started, update
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, RuntimeContainer
@@ -117,6 +117,17 @@ def test_cpus_whose_delay_ended_after_the_journal_stay_with_the_container_that_g
     found = restarted(before, state, {"a": 1, "b": 2}, LATE, c=2)
     assert written_cpus(found) == {"a": "1", "b": "2-3", "c": "4-5"}
     assert pending(found.state, "a") == {}
+
+
+def test_a_growth_that_is_taken_up_again_leaves_the_shared_pool_a_cpu() -> None:
+    """The journal is damaged; the state file has six CPUs, the pod was granted seven, and the pool has one."""
+    config = replace(RESIZING, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
+    written = started(started(resizable(config), shared("s")), guaranteed("a", "6"))
+    live = [listed(written, "a", 7), running("s", cpus="3")]
+    pods = {"a": guaranteed("a", "7"), "s": shared("s")}
+    fresh = resizable(config, Stored(written.kubelet.files))
+    found = synchronize(fresh, [sandbox("a"), sandbox("s")], live, pods, None, SOON).state
+    assert (cpus(found, "a"), found.kubelet.node.cpu.default) == (0b11110110, 0b1000)
 
 
 def test_an_offline_cpu_that_is_to_be_released_is_no_release_that_has_ended() -> None:

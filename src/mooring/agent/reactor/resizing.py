@@ -153,7 +153,8 @@ def resizes_missed(
 def releases_resumed(state: AgentState, observer: Observer | None = None) -> AgentState:
     """Take up the releases of pods that have more CPUs than they were granted, after a restart.
 
-    What the state file has of a release continues by the decision table of the proposal; any other starts again.
+    What the state file has of a release continues by the decision table of the proposal; any other starts again. So
+    does a growth that was granted, except onto the last CPUs of the shared pool.
     """
     policy = state.kubelet.settings.cpu
     if policy is None or not policy.resizes:
@@ -161,7 +162,7 @@ def releases_resumed(state: AgentState, observer: Observer | None = None) -> Age
     for pod in state.kubelet.node.active.values():
         if any(is_resized(policy, state.kubelet.node.cpu, pod, one) for one in pod.containers):
             result = decide(state.kubelet, pod, observer=observer)
-            if result.admitted:
+            if result.admitted and not pool_is_missed(state, result.decided, pod):
                 state = replace(state, kubelet=result.decided)
     return state
 
