@@ -7,7 +7,7 @@ starts on with all of its checks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind
@@ -80,7 +80,8 @@ def recoverable(state: AgentState, pod: Pod, taken: int) -> Mapping[str, CPUMask
     """Return the CPUs that a pod's containers have on record and may keep, as masks by container.
 
     All or nothing: every running container with CPUs of its own must have as many as it requests, none reserved, none
-    of another container. It may have more where it can be resized: their release was pending.
+    of another container. Two with the same ones are in the shared pool, which can have as many as are requested. It may
+    have more where it can be resized: their release was pending.
 
     Args:
         state: with the pod's containers.
@@ -99,7 +100,7 @@ def recoverable(state: AgentState, pod: Pod, taken: int) -> Mapping[str, CPUMask
             continue
         known = live[container.name]
         mask = _cpus_of(known)
-        if mask.bit_count() < count or mask & ~free:
+        if mask.bit_count() < count or mask & ~free or any(_cpus_of(one) == mask for one in _others(state, known)):
             return {}
         if mask.bit_count() > count and not _was_releasing(state, known, free):
             return {}
@@ -116,10 +117,12 @@ def _was_releasing(state: AgentState, known: KnownContainer, free: int) -> bool:
     policy, mask = state.kubelet.settings.cpu, _cpus_of(known)
     if policy is None or not policy.resizes or MIXED_CPUS in state.kubelet.mooring.extensions or not free & ~mask:
         return False
-    return not any(
-        _cpus_of(one) & mask
-        for one in state.containers.values()
-        if one.phase in LIVE and (one.uid, one.name) != (known.uid, known.name)
+    return not any(_cpus_of(one) & mask for one in _others(state, known))
+
+
+def _others(state: AgentState, known: KnownContainer) -> Iterator[KnownContainer]:
+    return (
+        one for one in state.containers.values() if one.phase in LIVE and (one.uid, one.name) != (known.uid, known.name)
     )
 
 
