@@ -211,6 +211,23 @@ def test_one_that_runs_in_the_shared_pool_takes_nothing_of_it_over(recorded: str
     assert cpus(found.state, "a").bit_count() == 1
 
 
+def test_the_last_cpus_of_the_pool_that_are_online_are_not_taken_over() -> None:
+    config = replace(RESIZING, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
+    mooring = replace(EXTENDED, extensions=EXTENDED.extensions | {CPU_HOTPLUG})
+    state = cpus_changed(resizable(config, mooring=mooring), 0b11100111).state
+    live = [replace(running("a", cpus="1-2,5-7", mems="0"), resources=replace(sizes(5), cpus="1-2,5-7", quota=-1))]
+    found = synchronize(state, [sandbox("a")], live, {"a": guaranteed("a", "5")}, None, SOON)
+    assert ReportKind.TAKEN_OVER not in reports(found)
+    assert cpus(found.state, "a") == 0
+
+
+def test_all_cpus_but_the_reserved_ones_are_taken_over() -> None:
+    live = [replace(running("a"), resources=replace(sizes(7), cpus="1-7", mems="0", quota=-1))]
+    found = synchronize(resizable(), [sandbox("a")], live, {"a": guaranteed("a", "7")}, None, SOON)
+    assert ReportKind.TAKEN_OVER in reports(found)
+    assert (cpus(found.state, "a"), found.state.kubelet.node.cpu.default) == (0b11111110, 1)
+
+
 def test_a_container_that_joins_its_pod_takes_no_cpus_of_a_resized_one() -> None:
     """The pod was known from its running containers; now a source names the others too, with sizes from before."""
     state = started(resizable(), guaranteed("a", "1"))

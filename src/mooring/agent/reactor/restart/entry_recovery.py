@@ -21,6 +21,7 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.extensions.cpu_resize import taken_around
+from mooring.extensions.offline import effective_pool
 from mooring.kubelet.admit import decide
 from mooring.kubelet.kubelet import Kubelet, cpu_text
 from mooring.kubelet.start import start_kubelet
@@ -106,7 +107,9 @@ def recoverable(state: AgentState, pod: Pod, taken: int) -> Mapping[str, CPUMask
             return {}
         free &= ~mask
         found[container.name] = mask
-    return found
+    # Where containers are resized the engine gives nobody the last CPU that is online.
+    pool = effective_pool(state.kubelet.node.cpu) & ~taken
+    return found if not settings.cpu.resizes or pool & (free | ~settings.allocatable_cpus.mask) else {}
 
 
 def _was_releasing(state: AgentState, known: KnownContainer, free: int) -> bool:
