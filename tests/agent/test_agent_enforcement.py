@@ -18,6 +18,7 @@ from mooring.agent.reactor.effects import AgentReport, Effect, Evict, Occasion, 
 from mooring.agent.reactor.enforcement import Compliance
 from mooring.agent.reactor.lifecycle import state_change, stop_container
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused
+from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
@@ -69,6 +70,19 @@ def test_the_same_at_its_start_and_again_after_it_had_started() -> None:
     assert events(first.effects) == ["EmptySharedPool"]
     again = start(first.state, "a", "debug", 1)
     assert (again.answer, reports(again.effects)) == (Refused(EMPTY), [])
+
+
+@pytest.mark.parametrize("is_listed", [False, True], ids=["ended", "gone-at-synchronize"])
+def test_of_a_pod_that_has_ended_no_refusal_is_left_for_one_that_comes_again_with_its_uid(*, is_listed: bool) -> None:
+    refused = start(without_pool(), "a", "debug").state
+    assert refused.unstarted
+    if is_listed:
+        ended = synchronize(refused, [], [], {}).state
+    else:
+        ended = state_change(refused, Event.STOP_POD_SANDBOX, sandbox("a"), None).state
+    assert (ended.unstarted, ended.deviating) == ({}, {})
+    again = start(create(ended, guaranteed("a", "7")).state, "a", "debug", 1)
+    assert reports(again.effects) == [(ReportKind.START_REFUSED, "EmptySharedPool")]
 
 
 # The opt-out annotation.

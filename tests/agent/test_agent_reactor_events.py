@@ -40,6 +40,7 @@ from mooring.agent.reactor.effects import (
     WriteCPUSet,
 )
 from mooring.agent.reactor.enforcement import correct_deviation, correct_quota, writes_done
+from mooring.agent.reactor.hotplug import cpus_changed
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, needs_pod, state_change, stop_container
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.records import messages_of
@@ -48,7 +49,8 @@ from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options, Phase
 from mooring.agent.reload import with_configuration
-from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.bits import list_text
+from mooring.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, StartRefusal
 from mooring.core.errors import KubeletCrashError
@@ -547,6 +549,35 @@ def test_cpus_that_the_state_lost_are_taken_over_without_moving_anybody() -> Non
     assert isinstance(made.answer, Accepted)
     assert [update.resources for update in made.answer.updates] == [LinuxResources(quota=-1)] * 2
     assert [one.finding for one in made.effects if isinstance(one, AgentReport)].count(ReportKind.TAKEN_OVER) == 2
+
+
+def test_cpus_of_a_pod_that_has_ended_are_taken_over_by_the_one_that_runs_on_them_now() -> None:
+    """The folder cannot be written since: the old journal has the one, and nothing of the other."""
+    old = started(started(small_state(), guaranteed("a", "2")), guaranteed("b", "1"))
+    files = old.kubelet.files
+    resumed = resume(
+        old.kubelet.info, old.kubelet.settings.config, old.kubelet.mooring, Stored(files, old.kubelet.node.active)
+    ).state
+    listed = [running("b", cpus="3", mems="0"), running("c", cpus="2,4", mems="0")]
+    made = synchronize(resumed, [sandbox("b"), sandbox("c")], listed, {"c": guaranteed("c", "2")})
+    assert made.state.kubelet.node.cpu.assignments == {"b": {"main": 0b1000}, "c": {"main": 0b10100}}
+    found = [one.finding for one in made.effects if isinstance(one, AgentReport)]
+    assert {ReportKind.POD_GONE, ReportKind.TAKEN_OVER} <= {*found}
+
+
+def test_a_pool_of_as_many_cpus_as_a_pod_requests_is_not_taken_over_from_those_who_share_it() -> None:
+    """With a CPU that is offline the engine would start on the rest of the pool."""
+    mooring = MooringConfig(frozenset({CPU_HOTPLUG}))
+    fresh = resume(small_state().kubelet.info, STRICT, mooring).state
+    state = started(fresh, guaranteed("a", "4"))
+    pool = state.kubelet.node.cpu.default
+    gone = cpus_changed(state, 0xFF & ~(pool & -pool)).state
+    left, own = list_text(pool & (pool - 1)), list_text(state.kubelet.node.cpu.assignments["a"]["main"])
+    listed = [running("a", cpus=own, mems="0"), running("b", cpus=left), running("s", cpus=left)]
+    pods = {"b": guaranteed("b", "2"), "s": shared("s")}
+    made = synchronize(gone, [sandbox("a"), sandbox("b"), sandbox("s")], listed, pods).state
+    assert "b" not in made.kubelet.node.cpu.assignments
+    assert [str(expected(made)[f"{one}-main-0"].cpus) for one in "bs"] == [left, left]
 
 
 @pytest.mark.parametrize("cpus", ["0-1", "1", "1-3", "nonsense", ""])

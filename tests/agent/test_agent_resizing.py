@@ -21,6 +21,7 @@ from mooring.agent.reactor.effects import (
     ResizeAnswered,
     WriteCPUSet,
 )
+from mooring.agent.reactor.hotplug import cpus_changed
 from mooring.agent.reactor.lifecycle import end_sandbox, state_change, stop_container
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
@@ -31,6 +32,7 @@ from mooring.agent.reactor.values import AgentState, Options
 from mooring.agent.reload import with_configuration
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.core.bits import list_text
+from mooring.core.config import CPU_HOTPLUG
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Container as PodContainer
 from mooring.core.pod import Pod, QoS
@@ -322,6 +324,30 @@ def test_while_the_folder_cannot_be_written_a_growth_is_refused_where_creations_
     assert isinstance(unwritten(grown.state, shrunk, "a", "full").answer, Accepted)
 
 
+# CPUs that are released at once are for those that wait.
+
+
+def test_a_container_that_runs_unplaced_gets_cpus_that_a_resize_releases_in_the_same_reply() -> None:
+    state = update(started(resizable(RESIZING), guaranteed("a", "2")), "a", sizes(6)).state
+    record = replace(sizes(6), cpus="1-6", mems="0", quota=-1)
+    live = [running("a", cpus="1-6", mems="0"), running("w", cpus="0,7", mems="0")]
+    live[0] = replace(live[0], resources=record)
+    waiting = synchronize(state, [sandbox("a"), sandbox("w")], live, {"w": guaranteed("w", "2")}).state
+    assert (cpus(waiting, "w"), [*waiting.held]) == (0, ["w"])
+    shrunk = update(waiting, "a", sizes(4))
+    assert (cpus(shrunk.state, "w").bit_count(), [*shrunk.state.held]) == (2, [])
+    assert updates(shrunk)["w-main-0"].cpus == list_text(cpus(shrunk.state, "w"))
+
+
+def test_a_container_that_lost_an_offline_cpu_gets_one_that_its_own_resize_releases() -> None:
+    mooring = replace(EXTENDED, extensions=EXTENDED.extensions | {CPU_HOTPLUG})
+    state = update(started(resizable(RESIZING, mooring=mooring), guaranteed("a", "1")), "a", sizes(3)).state
+    lost = cpus_changed(state, 0b11111101).state
+    assert (cpus(lost, "a"), lost.kubelet.node.cpu.offline) == (0b1110, 0b10)
+    shrunk = update(lost, "a", sizes(2))
+    assert cpus(shrunk.state, "a") == 0b1100
+
+
 # A container that is made again, as with resizePolicy RestartContainer.
 
 
@@ -348,6 +374,18 @@ def test_one_that_may_not_have_its_new_size_starts_with_what_it_had() -> None:
 
 def test_one_of_the_old_size_is_no_resize() -> None:
     assert answers(made_again(two(), 2)) == []
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["removed", "agent-restarted"])
+def test_one_whose_last_life_nobody_tells_of_any_more_gets_its_new_size_too(*, restarted: bool) -> None:
+    state = stop_container(two(), container("a", pid=99)).state
+    state = state_change(state, Event.REMOVE_CONTAINER, sandbox("a"), container("a")).state
+    if restarted:
+        state = again(state, START).state
+    larger = container("a", life=1, resources=sizes(4))
+    found = create_container(state, sandbox("a"), larger, guaranteed("a", "4"), None, START)
+    assert isinstance(found.answer, Adjusted)
+    assert (found.answer.adjustment.resources.cpus, answers(found)) == ("1-4", ["accepted"])
 
 
 # Restarts of the agent.

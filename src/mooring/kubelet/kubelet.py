@@ -239,6 +239,10 @@ class Kubelet:
         """Return the kubelet with registered devices and their holders."""
         return replace(self, node=replace(self.node, providers=replace(self.node.providers, devices=devices)))
 
+    def with_cpu_state(self, cpu: CPUState) -> Kubelet:
+        """Return the kubelet with another state of its CPU manager, which the file has too."""
+        return self._after(replace(self.node, providers=replace(self.node.providers, cpu=cpu)))
+
     def _after(self, node: Node) -> Kubelet:
         before, after = self.node.providers, node.providers
         cpu_file, memory_file = self.cpu_file, self.memory_file

@@ -110,6 +110,18 @@ def test_containers_have_series_only_when_they_are_asked_for() -> None:
     }
 
 
+def test_a_container_that_is_made_again_beside_an_interrupted_one_has_one_series() -> None:
+    snapshot = snapshot_of(busy())
+    state = snapshot.state
+    assert state is not None
+    one = next(each for each in state.containers.values() if each.name == "c0")
+    both = state.with_container(replace(one, id="interrupted", phase=Phase.CREATING, unlisted=True))
+    metrics = metrics_of(replace(snapshot, state=both))
+    metrics.per_container = True
+    lines = [line for line in metrics.text().splitlines() if line.startswith("mooring_agent_container_cpus{")]
+    assert len(lines) == len({*lines}) == 4
+
+
 def with_cpus(told: Told, container: str, cpus: str) -> Snapshot:
     snapshot = snapshot_of(told)
     (found,) = (one for one in snapshot.effective if one.startswith(container))

@@ -20,6 +20,7 @@ from mooring.agent.pods.quotas import PERIOD, asked_of
 from mooring.agent.pods.source import kept_annotations
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod, ResourceList
+from mooring.core.quantity import Quantity
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pod_fields import with_allocated
 from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
@@ -83,6 +84,30 @@ def resized(pod: Pod, name: str, asked: LinuxResources, wanted: Pod | None = Non
     if made == own:
         return None
     return replace(pod, containers=tuple(made if one.name == name else one for one in pod.containers))
+
+
+def with_granted(pod: Pod, known: Pod) -> Pod:
+    """Return a pod as a source tells it now, with the CPU and memory that its known containers were granted.
+
+    A source can be behind a resize. Pod-level pods are left alone, and so are amounts that are the same.
+    """
+    if pod.is_pod_level or known.is_pod_level or pod.qos is not known.qos:
+        return pod
+    return replace(pod, containers=tuple(_granted(one, known.container(one.name)) for one in pod.containers))
+
+
+def _granted(container: Container, known: Container | None) -> Container:
+    if known is None:
+        return container
+    made = container
+    for resource in ("cpu", "memory"):
+        if _amounts(container, resource) != _amounts(known, resource):
+            made = _with(resource, made, known)
+    return made
+
+
+def _amounts(container: Container, resource: str) -> tuple[Quantity | None, Quantity | None]:
+    return container.requests.get(resource), container.limits.get(resource)
 
 
 def _differ_in_cpu(granted: LinuxResources, asked: LinuxResources) -> bool:

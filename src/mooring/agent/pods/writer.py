@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 from mooring.agent.pods.accounts import AgentAccount
 from mooring.agent.pods.events import ClusterEvent, EventBook, EventSubject, EventWrite
+from mooring.agent.pods.given_up import MOST_EVICTIONS, GivenUpWrites
 from mooring.agent.pods.tasks import EvictionWrite, TaintWrite, Task
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
 from mooring.core.errors import InputError
@@ -27,13 +28,9 @@ MOST_WAITING = 256
 """Writes that may wait; the oldest is given up for the newest."""
 MOST_TRIES = 8
 """Tries of a write, spread over about a minute."""
-MOST_EVICTIONS = 1024
-"""Evictions that are remembered."""
 CHECKING = {True: 60.0, False: 600.0}
 """Seconds between two checks that the node still has the taint, or still has not: a Node object that is created anew
 has none, or that of the kubelet's flag. The first lets pods come, the second only keeps them away."""
-_NODE = ""
-"""Stands for the node among the uids of pods whose writes were given up."""
 
 
 class ClusterWriter:
@@ -75,7 +72,7 @@ class ClusterWriter:
         self._waiting: list[Task] = []
         self._book = EventBook()
         self._evictions: OrderedDict[str, None] = OrderedDict()
-        self._given_up: OrderedDict[str, str] = OrderedDict()
+        self._given_up = GivenUpWrites()
         self._stopping = False
         self._busy = False
         self._check: Task | None = None
@@ -199,7 +196,7 @@ class ClusterWriter:
             write_event(cluster, what, self._node, self._now())
         elif isinstance(what, EvictionWrite):
             there = evict_pod(cluster, what.about)
-            self._given_up.pop(what.about.uid, None)
+            self._given_up.done(task)
             if there:
                 self._evicted()
             became = f"was evicted: {what.message}" if there else "has ended already and needs no eviction"
@@ -209,7 +206,7 @@ class ClusterWriter:
                 self._report_finding(
                     "info", f"the node {'has' if what.present else 'has lost'} the taint of an agent that is not ready"
                 )
-            self._given_up.pop(_NODE, None)
+            self._given_up.done(task)
             self._check_later(what)
 
     def _failed(self, task: Task, error: ClusterError) -> None:
@@ -231,23 +228,8 @@ class ClusterWriter:
                 if isinstance(task.what, TaintWrite):
                     self._check_later(task.what)
         message = f"{task.failure}: {error}"
-        if is_reported and not self._was_reported(task, message, is_last=is_last):
+        if is_reported and not self._given_up.was_reported(task, message, is_last=is_last):
             self._report_finding("warning", message)
-
-    def _was_reported(self, task: Task, message: str, *, is_last: bool) -> bool:
-        """Tell whether the same eviction, or the taint, was given up before with the same words; the thread's alone.
-
-        The wish for an eviction comes again with every try of the kubelet, that for the taint with every check.
-        """
-        if isinstance(task.what, EventWrite):
-            return False
-        uid = task.what.about.uid if isinstance(task.what, EvictionWrite) else _NODE
-        before = self._given_up.get(uid)
-        if is_last:
-            self._given_up[uid] = message
-            if len(self._given_up) > MOST_EVICTIONS:
-                self._given_up.popitem(last=False)
-        return before == message
 
     def _forget(self, task: Task) -> None:
         if isinstance(task.what, EvictionWrite):

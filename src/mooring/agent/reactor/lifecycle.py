@@ -3,7 +3,7 @@
 A pod starts with its first container and ends with its last sandbox. A container that ended keeps its place: an init
 container by the kubelet's rules, any other because it may be started again, with a new id. After its own restart
 containerd (2.1.9 and 2.4.2, measured) reports to no plugin that a sandbox from before it is stopped or removed: then
-the removal of the last known container ends the pod, or the check that finds no control group of it.
+the check that finds no control group of it ends the pod.
 """
 
 from __future__ import annotations

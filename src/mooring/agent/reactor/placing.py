@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mooring.agent.pods.events import warning_about
+from mooring.agent.pods.resized import with_granted
 from mooring.agent.pods.source import is_static
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.devices import can_be_placed_anew, decided_with, with_devices, with_words, without_question
@@ -59,7 +60,7 @@ def place(
     """
     known = state.kubelet.node.active.get(pod.uid)
     if known is not None:
-        pod = _grown(known, pod) if container in _names(pod) else known
+        pod = _grown(state.kubelet, known, pod) if container in _names(pod) else known
         if can_be_placed_anew(state, pod.uid, devices):
             state = without_pod(state, pod.uid, observer)
         elif container in _names(known) or container not in _names(pod):
@@ -113,6 +114,12 @@ def _evicted_again(state: AgentState, pod: Pod, rejection: Rejection) -> tuple[E
 def text_of(rejection: Rejection) -> str:
     """Return the text that the runtime's client reads."""
     return f"{rejection.reason}: {rejection.message}" if rejection.message else rejection.reason
+
+
+def resizes(kubelet: Kubelet) -> bool:
+    """Tell whether CPUs or memory of a container's own can be resized: extension and gate are on."""
+    cpu, memory = kubelet.settings.cpu, kubelet.settings.memory
+    return (cpu is not None and cpu.resizes) or (memory is not None and memory.resizes)
 
 
 def opted_out(state: AgentState, pod: Pod) -> bool:
@@ -228,9 +235,10 @@ def _with_active(kubelet: Kubelet, pod: Pod) -> Kubelet:
     return replace(kubelet, node=replace(node, active={**node.active, pod.uid: pod}))
 
 
-def _grown(known: Pod, pod: Pod) -> Pod:
-    """Return the pod with the containers of both; the order of what was decided stays."""
+def _grown(kubelet: Kubelet, known: Pod, pod: Pod) -> Pod:
+    """Return the pod with the containers of both; the order of what was decided stays, and so do granted sizes."""
     names = _names(known)
+    pod = with_granted(pod, known) if resizes(kubelet) else pod
     if set(names) <= set(_names(pod)):
         return pod
     return replace(pod, containers=known.containers + tuple(one for one in pod.containers if one.name not in names))

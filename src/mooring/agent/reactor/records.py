@@ -7,7 +7,7 @@ lacks the control groups are asked: a container with processes keeps its place, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -34,10 +34,24 @@ def with_sandbox(state: AgentState, sandbox: PodSandbox) -> AgentState:
 
 def without_sandbox(state: AgentState, sandbox_id: str) -> AgentState:
     """Return the state without a sandbox and its containers."""
+    return _with_what_is_there(
+        state,
+        {known: one for known, one in state.sandboxes.items() if known != sandbox_id},
+        {known: one for known, one in state.containers.items() if one.sandbox_id != sandbox_id},
+    )
+
+
+def _with_what_is_there(
+    state: AgentState, sandboxes: Mapping[str, PodSandbox], containers: Mapping[str, KnownContainer]
+) -> AgentState:
+    """Return the state with these alone: a pod that comes again with its uid was refused nothing yet."""
+    pods = {one.uid for one in sandboxes.values()}
     return replace(
         state,
-        sandboxes={known: one for known, one in state.sandboxes.items() if known != sandbox_id},
-        containers={known: one for known, one in state.containers.items() if one.sandbox_id != sandbox_id},
+        sandboxes=sandboxes,
+        containers=containers,
+        unstarted={key: why for key, why in state.unstarted.items() if key[0] in pods},
+        deviating={known: told for known, told in state.deviating.items() if known in containers},
     )
 
 
@@ -221,7 +235,7 @@ def listed(
     for one in state.containers.values():
         if one.phase is Phase.CREATING and one.sandbox_id in boxes and (one.sandbox_id, one.name) not in names:
             known[one.id] = replace(one, unlisted=True)
-    return Listing(replace(state, sandboxes=boxes, containers=known), tuple(reports))
+    return Listing(_with_what_is_there(state, boxes, known), tuple(reports))
 
 
 def _kept_containers(

@@ -26,7 +26,7 @@ from mooring.agent.reactor.effects import (
     WriteCPUSet,
 )
 from mooring.agent.reactor.outcomes import EventOutcome
-from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, place_waiting, pool_is_missed
+from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, place_waiting, pool_is_missed, resizes
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, by_name
 from mooring.core.bits import list_text
@@ -49,18 +49,13 @@ class Resized:
     effects: tuple[Effect, ...] = ()
 
 
-def resizes(kubelet: Kubelet) -> bool:
-    """Tell whether CPUs or memory of a container's own can be resized: extension and gate are on."""
-    cpu, memory = kubelet.settings.cpu, kubelet.settings.memory
-    return (cpu is not None and cpu.resizes) or (memory is not None and memory.resizes)
-
-
 def asked(
     state: AgentState, pod: Pod, now: Moment, container_id: str = "", observer: Observer | None = None
 ) -> Resized:
     """Ask the engine for other resources of an active pod.
 
-    A pod that has nothing for itself is not asked about: what the kubelet has granted it is granted.
+    A pod that has nothing for itself is not asked about: what the kubelet has granted it is granted. CPUs that are
+    released at once are for those that wait for some.
     """
     known = state.kubelet.node.active[pod.uid]
     if pod.qos is not QoS.GUARANTEED or opted_out(state, known):
@@ -79,8 +74,13 @@ def asked(
     if pool_is_missed(state, kubelet, pod):
         answered = ResizeAnswered(DEFERRED.lower(), f"{name}: {EMPTY_POOL_MESSAGE}", pod.uid, container_id)
         return Resized(state, f"{DEFERRED}: {EMPTY_POOL_MESSAGE}", (answered,))
-    answered = ResizeAnswered("accepted", f"{name}: {_said(kubelet, pod.uid)}", pod.uid, container_id)
-    return Resized(replace(state, kubelet=kubelet), "", (answered,))
+    after = replace(state, kubelet=kubelet)
+    placed: tuple[Effect, ...] = ()
+    if kubelet.node.cpu is not state.kubelet.node.cpu:
+        waiting = place_waiting(after, observer)
+        after, placed = waiting.state, waiting.effects
+    answered = ResizeAnswered("accepted", f"{name}: {_said(after.kubelet, pod.uid)}", pod.uid, container_id)
+    return Resized(after, "", (answered, *placed))
 
 
 def _said(kubelet: Kubelet, uid: str) -> str:
@@ -99,7 +99,8 @@ def restarted(
 ) -> Resized:
     """Resize a container that is made again with other sizes, as ``resizePolicy: RestartContainer`` wants it.
 
-    One that may not have them starts with the CPUs that it had.
+    One that may not have them starts with the CPUs that it had. That it lived before need not be known: after a restart
+    no runtime tells of containers that have ended, and their removal may come before the new one.
 
     Args:
         state: in which the pod is active.
@@ -109,10 +110,7 @@ def restarted(
         observer: receives the engine's facts, for metrics.
     """
     known = state.kubelet.node.active.get(pod.uid)
-    lived = any(
-        (one.uid, one.name) == (pod.uid, container.name) and one.id != container.id for one in state.containers.values()
-    )
-    if known is None or not lived or not resizes(state.kubelet):
+    if known is None or not resizes(state.kubelet):
         return Resized(state)
     after = resized(known, container.name, container.resources, pod)
     return Resized(state) if after is None else asked(state, after, now, container.id, observer)
@@ -155,7 +153,8 @@ def resizes_missed(
 def releases_resumed(state: AgentState, observer: Observer | None = None) -> AgentState:
     """Take up the releases of pods that have more CPUs than they were granted, after a restart.
 
-    What the state file has of a release continues by the decision table of the proposal; any other starts again.
+    What the state file has of a release continues by the decision table of the proposal; any other starts again. So
+    does a growth that was granted, except onto the last CPUs of the shared pool.
     """
     policy = state.kubelet.settings.cpu
     if policy is None or not policy.resizes:
@@ -163,7 +162,7 @@ def releases_resumed(state: AgentState, observer: Observer | None = None) -> Age
     for pod in state.kubelet.node.active.values():
         if any(is_resized(policy, state.kubelet.node.cpu, pod, one) for one in pod.containers):
             result = decide(state.kubelet, pod, observer=observer)
-            if result.admitted:
+            if result.admitted and not pool_is_missed(state, result.decided, pod):
                 state = replace(state, kubelet=result.decided)
     return state
 

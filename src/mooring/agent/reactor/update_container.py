@@ -16,8 +16,9 @@ from mooring.agent.pods.resized import resized
 from mooring.agent.reactor.desired import DesiredSettings, lift_of_pod, node_set_of, resources_of, set_of
 from mooring.agent.reactor.effects import Effect
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome, Refused
+from mooring.agent.reactor.placing import resizes
 from mooring.agent.reactor.records import recorded, with_sandbox
-from mooring.agent.reactor.resizing import Resized, asked, resizes
+from mooring.agent.reactor.resizing import Resized, asked
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import AgentState, Phase, Setting
 from mooring.core.bits import NO_NODES

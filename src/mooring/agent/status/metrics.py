@@ -272,8 +272,10 @@ def _of_containers(snapshot: Snapshot) -> Iterator[Metric]:
     state = snapshot.state
     if state is not None:
         claimed = claimed_cpus(state)
-        for one in state.containers.values():
+        # A container whose making was interrupted is known beside the one in its place: both would be one series.
+        live = {(one.uid, one.name): one for one in state.containers.values() if one.phase in LIVE}
+        for one in live.values():
             pod, own = state.kubelet.node.active.get(one.uid), exclusive_cpus(state, one, claimed)
-            if one.phase in LIVE and pod is not None and own:
+            if pod is not None and own:
                 family.add_metric([pod.namespace, pod.name, one.name, str(own)], len(own))
     yield family

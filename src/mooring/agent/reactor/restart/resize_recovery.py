@@ -7,6 +7,9 @@ was pending gets its delay.
 
 A resize that the agent missed is none of these: the runtime carried out the sizes alone, and the CPUs on record are
 those of the ledger.
+
+Of a pod that no journal has the record knows the sizes better than a pod source, which can be behind: the kubelet
+grants them before it calls the runtime, and reports them later.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from mooring.agent.nri.types import RuntimeContainer
 from mooring.agent.pods.resized import resized
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.effects import AgentReport, ReportKind
+from mooring.agent.reactor.placing import resizes
 from mooring.agent.reactor.restart.resume import Resumed
 from mooring.agent.reactor.values import AgentState, by_name
 from mooring.core.bits import CPUMask, list_text
@@ -61,26 +65,49 @@ def with_resizes_on_record(state: AgentState, containers: Sequence[RuntimeContai
         reports.append(AgentReport(ReportKind.TAKEN_OVER, text, one.pod.uid, one.id))
     if not reports:
         return Resumed(state)
-    node = state.kubelet.node
-    providers = replace(node.providers, cpu=cpu)
-    kubelet = replace(state.kubelet, node=replace(node, providers=providers))
-    return Resumed(replace(state, kubelet=kubelet), tuple(reports))
+    return Resumed(replace(state, kubelet=state.kubelet.with_cpu_state(cpu)), tuple(reports))
+
+
+def with_sizes_on_record(state: AgentState, pod: Pod, containers: Sequence[RuntimeContainer]) -> Pod:
+    """Return a pod without entries with the sizes that its containers have on record.
+
+    Args:
+        state: with the pod's containers.
+        pod: as a pod source knows it.
+        containers: as the runtime lists them.
+    """
+    if not resizes(state.kubelet) or pod.uid in state.kubelet.node.cpu.assignments:
+        return pod
+    listed = {one.id: one.resources for one in containers}
+    for name, known in by_name(state.containers_of(pod.uid)).items():
+        if known.id in listed:
+            pod = resized(pod, name, listed[known.id]) or pod
+    return pod
 
 
 def _recorded(state: AgentState, policy: StaticPolicy, containers: Sequence[RuntimeContainer]) -> Iterator[_Recorded]:
-    """Yield resized containers whose record has their first CPUs and at least as many as they request now."""
+    """Yield resized containers whose record has their first CPUs and at least as many as they request now.
+
+    Where the journal has the sizes, its delay was over later: the record has lost CPUs and got none.
+    """
     listed = {one.id: one.resources for one in containers}
     settings = DesiredSettings.now(state)
     for uid, pod in state.kubelet.node.active.items():
         for name, known in by_name(state.containers_of(uid)).items():
-            wanted = resized(pod, name, listed[known.id]) if known.id in listed else None
-            own = None if wanted is None else wanted.container(name)
-            # The record of a mixed container does not show which CPUs are its own.
-            if wanted is None or own is None or settings.is_mixed(uid, name):
+            if known.id not in listed or settings.is_mixed(uid, name):
+                # The record of a mixed container does not show which CPUs are its own.
                 continue
-            change = change_of(policy, state.kubelet.node.cpu, wanted, own)
-            cpus = CPUMask(known.record.cpus.mask & ~settings.claimed.get((uid, name), 0))
-            if change is None or not change.baseline or change.baseline & ~cpus:
+            wanted = resized(pod, name, listed[known.id])
+            own = (wanted or pod).container(name)
+            change = None if own is None else change_of(policy, state.kubelet.node.cpu, wanted or pod, own)
+            if change is None:
+                continue
+            # An offline CPU is on nobody's record.
+            cpus = known.record.cpus.mask & ~settings.claimed.get((uid, name), 0)
+            cpus = CPUMask(cpus | (change.current & state.kubelet.node.cpu.offline))
+            if not change.baseline or change.baseline & ~cpus:
+                continue
+            if wanted is None and not (change.is_shrink and not cpus & ~change.current):
                 continue
             if cpus != change.current and cpus.bit_count() >= change.need:
                 yield _Recorded(pod, name, known.id, change.current, cpus)

@@ -1,28 +1,21 @@
-"""Starting again: from what the agent's folder held to a state, whatever the files are worth.
-
-What a running container has is recovered without moving it. When the state lost an entry, because a file was damaged or
-could not be written, the runtime and the kernel still have the placement. Where the engine could have made that
-placement, it is entered into the state, which the engine then starts on with all of its checks.
-"""
+"""Starting again: from what the agent's folder held to a state, whatever the files are worth."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mooring.agent.reactor.effects import AgentReport, ReportKind
-from mooring.agent.reactor.values import AgentState, KnownContainer, LastSeen, Options, by_name
-from mooring.core.bits import NO_CPUS, CPUMask
+from mooring.agent.reactor.values import AgentState, LastSeen, Options
+from mooring.core.bits import NO_CPUS
 from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.cpuset import CPUSet
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError, KubeletCrashError
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
-from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
-from mooring.kubelet.kubelet import Kubelet, StateTexts, cpu_text
+from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import Start, start_kubelet
 from mooring.memorymanager.state import MemoryState
 from mooring.node.hotplug import remembered
@@ -164,66 +157,3 @@ def _named(texts: StateTexts) -> str:
         for name, text in (("cpu_manager_state", texts.cpu), ("memory_manager_state", texts.memory))
         if text is not None
     )
-
-
-def recoverable(state: AgentState, pod: Pod, taken: int) -> Mapping[str, CPUMask]:
-    """Return the CPUs that a pod's containers have on record and may keep, as masks by container.
-
-    All or nothing: every running container with CPUs of its own must have as many as it requests, none reserved, none
-    of another container.
-
-    Args:
-        state: with the pod's containers.
-        pod: without entries.
-        taken: CPUs that others keep, as a mask.
-    """
-    settings = state.kubelet.settings
-    if settings.cpu is None or settings.pod_level.leaves_out(pod) or settings.pod_level.manages(pod):
-        return {}
-    free = state.kubelet.node.cpu.default & settings.allocatable_cpus.mask & ~taken
-    live = by_name(state.containers_of(pod.uid))
-    found: dict[str, CPUMask] = {}
-    for container in pod.containers:
-        count = exclusive_cpus(pod, container, settings.pod_level)
-        if not count or container.name not in live:
-            continue
-        mask = _cpus_of(live[container.name])
-        if mask.bit_count() != count or mask & ~free:
-            return {}
-        free &= ~mask
-        found[container.name] = mask
-    return found
-
-
-def with_entries(kubelet: Kubelet, entries: Mapping[str, Mapping[str, CPUMask]]) -> Kubelet | None:
-    """Return a kubelet that has started on its own state with further entries; None when it does not start on it.
-
-    Args:
-        kubelet: its active pods stay active.
-        entries: masks by pod uid and container; of pods without entries.
-    """
-    node, before = kubelet.node, kubelet.node.cpu
-    given = 0
-    for containers in entries.values():
-        for mask in containers.values():
-            given |= mask
-    cpu = replace(before, default=before.default & ~given, assignments={**before.assignments, **entries})
-    text = cpu_text(kubelet.settings, cpu)
-    start = start_kubelet(kubelet.info, kubelet.settings.config, kubelet.mooring, replace(kubelet.files, cpu=text))
-    if start.kubelet is None:
-        return None
-    started = with_offline(start.kubelet, before.offline, before.displaced)
-    providers = replace(node.providers, cpu=started.node.cpu)
-    return replace(started, node=replace(node, providers=providers))
-
-
-def cpus_of(masks: Iterable[int]) -> str:
-    """Return several masks as one CPU list."""
-    joined = NO_CPUS
-    for mask in masks:
-        joined |= mask
-    return str(CPUSet(joined))
-
-
-def _cpus_of(container: KnownContainer) -> CPUMask:
-    return container.record.cpus.mask

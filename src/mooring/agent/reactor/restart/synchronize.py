@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
@@ -20,29 +20,27 @@ from mooring.agent.reactor.desired import DesiredSettings, difference, lift_of_p
 from mooring.agent.reactor.devices import with_devices
 from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome
-from mooring.agent.reactor.placing import EMPTY_SHARED_POOL, opted_out, place, report_unplaced, started, without_pod
+from mooring.agent.reactor.placing import (
+    EMPTY_SHARED_POOL,
+    opted_out,
+    place,
+    report_unplaced,
+    resizes,
+    started,
+    without_pod,
+)
 from mooring.agent.reactor.records import kept_sandboxes, listed
-from mooring.agent.reactor.resizing import releases_resumed, resizes, resizes_missed
-from mooring.agent.reactor.restart.resize_recovery import with_resizes_on_record
-from mooring.agent.reactor.restart.resume import cpus_of, recoverable, with_entries
+from mooring.agent.reactor.resizing import releases_resumed, resizes_missed
+from mooring.agent.reactor.restart.entry_recovery import Reconciled, cpus_of, live_names, taken_over
+from mooring.agent.reactor.restart.resize_recovery import with_resizes_on_record, with_sizes_on_record
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, DevicesFound, HeldPod, LastSeen, Phase
-from mooring.core.bits import CPUMask
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod, QoS
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.extensions.owners import state_owner
-from mooring.kubelet.admit import decide
 from mooring.memorymanager.requests import container_requests
-
-
-@dataclass(frozen=True, slots=True)
-class Reconciled:
-    """A state on its way, with what was found so far."""
-
-    state: AgentState
-    effects: tuple[Effect, ...] = ()
 
 
 def unknown_pods(
@@ -97,7 +95,9 @@ def synchronize(
     found = listed(state, sandboxes, containers, running)
     now = now or found.state.kubelet.node.moment
     effects: list[Effect] = [*found.reports]
-    step = _without_missing(found.state, observer)
+    # A delay that is to start again starts now.
+    timed = found.state.kubelet.at(now) if resizes(found.state.kubelet) else found.state.kubelet
+    step = _without_missing(replace(found.state, kubelet=timed), observer)
     effects += step.effects
     step = _placed(step.state, {**pods, **state.remembered}, containers, devices, observer)
     effects += step.effects
@@ -107,7 +107,7 @@ def synchronize(
     after = replace(step.state, kubelet=kubelet, remembered={}, last_seen=LastSeen())
     if resizes(after.kubelet):
         # The sizes first: a container whose growth was recovered would have to release what its pod was not granted.
-        grown = resizes_missed(replace(after, kubelet=after.kubelet.at(now)), containers, now, observer)
+        grown = resizes_missed(after, containers, now, observer)
         after = releases_resumed(grown.state, observer)
         effects += grown.effects
     effects += _differences(after)
@@ -131,7 +131,7 @@ def _without_missing(state: AgentState, observer: Observer | None) -> Reconciled
     uids = {one.uid for one in state.sandboxes.values()}
     effects: list[Effect] = []
     node = state.kubelet.node
-    entries = [*node.cpu.assignments, *node.memory.assignments, *node.active, *state.held, *state.remembered]
+    entries = [*_uids_of_entries(state), *node.active, *state.held, *state.remembered]
     for uid in dict.fromkeys(entries):
         # Hidden threads go with their container.
         if uid in uids or not state_owner(uid).is_pods:
@@ -141,7 +141,22 @@ def _without_missing(state: AgentState, observer: Observer | None) -> Reconciled
         effects.append(AgentReport(ReportKind.POD_GONE, f"pod {uid} has no sandbox any more{held}", uid))
         state = without_pod(state, uid, observer)
     remembered = {uid: pod for uid, pod in state.remembered.items() if uid in uids}
+    gone = any(state_owner(uid).is_pods and uid not in uids for uid in _uids_of_entries(state))
+    state = _without_entries_but_of(state, uids) if gone else state
     return Reconciled(replace(state, remembered=remembered), tuple(effects))
+
+
+def _uids_of_entries(state: AgentState) -> list[str]:
+    node = state.kubelet.node
+    return [*dict.fromkeys([*node.cpu.assignments, *node.memory.assignments])]
+
+
+def _without_entries_but_of(state: AgentState, uids: AbstractSet[str]) -> AgentState:
+    """Drop the entries of all pods but these now: a pod that no journal has may run on their CPUs by then."""
+    node = state.kubelet.node
+    staying = [_stand_in(state, uid) for uid in _uids_of_entries(state) if uid in uids and uid not in node.active]
+    kubelet = replace(state.kubelet, node=node.adopt(staying)).settled()
+    return replace(state, kubelet=replace(kubelet, node=replace(kubelet.node, active=node.active, swept=None)))
 
 
 def _placed(
@@ -163,6 +178,7 @@ def _placed(
         if pod is None or (uid not in state.remembered and not has_entries and not state.containers_of(uid)):
             # Its next container decides about it.
             continue
+        pod = with_sizes_on_record(state, pod, containers)
         (kept if _has_its_entries(state, pod) else waiting).append(pod)
     # All that have entries are active before the engine is asked anything: it drops entries of pods that are not.
     kubelet = replace(state.kubelet, node=state.kubelet.node.adopt(kept)) if kept else state.kubelet
@@ -170,8 +186,8 @@ def _placed(
     for pod in kept:
         state = with_devices(state, pod.uid, devices.get(pod.uid))
     resized = with_resizes_on_record(state, containers)
-    taken_over = _taken_over(resized.state, waiting, observer)
-    state, effects = taken_over.state, [*resized.reports, *taken_over.effects]
+    recovered = taken_over(resized.state, waiting, observer)
+    state, effects = recovered.state, [*resized.reports, *recovered.effects]
     for pod in waiting:
         before = state
         placed = place(state, pod, "", observer, devices.get(pod.uid))
@@ -180,7 +196,7 @@ def _placed(
             state = _kept_as_it_is(before, state, pod)
             effects += report_unplaced(state, pod, placed.rejection, ReportKind.UNPLACED)
         else:
-            for name in _live_names(state, pod):
+            for name in live_names(state, pod):
                 state = replace(state, kubelet=started(state.kubelet, pod.uid, name, observer))
             if pod.uid not in before.remembered:
                 text = f"{pod.namespace}/{pod.name} was started while the agent was disconnected"
@@ -213,36 +229,6 @@ def _stand_in(state: AgentState, uid: str) -> Pod:
     return Pod(uid, uid, "", tuple(Container(name) for name in _entry_names(state, uid)))
 
 
-def _taken_over(state: AgentState, waiting: Sequence[Pod], observer: Observer | None) -> Reconciled:
-    """Enter CPUs that pods without entries run on already, where they may keep them."""
-    entries: dict[str, Mapping[str, CPUMask]] = {}
-    taken = 0
-    for pod in waiting:
-        if pod.uid in state.kubelet.node.cpu.assignments or opted_out(state, pod):
-            continue
-        found = recoverable(state, pod, taken)
-        if found:
-            entries[pod.uid] = found
-            for mask in found.values():
-                taken |= mask
-    kubelet = with_entries(state.kubelet, entries) if entries else None
-    if kubelet is None:
-        return Reconciled(state)
-    # The engine drops entries of pods that are not active, and they are asked about one after another.
-    named = {pod.uid: pod for pod in waiting}
-    adopted = replace(kubelet, node=kubelet.node.adopt([named[uid] for uid in entries]))
-    effects: list[Effect] = []
-    for uid, found in entries.items():
-        result = decide(adopted, named[uid], observer=observer)
-        if result.admitted:
-            adopted = result.decided
-        for name in _live_names(state, named[uid]):
-            adopted = started(adopted, uid, name, observer)
-        text = f"{named[uid].namespace}/{named[uid].name} keeps CPUs {cpus_of(found.values())}, which it runs on"
-        effects.append(AgentReport(ReportKind.TAKEN_OVER, text, uid))
-    return Reconciled(replace(state, kubelet=adopted), tuple(effects))
-
-
 def _kept_as_it_is(before: AgentState, after: AgentState, pod: Pod) -> AgentState:
     """Keep what a running pod has, though the engine would not admit it: it is active and what it lacks it shares."""
     node = before.kubelet.node
@@ -268,11 +254,6 @@ def _has_its_entries(state: AgentState, pod: Pod) -> bool:
         and any(container_requests(pod, one, settings.pod_level) for one in pod.containers)
     )
     return (not cpus or pod.uid in node.cpu.assignments) and (not memory or pod.uid in node.memory.assignments)
-
-
-def _live_names(state: AgentState, pod: Pod) -> list[str]:
-    live = {one.name for one in state.containers_of(pod.uid)}
-    return [one.name for one in pod.containers if one.name in live]
 
 
 def _differences(state: AgentState) -> list[Effect]:
