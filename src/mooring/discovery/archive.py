@@ -76,25 +76,26 @@ class ArchiveTree:
 
     def data(self, path: str) -> bytes | None:
         """See :meth:`mooring.discovery.tree.Tree.data`."""
-        place = resolve(path, self._entry_at)
+        place = self.place(path)
         return None if place is None or place in self._children else self._files[place]
 
     def names(self, path: str) -> tuple[str, ...]:
         """See :meth:`mooring.discovery.tree.Tree.names`."""
-        place = resolve(path, self._entry_at)
+        place = self.place(path)
         return () if place is None else tuple(sorted(self._children.get(place, ())))
 
     def exists(self, path: str) -> bool:
         """See :meth:`mooring.discovery.tree.Tree.exists`."""
-        return resolve(path, self._entry_at) is not None
+        return self.place(path) is not None
 
     def is_dir(self, path: str) -> bool:
         """See :meth:`mooring.discovery.tree.Tree.is_dir`."""
-        return resolve(path, self._entry_at) in self._children
+        return self.place(path) in self._children
 
     def place(self, path: str) -> str | None:
         """See :meth:`mooring.discovery.tree.Tree.place`."""
-        return resolve(path, self._entry_at)
+        # What the archive holds under this very path is there: no parent of it is a link.
+        return path if path in self._files or path in self._children else resolve(path, self._entry_at)
 
     def _enter(self, path: str) -> None:
         """Make every parent of ``path`` a folder that lists it."""
