@@ -19,6 +19,22 @@ FOLDER = ROOT / "build" / "fuzz-inputs"
 MOST_MEMORY = 200
 """Megabytes of a process beyond what it has before the first input."""
 
+_CONFIGURED = [
+    "mooring.core.bits",
+    "mooring.core.config",
+    "mooring.core.gates",
+    "mooring.core.quantity",
+    "mooring.core.topology",
+    "mooring.node.policies",
+    "mooring.node.reservation",
+    "mooring.node.settings",
+    "mooring.node.validation",
+    "mooring.releases",
+]
+"""Modules that make settings of a configuration and a machine."""
+_SAME_SETTINGS = ("cpu-state", "memory-state")
+"""Readers with one configuration for all inputs: branches of those modules say nothing about an input."""
+
 
 def main() -> int:
     """Run the readers that were asked for; return 1 for a finding."""
@@ -86,7 +102,7 @@ def _fuzz(name: str, runs: int, seed: int, minutes: float) -> int:
     """Be the child: load Mooring with instruments, and let libFuzzer draw."""
     import atheris  # noqa: PLC0415 - the parent does without
 
-    with atheris.instrument_imports(include=["mooring"]):
+    with atheris.instrument_imports(include=["mooring"], exclude=_CONFIGURED if name in _SAME_SETTINGS else []):
         from tests.inputs.judging import judged  # noqa: PLC0415 - with instruments
         from tests.inputs.readers import READERS  # noqa: PLC0415 - with instruments
 
