@@ -107,7 +107,7 @@ def recoverable(state: AgentState, pod: Pod, taken: int) -> Mapping[str, CPUMask
             return {}
         free &= ~mask
         found[container.name] = mask
-    # Where containers are resized the engine gives nobody the last CPU that is online.
+    # Where containers are resized the engine gives no container the last CPU that is online.
     pool = effective_pool(state.kubelet.node.cpu) & ~taken
     return found if not settings.cpu.resizes or pool & (free | ~settings.allocatable_cpus.mask) else {}
 
@@ -163,7 +163,7 @@ def with_entries(
 def _first_cpus(kubelet: Kubelet, pod: Pod, held: Mapping[str, CPUMask]) -> Mapping[str, CPUMask]:
     """Return what containers keep of the CPUs that they have, where they are to give some back.
 
-    What they got at first nobody knows; what they request they may keep.
+    What they got at first is not known; what they request they may keep.
     """
     policy, found = kubelet.settings.cpu, dict[str, CPUMask]()
     if policy is None or not policy.resizes:
