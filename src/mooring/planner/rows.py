@@ -1,4 +1,4 @@
-"""A plan as rows of a table: who has which CPUs and memory, and who was refused."""
+"""A plan as rows of a table: which container has which CPUs and memory, and which pod was refused."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def _recorded(state: AgentState, policy: StaticPolicy, containers: Sequence[Runt
             change = None if own is None else change_of(policy, state.kubelet.node.cpu, wanted or pod, own)
             if change is None:
                 continue
-            # An offline CPU is on nobody's record.
+            # No record has an offline CPU.
             cpus = known.record.cpus.mask & ~settings.claimed.get((uid, name), 0)
             cpus = CPUMask(cpus | (change.current & state.kubelet.node.cpu.offline))
             if not change.baseline or change.baseline & ~cpus:
