@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from tests.inputs.readers import Reader
 
@@ -46,17 +47,21 @@ def judged(reader: Reader, data: bytes) -> None:
 
 @contextmanager
 def _nothing_written() -> Iterator[None]:
-    if not _watched:
-        sys.addaudithook(_audit)
+    _listen()
     _watched.append(True)
     try:
         yield
     finally:
-        _watched[-1] = False
+        _watched.pop()
+
+
+@cache
+def _listen() -> None:
+    sys.addaudithook(_audit)
 
 
 def _audit(event: str, arguments: tuple[object, ...]) -> None:
-    if not _watched[-1]:
+    if not _watched:
         return
     if event == "open":
         path, mode, flags = arguments
