@@ -79,7 +79,7 @@ def cluster(parts: Parts) -> Iterator[APIServer]:
 def api(cluster: APIServer) -> Iterator[APIServer]:
     """The API server with nothing in it but definitions."""
     yield cluster
-    for everything in (PODS, "api/v1/nodes", f"{OURS}/nodestates"):
+    for everything in (PODS, "api/v1/nodes", f"{OURS}/nodestates", f"{OURS}/nodefacts"):
         forget(cluster, everything)
 
 
