@@ -11,7 +11,7 @@ from mooring.discovery.loader import load_machine
 from mooring.manifest.pod_files import load_pods
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
-from mooring.planner.report import machine_report, report_of
+from mooring.planner.views.report import machine_report, report_of
 from mooring.render.report import ReportView
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,15 +22,15 @@ from mooring.manifest.scenario import scenario
 from mooring.planner.capacity.capacity import capacity_of
 from mooring.planner.capacity.replicas import Subject, described_pod
 from mooring.planner.explanation import explain
-from mooring.planner.picture import plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 from mooring.planner.replay.file import replay_file
 from mooring.planner.replay.scenario import replay_scenario
-from mooring.planner.report import settings_facts
 from mooring.planner.resize.asked import wanted
 from mooring.planner.resize.resize import resize_of
-from mooring.planner.rows import plan_rows
+from mooring.planner.views.picture import plan_view
+from mooring.planner.views.report import settings_facts
+from mooring.planner.views.rows import plan_rows
 from mooring.render.view import CPUUse
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "hotplug.yaml"

@@ -15,13 +15,13 @@ from mooring.core.machine import Machine, PCIDevice
 from mooring.discovery.loader import load_machine
 from mooring.manifest.pod_files import load_pods
 from mooring.manifest.pods import pod_from_object
-from mooring.planner.devices import devices_before, pci_views
 from mooring.planner.explanation import explain
-from mooring.planner.picture import plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
-from mooring.planner.report import report_of
-from mooring.planner.rows import plan_rows
+from mooring.planner.views.devices import devices_before, pci_views
+from mooring.planner.views.picture import plan_view
+from mooring.planner.views.report import report_of
+from mooring.planner.views.rows import plan_rows
 from mooring.render.console import plain
 from mooring.render.decision import DecisionPanel, DecisionView, Mark
 from mooring.render.decision_rows import decision_view

@@ -22,13 +22,13 @@ from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.scenario import Scenario, load_scenarios
 from mooring.manifest.steps import Admit
-from mooring.planner.picture import plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_document import plan_document
 from mooring.planner.question import Question
 from mooring.planner.replay.scenario import replay_scenario
-from mooring.planner.rows import plan_rows
 from mooring.planner.scenario_machines import load_machines
+from mooring.planner.views.picture import plan_view
+from mooring.planner.views.rows import plan_rows
 from mooring.render.view import CPUUse
 
 MACHINE = replace(

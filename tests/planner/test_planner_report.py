@@ -12,10 +12,10 @@ from mooring.configuration.devices import offered_devices
 from mooring.configuration.node_configuration import load_config
 from mooring.discovery.loader import load_machine
 from mooring.manifest.pod_files import load_pods
-from mooring.planner.picture import plan_view
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
-from mooring.planner.report import machine_report, report_of
+from mooring.planner.views.picture import plan_view
+from mooring.planner.views.report import machine_report, report_of
 from mooring.render.report import ReportCPU, ReportView
 from mooring.render.view import CPUUse, NodeView
 

@@ -36,12 +36,12 @@ from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.planner.doctor.diagnosis import diagnose
 from mooring.planner.explanation import explain
 from mooring.planner.isolation.holders import assignments_of
-from mooring.planner.picture import plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_document import plan_document
 from mooring.planner.podresources import pod_resources_document
 from mooring.planner.question import Question
-from mooring.planner.rows import plan_rows
+from mooring.planner.views.picture import plan_view
+from mooring.planner.views.rows import plan_rows
 
 SMT = "sockets=2 cores=8 threads=2 memory=16Gi"
 """Eight cores; CPUs n and n + 8 share one."""

@@ -22,8 +22,8 @@ from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.facts import AdmissionBegun, StaleStateRemoved
 from mooring.planner.answering import Answer
-from mooring.planner.picture import policies
 from mooring.planner.plan import Plan
+from mooring.planner.views.picture import policies
 
 
 def explain(plan: Plan, pod: Pod, container: str = "") -> Story:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mooring.planner.report import report_of
+from mooring.planner.views.report import report_of
 from mooring.render.html.document import html_text, page_text, part_text
 from mooring.render.svg.decision import decision_svg
 from mooring.render.svg.elements import PATTERNS, style_sheet

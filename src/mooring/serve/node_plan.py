@@ -17,12 +17,12 @@ from mooring.manifest.defaults import PodGates
 from mooring.manifest.pod_files import PodOrigin, pods_with_origins
 from mooring.planner.changes.nearest import nearest_changes
 from mooring.planner.changes.price import price_words
-from mooring.planner.devices import devices_before
 from mooring.planner.explanation import explain
-from mooring.planner.picture import plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
-from mooring.planner.rows import admitted_rows, l3_caches, pod_name, verdict_of
+from mooring.planner.views.devices import devices_before
+from mooring.planner.views.picture import plan_view
+from mooring.planner.views.rows import admitted_rows, l3_caches, pod_name, verdict_of
 from mooring.render.decision import DecisionView
 from mooring.render.decision_rows import decision_view
 from mooring.render.view import NodeView, PlacementRow

@@ -272,7 +272,7 @@ def _of_containers(snapshot: Snapshot) -> Iterator[Metric]:
     state = snapshot.state
     if state is not None:
         claimed = claimed_cpus(state)
-        # A container whose making was interrupted is known beside the one in its place: both would be one series.
+        # A container whose creation was interrupted stays listed beside its replacement: both would have these labels.
         live = {(one.uid, one.name): one for one in state.containers.values() if one.phase in LIVE}
         for one in live.values():
             pod, own = state.kubelet.node.active.get(one.uid), exclusive_cpus(state, one, claimed)

@@ -57,9 +57,9 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.node.isolation import cpu_isolation
 from mooring.node.node import numa_of_blocks
 from mooring.node.resize.answer import releases_of
-from mooring.planner.picture import policies
 from mooring.planner.plan import free_cpus, reserved_cpus
 from mooring.planner.plan_document import numa_parts
+from mooring.planner.views.picture import policies
 
 
 def status_document(snapshot: Snapshot, counts: AgentCounts, now: Moment | None = None) -> StatusDocument:

@@ -19,8 +19,8 @@ from mooring.planner.capacity.capacity import ADMITTED, EMPTY_REFUSES, NOBODY, A
 from mooring.planner.capacity.eviction import Evicted, Eviction
 from mooring.planner.capacity.replicas import DESCRIBED
 from mooring.planner.holdings import pool_lines
-from mooring.planner.picture import plan_view, policies
-from mooring.planner.rows import plan_rows
+from mooring.planner.views.picture import plan_view, policies
+from mooring.planner.views.rows import plan_rows
 from mooring.render.placements import placements_table
 from mooring.render.wording import clean
 

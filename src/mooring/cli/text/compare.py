@@ -27,7 +27,7 @@ from mooring.planner.compare.entries import (
 )
 from mooring.planner.compare.measures import Measures
 from mooring.planner.guarantee import AlignmentPromise
-from mooring.planner.picture import machine_view
+from mooring.planner.views.picture import machine_view
 from mooring.render.wording import clean
 
 GAP = 2

@@ -13,9 +13,9 @@ from mooring.configuration.layers import EffectiveField
 from mooring.explain.phrases import plural
 from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.holdings import holding_lines, mixed_lines, pool_lines, resize_lines
-from mooring.planner.picture import plan_view, policies
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus, shared_cpus
-from mooring.planner.rows import plan_rows
+from mooring.planner.views.picture import plan_view, policies
+from mooring.planner.views.rows import plan_rows
 from mooring.render.placements import placements_table
 from mooring.render.tables import numa_table
 from mooring.render.wording import clean

@@ -17,10 +17,10 @@ from mooring.explain.phrases import cpus_text, plural, size
 from mooring.manifest.steps import Amounts
 from mooring.node.resize.answer import Resize
 from mooring.planner.outcome import span_text
-from mooring.planner.picture import plan_view, policies
 from mooring.planner.plan import shared_cpus
 from mooring.planner.resize.largest import Largest
 from mooring.planner.resize.resize import ResizeAnswer
+from mooring.planner.views.picture import plan_view, policies
 from mooring.render.console import Breaking, new_table
 from mooring.render.tables import numa_table
 from mooring.render.wording import clean

@@ -29,9 +29,9 @@ from mooring.planner.changes.difference import (
 )
 from mooring.planner.changes.price import alignment_words, given_up_words
 from mooring.planner.changes.search import Proposal
-from mooring.planner.picture import policies
 from mooring.planner.plan import Plan
 from mooring.planner.question import Question
+from mooring.planner.views.picture import policies
 from mooring.render.console import STYLES, Breaking, new_table
 from mooring.render.wording import clean, numbers
 

@@ -17,9 +17,9 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.cli.text import capacity as text
     from mooring.manifest import defaults
-    from mooring.planner import picture as pictures
     from mooring.planner.capacity import capacity as counting
     from mooring.planner.capacity import capacity_document, replicas
+    from mooring.planner.views import picture as pictures
     from mooring.render.svg import picture as svg
 
 

@@ -20,10 +20,11 @@ with lazily():
     from mooring.cli.text import explain as text
     from mooring.explain import explanation_document
     from mooring.explain.codes import pages
-    from mooring.planner import devices, explanation, plan_document, pod_names
+    from mooring.planner import explanation, plan_document, pod_names
     from mooring.planner import plan as planning
     from mooring.planner.changes import change_documents, price
     from mooring.planner.changes import nearest as nearest_search
+    from mooring.planner.views import devices
     from mooring.render import decision_rows
     from mooring.render.svg import decision as decision_svg
 

@@ -20,9 +20,10 @@ with lazily():
     from mooring.cli.inputs import running as running_inputs
     from mooring.cli.text import plan as text
     from mooring.decoding import yaml_scalars
-    from mooring.planner import exposition, plan_document, podresources, report
+    from mooring.planner import exposition, plan_document, podresources
     from mooring.planner import plan as planning
     from mooring.planner.check import check as checking
+    from mooring.planner.views import report
     from mooring.render.html import document as html
 
 

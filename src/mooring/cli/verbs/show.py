@@ -22,8 +22,8 @@ with lazily():
     from mooring.cli import terminal
     from mooring.cli.inputs import running as running_inputs
     from mooring.discovery import loader
-    from mooring.planner import picture as pictures
-    from mooring.planner import report
+    from mooring.planner.views import picture as pictures
+    from mooring.planner.views import report
     from mooring.render import terminal as render_terminal
     from mooring.render.html import document as html
     from mooring.render.svg import picture as svg

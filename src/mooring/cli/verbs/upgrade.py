@@ -21,8 +21,9 @@ with lazily():
     from mooring.cli.inputs import running as running_inputs
     from mooring.cli.inputs import upgrade as upgrade_inputs
     from mooring.cli.text import upgrade as text
-    from mooring.planner import kubelet_release, picture
+    from mooring.planner import kubelet_release
     from mooring.planner.upgrade import upgrade_document, wording
+    from mooring.planner.views import picture
     from mooring.render.html import upgrade as html
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.cli.text import whatif as text
-    from mooring.planner import picture as pictures
     from mooring.planner import plan as planning
     from mooring.planner import pod_names
     from mooring.planner.changes import change as planned_change
     from mooring.planner.changes import change_documents
     from mooring.planner.changes import nearest as nearest_search
+    from mooring.planner.views import picture as pictures
     from mooring.render.svg import picture as svg
 
 

@@ -12,8 +12,8 @@ from mooring.fleet.cluster import NodeGroup
 from mooring.fleet.history import NodeHistory
 from mooring.fleet.simulation import SimulationResult
 from mooring.fleet.states import SharedState
-from mooring.planner.picture import owners_of, plan_view
 from mooring.planner.plan import Plan
+from mooring.planner.views.picture import owners_of, plan_view
 from mooring.render.build import CPUOwner
 from mooring.render.fleet import StatePicture
 

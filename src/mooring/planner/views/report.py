@@ -16,11 +16,11 @@ from mooring.core.machine import Machine
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
-from mooring.planner.devices import device_views
 from mooring.planner.holdings import device_holders, hugepage_lines
-from mooring.planner.picture import machine_view, owners_of, plan_view, pools_of
 from mooring.planner.plan import Plan
-from mooring.planner.rows import admitted_rows, l3_caches, pod_name, verdict_of
+from mooring.planner.views.devices import device_views
+from mooring.planner.views.picture import machine_view, owners_of, plan_view, pools_of
+from mooring.planner.views.rows import admitted_rows, l3_caches, pod_name, verdict_of
 from mooring.render.build import CPUOwner, cpu_views, owner_views
 from mooring.render.devices import DeviceView
 from mooring.render.locations import locate_cpus

@@ -15,7 +15,6 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.node.hotplug_findings import hotplug_findings
 from mooring.node.node import numa_of_blocks
 from mooring.node.settings import Settings
-from mooring.planner.devices import device_views, pci_views
 from mooring.planner.holdings import (
     devices_by_holder,
     hugepage_lines,
@@ -24,7 +23,8 @@ from mooring.planner.holdings import (
     resize_lines,
 )
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
-from mooring.planner.rows import pod_name, verdict_of
+from mooring.planner.views.devices import device_views, pci_views
+from mooring.planner.views.rows import pod_name, verdict_of
 from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
 
