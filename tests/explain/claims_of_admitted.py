@@ -76,7 +76,9 @@ def qos(told: Told, say: Say) -> bool:
         for part in (say["faults"] or "").split("; ")
         for name in part.partition(" has ")[0].partition(" have ")[0].replace(" and ", ", ").split(", ")
     }
-    return in_shared_pool(told, say) and told.pod.qos.value == say["qos"] != "Guaranteed" and said == faulty
+    # A status may name another class than the containers have.
+    named = said == faulty or not say["faults"]
+    return in_shared_pool(told, say) and told.pod.qos.value == say["qos"] != "Guaranteed" and named
 
 
 @says(rf"{POOL}the CPU manager policy is none, so no container gets exclusive CPUs\.")
