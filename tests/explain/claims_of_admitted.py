@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from tests.explain.claims import NODES, Say, Told, fewest, ids, says
 
-from mooring.core.pod import ContainerKind
+from mooring.core.pod import ContainerKind, guaranteed_equivalent
 
 POOL = "It runs in the shared pool: "
 
@@ -66,9 +66,19 @@ def in_shared_pool(told: Told, say: Say) -> bool:
     return not any(placement.cpus for placement in told.decision.containers.values())
 
 
-@says(rf"{POOL}its QoS class is (?P<qos>\w+), and only Guaranteed pods get exclusive CPUs\.")
+@says(rf"{POOL}its QoS class is (?P<qos>\w+)( \((?P<faults>.+)\))?, and only Guaranteed pods get exclusive CPUs\.")
 def qos(told: Told, say: Say) -> bool:
-    return in_shared_pool(told, say) and told.pod.qos.value == say["qos"] != "Guaranteed"
+    faulty = {one.name for one in told.pod.containers if not guaranteed_equivalent(one)}
+    if told.after.settings.pod_level.resources and told.pod.is_pod_level:
+        faulty = {"spec.resources"}
+    said = {
+        name
+        for part in (say["faults"] or "").split("; ")
+        for name in part.partition(" has ")[0].partition(" have ")[0].replace(" and ", ", ").split(", ")
+    }
+    # A status may name another class than the containers have.
+    named = said == faulty or not say["faults"]
+    return in_shared_pool(told, say) and told.pod.qos.value == say["qos"] != "Guaranteed" and named
 
 
 @says(rf"{POOL}the CPU manager policy is none, so no container gets exclusive CPUs\.")

@@ -46,6 +46,8 @@ class NodeOptions:
     """Whether the oldest known release decides for an older kubelet."""
     template_paths: Sequence[str] = ()
     """``KIND=PATH`` of pod templates that are not recognized."""
+    inject: Sequence[str] = ()
+    """Files with the containers that webhooks add to marked pods of the manifests."""
     devices: str = ""
     """``kubelet`` or ``follow``: who decides about devices; empty where the configuration says it."""
     alone: bool = False
@@ -73,6 +75,7 @@ class NodeOptions:
         given = (
             ("-f", self.manifests),
             ("--pod-template-path", self.template_paths),
+            ("--inject", self.inject),
             ("--machine", [self.machine]),
             ("--config", self.config),
             ("--state", [self.state]),
@@ -150,7 +153,7 @@ def pods(meaning: str, *, required: bool = False) -> Callable[[_Function], _Func
         shell_complete=complete_file,
         help=meaning,
     )
-    return lambda function: manifests(_template_paths(function))
+    return lambda function: manifests(_template_paths(_inject(function)))
 
 
 _template_paths = click.option(
@@ -160,6 +163,15 @@ _template_paths = click.option(
     metavar="KIND=PATH",
     help="Where objects of a kind have a pod template or a pod spec, such as InferenceService=spec.predictor, if it is "
     "not found; repeatable.",
+)
+
+_inject = click.option(
+    "--inject",
+    "inject",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Containers that a webhook, such as a mesh's, adds to pods of -f that are marked for it; repeatable.",
 )
 
 config = click.option(

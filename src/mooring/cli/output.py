@@ -33,7 +33,7 @@ TO = "--to"
 """The option by which most verbs name a destination."""
 YES = 0
 NO = 1
-_NOTES = frozenset({"MOOR-503", "MOOR-514", "MOOR-516", "MOOR-517", "MOOR-584", "MOOR-585"})
+_NOTES = frozenset(f"MOOR-{number}" for number in (503, 514, 516, 517, 541, 542, 543, 584, 585))
 """Codes of findings of the severity info that a person has to know."""
 
 

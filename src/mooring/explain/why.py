@@ -203,7 +203,8 @@ def _why_shared(circumstances: Circumstances) -> Reason:
     if pod.qos is not QoS.GUARANTEED:
         return Reason(
             code.SHARED_BY_QOS,
-            f"its QoS class is {pod.qos.value}, and only Guaranteed pods get exclusive CPUs",
+            f"its QoS class is {pod.qos.value}{_qos_faults(pod, settings.pod_level)}, and only Guaranteed pods get "
+            "exclusive CPUs",
             _for_guaranteed(pod, settings.pod_level),
         )
     if settings.pod_level.leaves_out(pod):
@@ -227,6 +228,28 @@ def _why_shared(circumstances: Circumstances) -> Reason:
     else:
         clause = "no container requests a whole number of CPUs"
     return Reason(code.SHARED_BY_AMOUNT, clause, _WHOLE_NUMBER)
+
+
+def _qos_faults(pod: Pod, gates: PodLevelGates) -> str:
+    """Return which containers, by which amounts, keep a pod from being Guaranteed, in parentheses."""
+    owners = [(one.name, one.requests, one.limits) for one in pod.containers]
+    if gates.resources and pod.is_pod_level and pod.resources is not None:
+        owners = [("spec.resources", pod.resources.requests, pod.resources.limits)]
+    found: dict[tuple[str, ...], list[str]] = {}
+    for owner, requests, limits in owners:
+        absent = [name for name in ("cpu", "memory") if not (name in limits and limits[name].nano)]
+        faults = [f"no {joined(absent)} limit{'s' if len(absent) > 1 else ''}"] if absent else []
+        faults += [
+            f"a {name} request of {requests.get(name, 0)} below the limit of {limits[name]}"
+            for name in ("cpu", "memory")
+            if name not in absent and requests.get(name) != limits[name]
+        ]
+        if faults:
+            found.setdefault(tuple(faults), []).append(owner)
+    parts = [
+        f"{joined(names)} {'has' if len(names) == 1 else 'have'} {joined(faults)}" for faults, names in found.items()
+    ]
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _for_guaranteed(pod: Pod, gates: PodLevelGates) -> str:

@@ -14,7 +14,7 @@ from mooring.explain.chapters import Circumstances
 from mooring.explain.phrases import device_words, only, plural, who
 from mooring.explain.reason import Reason
 from mooring.explain.story import Taking
-from mooring.explain.why_devices import fewer_devices
+from mooring.explain.why_devices import fewer_devices, unhealthy_devices
 from mooring.explain.why_memory import nothing_to_share, why_no_memory
 from mooring.lazy import lazily
 from mooring.node import Decision
@@ -77,11 +77,11 @@ def why_unexpected(decision: Decision, circumstances: Circumstances) -> Reason:
     if devices is not None:
         total = len(circumstances.devices.devices.get(devices.resource, ()))
         has = f"the node has {total or 'none'}" if total < devices.need else "fewer are free"
-        return Reason(
-            code.NOT_ENOUGH_DEVICES,
-            f"It requests {device_words(devices.resource, devices.need)}, but {has} ({inner}).",
-            fewer_devices(devices.need, total),
+        cause = unhealthy_devices(devices.resource, devices.need, circumstances) or Reason(
+            code.NOT_ENOUGH_DEVICES, has, fewer_devices(devices.need, total)
         )
+        words = device_words(devices.resource, devices.need)
+        return replace(cause, sentence=f"It requests {words}, but {cause.sentence} ({inner}).")
     taken = circumstances.refusal(Taking)
     if taken is None or any(run.place == "partition" for run in taken.runs):
         return Reason(code.NOT_SERVED, f"A resource manager returned an error ({inner}).")

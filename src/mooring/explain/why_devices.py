@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from mooring.core.bits import members
 from mooring.core.pod import ContainerKind
@@ -60,13 +61,35 @@ def _too_few(asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason:
     if total < asked.need:
         has = f"the node has {total or 'none'}"
     words = device_words(asked.resource, asked.need)
+    if sick := unhealthy_devices(asked.resource, asked.need, circumstances):
+        return replace(sick, sentence=f"requests {words}, but {sick.sentence}")
     return Reason(code.NOT_ENOUGH_DEVICES, f"requests {words}, but {has}", fewer_devices(asked.need, total))
+
+
+def unhealthy_devices(resource: str, need: int, circumstances: Circumstances) -> Reason | None:
+    """Say that a node has enough devices and too few healthy ones; a clause. None where health is not the cause.
+
+    After a restart of the kubelet all devices are unhealthy until their plugin registers again (kubelet v1.37.1,
+    cm/devicemanager/manager.go, genericDeviceUpdateCallback).
+    """
+    devices = circumstances.devices.devices.get(resource, ())
+    healthy = sum(device.healthy for device in devices)
+    if not healthy < need <= len(devices):
+        return None
+    return Reason(
+        code.UNHEALTHY_DEVICES,
+        f"{f'only {healthy}' if healthy else 'none'} of {len(devices)} {'is' if healthy < 2 else 'are'} healthy",
+        "Start or repair their device plugin, then create the pod again: a rejected pod without a controller stays "
+        "Failed.",
+    )
 
 
 def fewer_devices(need: int, total: int) -> str:
     """Return what helps where too few devices are free; no pod is in the way of what the node does not have."""
     if total < need:
-        return "Request fewer of them, or use a node with more." if total else "Use a node that has some."
+        if not total:
+            return "Use a node that has some, or start their device plugin."
+        return "Request fewer of them, or use a node with more."
     return "Request fewer of them, or remove a pod that holds some."
 
 

@@ -16,10 +16,12 @@ from mooring.core.pod import ContainerKind, Pod
 from mooring.decoding.api_fields import UNKNOWN_POD_FIELD, UnknownField, unknown_fields, unknown_findings
 from mooring.decoding.documents import load_documents, places_of
 from mooring.decoding.fields import Document, Report, ignore, inside
+from mooring.manifest import admission as admitting
+from mooring.manifest.admission import APIServerAdmission
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.dynamic import objects as dynamic_objects
 from mooring.manifest.large_quantities import large_quantities
-from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
+from mooring.manifest.pods import DEFAULT_GATES
 from mooring.manifest.validation import LABEL, SUBDOMAIN, check_containers_fit, check_name
 from mooring.manifest.workloads.objects import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
 
@@ -29,8 +31,8 @@ OTHER_PODS = "MOOR-513"
 WITHOUT_PODS = "MOOR-503"
 LAUNCHER = "MOOR-516"
 _MOST_NAMED = 3
-READ_ELSEWHERE = frozenset({"Node", *dynamic_objects.KINDS})
-"""Nodes are read for their kubelet's release, claims and slices for devices."""
+READ_ELSEWHERE = frozenset({"Node", *dynamic_objects.KINDS, *admitting.READ})
+"""Nodes are read for their kubelet's release, claims and slices for devices, others for what admission does."""
 _NO_TEMPLATE = "no pod template found; --pod-template-path {}=PATH names one"
 _HOOKS = "Helm hooks that do not run on installation"
 FINISHED = ("Succeeded", "Failed")
@@ -63,6 +65,7 @@ def pods_of(
     gates: PodGates = DEFAULT_GATES,
     report: Report = ignore,
     paths: TemplatePaths = NO_PATHS,
+    admission: APIServerAdmission | None = None,
 ) -> list[Pod]:
     """Return the pods of documents; see :func:`load_pods`.
 
@@ -71,11 +74,12 @@ def pods_of(
         gates: the feature gates under which the pods are created.
         report: receives what was left out.
         paths: of pod templates in kinds where they are not recognized.
+        admission: what the API server does to new pods; by default as the documents say.
 
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
-    return [pod for pod, _ in _described_pods(documents, "", gates, report, paths=paths)]
+    return [pod for pod, _ in _described_pods(documents, "", gates, report, paths=paths, admission=admission)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,11 @@ def pods_with_origins(
 
 
 def scaled_down_pods(
-    documents: Iterable[Document], *, gates: PodGates = DEFAULT_GATES, paths: TemplatePaths = NO_PATHS
+    documents: Sequence[Document],
+    *,
+    gates: PodGates = DEFAULT_GATES,
+    paths: TemplatePaths = NO_PATHS,
+    admission: APIServerAdmission | None = None,
 ) -> list[tuple[Pod, PodOrigin]]:
     """Return the pod of each workload that is scaled to 0, under the workload's name; see :func:`pods_with_origins`.
 
@@ -118,11 +126,12 @@ def scaled_down_pods(
         InputError: a pod is not valid.
     """
     found = []
+    admission = admission or APIServerAdmission.of(documents)
     for document in documents:
         for one in _objects_of(document, "", paths, ignore)[0]:
             if one.replicas != 0:
                 continue
-            for pod in _pods(replace(one, replicas=1, first=0), document.source, gates, ignore):
+            for pod in _pods(replace(one, replicas=1, first=0), document.source, gates, ignore, admission):
                 name = pod.name.removesuffix("-0")
                 named = replace(pod, name=name, uid=f"{pod.namespace}_{name}")
                 found.append((named, PodOrigin(document, one.field, one.content)))
@@ -218,20 +227,23 @@ def _described_pods(
     *,
     paths: TemplatePaths = NO_PATHS,
     read_elsewhere: Collection[str] = (),
+    admission: APIServerAdmission | None = None,
 ) -> list[tuple[Pod, PodOrigin]]:
     """Return pods, each with the object that it is read from; without those that are bound to another node."""
+    documents = list(documents)
+    admission = admission or APIServerAdmission.of(documents)
     pods: dict[str, tuple[Pod, PodOrigin]] = {}
     others: list[OtherObject] = []
     for document in documents:
         objects, left_out = _objects_of(document, node, paths, report)
         others += (one for one in left_out if one.kind not in read_elsewhere)
-        for pod, origin in _pods_of(document, objects, gates, report):
+        for pod, origin in _pods_of(document, objects, gates, report, admission):
             if pod.uid in pods:
                 raise _twice(pod, pods[pod.uid][1].place, origin.place)
             if len(pods) == MOST_PODS:
                 raise InputError(f"more than {MOST_PODS} pods", source=origin.place, remedy="lower the replicas")
             pods[pod.uid] = pod, origin
-    for finding in _without_pods(others):
+    for finding in (*_without_pods(others), *admission.findings()):
         report(finding)
     return list(pods.values())
 
@@ -254,12 +266,12 @@ def _objects_of(
 
 
 def _pods_of(
-    document: Document, objects: Sequence[PodObject], gates: PodGates, report: Report
+    document: Document, objects: Sequence[PodObject], gates: PodGates, report: Report, admission: APIServerAdmission
 ) -> Iterator[tuple[Pod, PodOrigin]]:
     try:
         for found in objects:
             origin = PodOrigin(document, found.field, found.content)
-            for pod in _pods(found, document.source, gates, report):
+            for pod in _pods(found, document.source, gates, report, admission):
                 yield pod, origin
     except InputError as error:
         raise _at_misspelt(error, document, objects, report) from None
@@ -309,11 +321,13 @@ def _misspelt(field: UnknownField) -> str:
     return f"{field.type} has no field {field.name:.60} ({field.paths[0]:.200}); {field.hint}".removesuffix("; ")
 
 
-def _pods(found: PodObject, source: str, gates: PodGates, report: Report) -> Iterator[Pod]:
+def _pods(
+    found: PodObject, source: str, gates: PodGates, report: Report, admission: APIServerAdmission
+) -> Iterator[Pod]:
     status = found.content.get("status")
     phase = status.get("phase") if isinstance(status, dict) else None
     try:
-        pod = pod_from_object(found.content, source=source, gates=gates)
+        pod = admission.new_pod(found, source, gates)
         _check_fit(pod)
         _check_identity(pod)
     except InputError as error:

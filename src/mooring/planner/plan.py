@@ -31,6 +31,7 @@ from mooring.planner.plan_findings import (
     chance_findings,
     crash_findings,
     device_findings,
+    idle_findings,
     order_findings,
     plugin_findings,
     pool_findings,
@@ -157,7 +158,7 @@ def make_plan(question: Question) -> Plan:
             refused=question,
             release=question.mooring.release,
         )
-    noticed += wrap_findings(start.kubelet.settings)
+    noticed += [*wrap_findings(start.kubelet.settings), *idle_findings(start.kubelet.settings)]
     given = {pod.uid: pod for pod in question.pods}
     noticed += held_findings(begun.others, given)
     check_known(start.kubelet.node, question.offline, "--offline")

@@ -11,6 +11,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import Pod
+from mooring.cpumanager.options import ALIGN_BY_SOCKET, DISTRIBUTE_CORES, DISTRIBUTE_NUMA, FULL_PCPUS_ONLY
 from mooring.devicemanager.state import Preference
 from mooring.explain.phrases import plural
 from mooring.explain.reason import CRASHES, POOL_EMPTY
@@ -21,12 +22,20 @@ from mooring.memorymanager.machine import MEMORY, hugepages_type, wrapped_nodes
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
 from mooring.planner.question import HELD_TWICE, RESERVED_HELD
+from mooring.topologymanager.merge import NONE, SINGLE_NUMA_NODE
+from mooring.topologymanager.options import PREFER_CLOSEST
 
 with lazily():
     import mooring.plugins.host as plugin_host
 
 PREFERRED = "MOOR-526"
 DEVICES_NOT_DECLARED = "MOOR-507"
+IDLE_OPTION = "MOOR-543"
+_BY_NONE = "topology manager policy none does not read it; best-effort, restricted and single-numa-node do"
+_BY_SINGLE = "single-numa-node keeps every container on one NUMA node; it has an effect with best-effort and restricted"
+_OFF = frozenset({"false", "False", "FALSE", "f", "F", "0"})
+"""How a kubelet reads false, for options that it does not read under policy none."""
+_WITHOUT_SMT = "each core of this machine has one CPU online"
 
 
 def chance_findings(facts: Iterable[object]) -> list[Finding]:
@@ -65,6 +74,40 @@ def wrap_findings(settings: Settings) -> list[Finding]:
             )
         )
     return found
+
+
+def idle_findings(settings: Settings) -> list[Finding]:
+    """Name the options that are on and change nothing, under the other policies and on this machine.
+
+    Spec: topology-manager.md sections 1 and 3, cpu-manager.md sections 2, 5 and 7.
+    """
+    config, topology, policy = settings.config, settings.topology, settings.topology_policy
+    none, single = policy == NONE, policy == SINGLE_NUMA_NODE
+    rows = [("topologyManagerScope", config.topology_manager_scope == "pod", none and _BY_NONE)]
+    for name, value in config.topology_manager_policy_options.items():
+        by_single = single and name == PREFER_CLOSEST and _BY_SINGLE
+        rows.append((name, value not in _OFF, (none and _BY_NONE) or by_single))
+    distances = settings.numa.distances
+    if distances is not None and not none:
+        ids = settings.numa_ids
+        far = {row[other] for node, row in distances.items() for other in ids if other != node and other < len(row)}
+        rows.append((PREFER_CLOSEST, len(far) < 2, "all NUMA nodes are equally far from each other"))
+    if settings.cpu is not None and topology is not None and settings.plugins is None:
+        rules, cores = settings.cpu.rules, topology.cpus_per_core == 1 and _WITHOUT_SMT
+        apart = rules.distribute and not rules.older.distribute_ignores_sockets
+        one_each = topology.num_numa_nodes == topology.num_sockets and "each socket is one NUMA node"
+        one = len(topology.numa) == 1 and "the machine has one NUMA node"
+        by_none = none and (
+            "topology manager policy none names no NUMA nodes to align with; it has an effect with best-effort and "
+            "restricted"
+        )
+        rows += [
+            (ALIGN_BY_SOCKET, rules.align_by_socket and not apart, by_none or one_each),
+            (DISTRIBUTE_NUMA, rules.distribute, (single and _BY_SINGLE) or one),
+            (FULL_PCPUS_ONLY, rules.whole_cores, cores),
+            (DISTRIBUTE_CORES, rules.spread, cores),
+        ]
+    return [Finding("info", name, f"has no effect: {why}", IDLE_OPTION) for name, is_on, why in rows if is_on and why]
 
 
 def pool_findings(begun: Kubelet, answers: Iterable[Answer], kubelet: Kubelet) -> list[Finding]:

@@ -38,6 +38,7 @@ def check_standard_input(options: NodeOptions) -> None:
             ("-f", options.manifests),
             ("--active", options.active),
             ("--config", options.config),
+            ("--inject", options.inject),
             ("--machine", [options.machine]),
         )
         for source in sources

@@ -28,7 +28,7 @@ with lazily():
     from mooring.decoding import documents as decoded_documents
     from mooring.discovery import loader, offline
     from mooring.kubelet import kubelet
-    from mooring.manifest import defaults, pod_files, steps
+    from mooring.manifest import admission, defaults, pod_files, steps
     from mooring.manifest.dynamic import objects as objects_of_claims
     from mooring.manifest.workloads import objects
     from mooring.planner import plan as planning
@@ -107,7 +107,12 @@ class NodeInputs:
             InputError: a pod is not valid.
         """
         paths = objects.template_paths(self.options.template_paths)
-        return tuple(pod for pod, _ in pod_files.scaled_down_pods(self.manifests, gates=gates, paths=paths))
+        found = pod_files.scaled_down_pods(self.manifests, gates=gates, paths=paths, admission=self.admission())
+        return tuple(pod for pod, _ in found)
+
+    def admission(self) -> admission.APIServerAdmission:
+        """Return what admission does to the pods of ``-f``, by the objects beside them and beside the active pods."""
+        return admission_of(self.options, (*self.listed, *self.manifests))
 
     def pods(
         self, gates: defaults.PodGates, report: Report, *, may_be_none: bool = False
@@ -127,7 +132,9 @@ class NodeInputs:
         try:
             active = _active(self.options, self.archive, self.listed, gates, of_node.append)
             paths = objects.template_paths(self.options.template_paths)
-            pods = pod_files.pods_of(self.manifests, gates=gates, report=noticed.append, paths=paths)
+            pods = pod_files.pods_of(
+                self.manifests, gates=gates, report=noticed.append, paths=paths, admission=self.admission()
+            )
         except InputError:
             # There is no answer for them to stand in.
             output.warn((*of_node, *noticed))
@@ -145,6 +152,16 @@ class NodeInputs:
         in_archive = self.archive and not self.options.active
         check_distinct(known, pods, "in the node archive" if in_archive else "given with --active")
         return active, pods
+
+
+def admission_of(options: NodeOptions, documents: Sequence[Document]) -> admission.APIServerAdmission:
+    """Return what admission does to the pods of documents, with the containers of ``--inject``.
+
+    Raises:
+        InputError: a LimitRange or an injected container cannot be understood.
+    """
+    injected = [one for source in options.inject for one in decoded_documents.load_documents(source)]
+    return admission.APIServerAdmission.of(documents, admission.fragment_of(injected))
 
 
 def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInputs:

@@ -17,6 +17,7 @@ from mooring.cli.terminal import CommandLine, text_for
 from mooring.core.topology import Topology
 from mooring.explain.codes.pages import CodePage
 from mooring.explain.lines import story_lines
+from mooring.explain.reason import UNHEALTHY_DEVICES
 from mooring.explain.story import (
     ADMITTED,
     CRASH,
@@ -123,6 +124,8 @@ def _parts(
     helps = helps_of(story, [one.text for one in nearest])
     if helps:
         yield Text("")
+    if nearest and story.why.code == UNHEALTHY_DEVICES:
+        yield _noted(f"help: {story.why.remedy}")
     for text, one in zip_longest(helps, nearest):
         yield _noted(text)
         if one is not None:
@@ -156,7 +159,7 @@ def helps_of(story: Story, nearest: Sequence[str]) -> list[str]:
     """Return what can be done: changes that were run, and only where none was found general advice, marked as such."""
     if nearest:
         return [f"help: {text}" for text in nearest]
-    if story.verdict == NOT_STARTED:
+    if story.verdict == NOT_STARTED or story.why.code == UNHEALTHY_DEVICES:
         return [f"help: {story.why.remedy}"] if story.why.remedy else []
     return [f"help (general, not run): {story.why.remedy}"] if story.why.remedy else []
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from mooring.cli.terminal import CommandLine, text_for
 from mooring.core.pod import Pod
 from mooring.explain.phrases import plural
+from mooring.explain.reason import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
 from mooring.planner.changes.change import Cost, PlannedChange, sentence
 from mooring.planner.changes.difference import (
     ABSENT,
@@ -47,6 +48,7 @@ _STATES = {
 _ALIGNED_WIDTH = 13
 """Columns of ``2 NUMA nodes,``: verdicts and CPU lists need the rest."""
 _INDENT = (0, 0, 0, 2)
+_SHARED = frozenset({SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS})
 
 
 def what_if_text(question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan, to: str) -> str:
@@ -163,6 +165,8 @@ def nearest_text(
     to: str,
     made: Sequence[PlannedChange] = (),
     words: Sequence[str] = (),
+    *,
+    exclusive: bool = False,
 ) -> str:
     """Return the changes that were found, the nearest first.
 
@@ -173,15 +177,22 @@ def nearest_text(
         to: the destination.
         made: changes that the plan contains already; their options are printed, too.
         words: the options of the call, for commands that show the outcome.
+        exclusive: whether the pod is to have exclusive CPUs, and has none.
     """
     if pod is None:
         by = f" by {plan.decided_by}" if plan.decided_by else ""
         return f"Every pod is admitted{by}: nothing needs to change."
-    return text_for(Group(*_found(plan, pod, proposals, made, words)), to)
+    return text_for(Group(*_found(plan, pod, proposals, made, words, exclusive=exclusive)), to)
 
 
 def _found(
-    plan: Plan, pod: Pod, proposals: Sequence[Proposal], made: Sequence[PlannedChange], words: Sequence[str]
+    plan: Plan,
+    pod: Pod,
+    proposals: Sequence[Proposal],
+    made: Sequence[PlannedChange],
+    words: Sequence[str],
+    *,
+    exclusive: bool,
 ) -> Iterator[RenderableType]:
     name = clean(f"{pod.namespace}/{pod.name}")
     answer = next((answer for answer in plan.answers if answer.pod.uid == pod.uid), None)
@@ -189,8 +200,11 @@ def _found(
         yield Text(clean(plan.archive), STYLES["quiet"])
     if plan.decided_by:
         yield Text(plan.decided_by, STYLES["quiet"])
-    if answer is not None and answer.admitted:
+    if answer is not None and answer.admitted and not exclusive:
         yield Text(f"{name} is admitted: nothing needs to change.")
+        if answer.code in _SHARED:
+            yield Padding(Text(clean(answer.why)), _INDENT)
+            yield CommandLine(("whatif", f"{pod.namespace}/{pod.name}", *words, "--goal", "exclusive"), "  ")
         return
     if plan.refusal is not None:
         yield Text(f"{name} cannot be asked: the kubelet would not start.", STYLES["title"])
@@ -199,15 +213,17 @@ def _found(
         yield Text(f"{name} is not asked: the kubelet would not return from a pod before it.", STYLES["title"])
     else:
         mark = f" [{answer.code}]" if answer.code else ""
-        yield Text(
-            f"{name} is not admitted: {answer.decision.reason or 'the kubelet does not answer'}{mark}", STYLES["title"]
-        )
+        no = f"is not admitted: {answer.decision.reason or 'the kubelet does not answer'}"
+        yield Text(f"{name} {'has no exclusive CPUs' if answer.admitted else no}{mark}", STYLES["title"])
         yield Padding(Text(clean(answer.why)), _INDENT)
     yield Text("")
+    one, several = ("gives it exclusive CPUs", "give it exclusive CPUs") if exclusive else ("admits it", "admit it")
     if not proposals:
-        yield Text("No small change was found that admits it and keeps all other pods admitted.")
+        yield Text(f"No small change was found that {one} and keeps all other pods admitted.")
+        if answer is not None and answer.remedy:
+            yield Text(clean(answer.remedy))
         return
-    yield Text("These changes admit it and keep all other pods admitted, the nearest first.")
+    yield Text(f"These changes {several} and keep all other pods admitted, the nearest first.")
     yield Text("")
     yield _ranking(proposals)
     yield Text("")

@@ -13,6 +13,7 @@ from mooring.cli.output import NO, YES, check_destination, emit, emit_document, 
 from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.explain.codes.pages import codes_beginning, is_code
+from mooring.explain.reason import SHARED_BY_QOS
 from mooring.lazy import lazily
 
 with lazily():
@@ -22,7 +23,7 @@ with lazily():
     from mooring.explain.codes import pages
     from mooring.planner import explanation, plan_document, pod_names
     from mooring.planner import plan as planning
-    from mooring.planner.changes import change_documents, price
+    from mooring.planner.changes import change_documents, exclusive, price
     from mooring.planner.changes import nearest as nearest_search
     from mooring.planner.views import devices
     from mooring.render import decision_rows
@@ -58,7 +59,7 @@ Examples:
     type=click.IntRange(0, 10),
     default=1,
     show_default=True,
-    help="How many of the nearest changes that admit the pod to search for.",
+    help="How many of the nearest changes that admit the pod, or give it exclusive CPUs, to search for.",
 )
 @options.output(("text", "json", "svg"), "text")
 @options.to_file
@@ -141,9 +142,12 @@ def _story(plan: Plan, name: str) -> Story | None:
 
 
 def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ...]:
-    """Return the nearest changes that would admit the pod."""
-    if story.admitted or not limit:
+    """Return the nearest changes that would admit the pod, or make an admitted one Guaranteed with exclusive CPUs."""
+    if not limit:
         return ()
+    if story.admitted:
+        by_qos = story.why.code == SHARED_BY_QOS
+        return exclusive.exclusive_changes(question, story.pod.uid, limit, exclusive.WHOLE) if by_qos else ()
     return nearest_search.nearest_changes(question, story.pod.uid, limit)
 
 

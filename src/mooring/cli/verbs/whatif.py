@@ -19,7 +19,7 @@ with lazily():
     from mooring.planner import plan as planning
     from mooring.planner import pod_names
     from mooring.planner.changes import change as planned_change
-    from mooring.planner.changes import change_documents
+    from mooring.planner.changes import change_documents, exclusive
     from mooring.planner.changes import nearest as nearest_search
     from mooring.planner.views import picture as pictures
     from mooring.render.svg import picture as svg
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from mooring.core.pod import Pod
     from mooring.planner.changes.change import PlannedChange
+    from mooring.planner.changes.search import Proposal
     from mooring.planner.plan import Plan
     from mooring.planner.question import Question
 
@@ -38,6 +39,7 @@ _DEFAULT_LIMIT = 5
 EPILOG = """\b
 Examples:
   mooring whatif hpc/solver -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  mooring whatif hpc/solver -f pods.yaml --node node.tar.gz --goal exclusive
   mooring whatif -f pods.yaml --node node.tar.gz --set topologyManagerPolicy=restricted
   mooring whatif -f pods.yaml --node node.tar.gz --ask 'core/upf-*/forwarder:cpu=14' --remove ai/inference
   mooring whatif -f pods.yaml --node node.tar.gz --set cpuManagerPolicyOptions.full-pcpus-only=false -o svg --to n.svg
@@ -88,6 +90,13 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
     help="The state file of the CPU or the memory manager is deleted before the kubelet starts.",
 )
 @click.option(
+    "--goal",
+    type=click.Choice(["admitted", "exclusive"]),
+    default="admitted",
+    show_default=True,
+    help="What the changes that are searched do for POD: admit it, or give it exclusive CPUs.",
+)
+@click.option(
     "--limit",
     type=click.IntRange(1, 100),
     default=None,
@@ -95,7 +104,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
 )
 @options.output(("text", "json", "svg"), "text")
 @options.to_file
-def command(pod: str, limit: int | None, form: str, to: str, inputs: NodeOptions, **given: Any) -> int:
+def command(pod: str, limit: int | None, goal: str, form: str, to: str, inputs: NodeOptions, **given: Any) -> int:
     """Change something, and show which pods are then admitted, and where; or find the nearest change that admits POD.
 
     Without a change, it searches for one: for POD, or for the first pod that is not admitted. With POD and changes, it
@@ -107,6 +116,8 @@ def command(pod: str, limit: int | None, form: str, to: str, inputs: NodeOptions
     wanted = [(option, text) for option, name in _OPTIONS.items() for text in given.pop(name)]
     if wanted and limit and not pod:
         raise click.UsageError("--limit is for changes that are searched: give POD, or leave it out")
+    if goal != "admitted" and not pod:
+        raise click.UsageError("--goal is for changes that are searched: give POD")
     if form == "svg" and (pod or not wanted):
         raise click.UsageError("-o svg draws the node after a change: give one, without POD")
     question = question_of(inputs)
@@ -116,7 +127,7 @@ def command(pod: str, limit: int | None, form: str, to: str, inputs: NodeOptions
     if wanted and not pod:
         return _changed(question, changes, form, to)
     changed = planned_change.applied(question, changes)
-    return _searched(changed, pod, limit or _DEFAULT_LIMIT, (form, to), changes, inputs)
+    return _searched(changed, pod, limit or _DEFAULT_LIMIT, (form, to), changes, inputs, goal)
 
 
 _OPTIONS = {
@@ -163,19 +174,28 @@ def _searched(
     where: tuple[str, str],
     made: Sequence[PlannedChange],
     inputs: NodeOptions,
+    goal: str,
 ) -> int:
     """Search for changes of a question in which some are made already."""
     form, to = where
     plan = planning.make_plan(question)
     pod = _asked_for(question, plan, name)
-    admitted = pod is None or any(answer.pod.uid == pod.uid and answer.admitted for answer in plan.answers)
-    proposals = () if pod is None or admitted else nearest_search.nearest_changes(question, pod.uid, limit)
+    answer = next((one for one in plan.answers if pod is not None and one.pod.uid == pod.uid), None)
+    wants = goal == "exclusive"
+    reached = pod is None or (answer is not None and answer.admitted)
+    reached = reached and not (wants and answer is not None and not exclusive.is_exclusive(answer.decision))
+    proposals: tuple[Proposal, ...] = ()
+    if pod is not None and not reached:
+        proposals = exclusive.exclusive_changes(question, pod.uid, limit) if wants else ()
+        if answer is None or not answer.admitted:
+            proposals = proposals or nearest_search.nearest_changes(question, pod.uid, limit)
+            proposals = tuple(one for one in proposals if not wants or exclusive.is_exclusive(one.decision))
     if form == "json":
         emit_document(json_text(change_documents.nearest_document(question, pod, proposals, plan)), to)
     else:
         warn(plan.findings)
-        emit(text.nearest_text(plan, pod, proposals, to, made, inputs.words), to)
-    return YES if admitted or proposals else NO
+        emit(text.nearest_text(plan, pod, proposals, to, made, inputs.words, exclusive=wants and not reached), to)
+    return YES if reached or proposals else NO
 
 
 def _asked_for(question: Question, plan: Plan, name: str) -> Pod | None:

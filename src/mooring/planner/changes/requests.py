@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from mooring.core.errors import InputError
@@ -17,6 +17,8 @@ from mooring.planner.question import Question
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 _FORM = "POD[/CONTAINER]:RESOURCE=AMOUNT"
+_BOTH = "limits."
+"""Before a resource: request and limit both become the amount."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,10 @@ class Amount:
     resource: str
     """``cpu``, ``memory``, ``hugepages-SIZE``, or what a device plugin offers."""
     amount: Quantity
+    both: bool = False
+    """Whether the limit becomes the amount, too, whatever it was."""
+    assumed: bool = field(default=False, compare=False)
+    """Whether nothing is known of what the container needs."""
 
     @property
     def target(self) -> str:
@@ -45,7 +51,7 @@ class Amount:
     @property
     def option(self) -> tuple[str, str]:
         """``--ask POD[/CONTAINER]:RESOURCE=AMOUNT``."""
-        return "--ask", f"{self._owner}:{self.resource}={self.amount}"
+        return "--ask", f"{self._owner}:{_BOTH if self.both else ''}{self.resource}={self.amount}"
 
     @property
     def _owner(self) -> str:
@@ -55,6 +61,9 @@ class Amount:
         """Return it with the amount before."""
         before = requested(question, self)
         owner = f"container {self.container} of {self.pod}" if self.container else f"{self.pod} as a whole"
+        if self.both:
+            known = "" if not self.assumed else " (assumed)"
+            return f"set {self.resource} request and limit of {owner} to {self.amount}{known}"
         was = f" instead of {before}" if before is not None else ""
         return f"let {owner} request {self.amount} {_resource_words(self.resource, self.amount)}{was}"
 
@@ -66,7 +75,7 @@ class Amount:
             if pod.uid != self.pod.uid:
                 return pod
             try:
-                return with_amount(pod, self.container, self.resource, self.amount, gates)
+                return with_amount(pod, self.container, self.resource, self.amount, gates, both=self.both)
             except InputError as error:
                 raise error.at(f"{self.pod}") from None
 
@@ -93,10 +102,11 @@ def read_ask(question: Question, text: str) -> list[Amount]:
     name, colon, resource = target.partition(":")
     if not (colon and name and resource):
         raise InputError(f"{text!r:.80} is incomplete", remedy=f"write {_FORM}")
+    both, resource = resource.startswith(_BOTH), resource.removeprefix(_BOTH)
     quantity = _quantity(resource, amount)
     known = refs(question)
     return [
-        Amount(known[named.pod.uid], named.container, resource, quantity)
+        Amount(known[named.pod.uid], named.container, resource, quantity, both)
         for named in find_containers(asked_about(question), name)
     ]
 
@@ -114,7 +124,9 @@ def _resource_words(resource: str, amount: Quantity) -> str:
     return f"of {resource}" if resource == "memory" or resource.startswith("hugepages-") else resource
 
 
-def with_amount(pod: Pod, container: str, resource: str, amount: Quantity, gates: PodGates) -> Pod:
+def with_amount(
+    pod: Pod, container: str, resource: str, amount: Quantity, gates: PodGates, *, both: bool = False
+) -> Pod:
     """Return a pod one of whose containers requests another amount.
 
     Args:
@@ -123,6 +135,7 @@ def with_amount(pod: Pod, container: str, resource: str, amount: Quantity, gates
         resource: what is requested.
         amount: how much of it.
         gates: of the node; they decide about the QoS class.
+        both: whether the limit becomes the amount, too.
 
     Raises:
         InputError: there is no such container, or the API server would refuse the pod.
@@ -132,12 +145,12 @@ def with_amount(pod: Pod, container: str, resource: str, amount: Quantity, gates
         if all(one.name != container for one in containers):
             raise InputError(f"has no container {container!r}", remedy=f"it has {names_of(pod)}")
         containers = tuple(
-            _container_with(one, resource, amount) if one.name == container else one for one in containers
+            _container_with(one, resource, amount, both=both) if one.name == container else one for one in containers
         )
     elif resources is None:
         raise InputError("has no pod-level resources", remedy=f"name a container: {names_of(pod)}")
     else:
-        resources = _pod_level_with(resources, resource, amount)
+        resources = _pod_level_with(resources, resource, amount, both=both)
     if resources is not None and resources.given is not None:
         resources = with_pod_defaults(resources.given, containers, gates)
     if resources is not None and pod.is_pod_level:
@@ -147,9 +160,9 @@ def with_amount(pod: Pod, container: str, resource: str, amount: Quantity, gates
     return replace(pod, containers=containers, resources=resources, qos=qos)
 
 
-def _pod_level_with(resources: PodResources, resource: str, amount: Quantity) -> PodResources:
+def _pod_level_with(resources: PodResources, resource: str, amount: Quantity, *, both: bool) -> PodResources:
     """Return pod-level resources with another amount, which the manifest then gives."""
-    requests, limits = _with(resources.requests, resources.limits, resource, amount)
+    requests, limits = _with(resources.requests, resources.limits, resource, amount, both=both)
     given = resources.given
     if given is not None:
         raised = {name: limit for name, limit in limits.items() if limit != resources.limits.get(name)}
@@ -157,20 +170,20 @@ def _pod_level_with(resources: PodResources, resource: str, amount: Quantity) ->
     return PodResources(requests, limits, given)
 
 
-def _container_with(container: Container, resource: str, amount: Quantity) -> Container:
-    requests, limits = _with(container.requests, container.limits, resource, amount)
+def _container_with(container: Container, resource: str, amount: Quantity, *, both: bool) -> Container:
+    requests, limits = _with(container.requests, container.limits, resource, amount, both=both)
     check_resources(requests, limits)
     # A pod with other requests is another pod: no kubelet has allocated anything to it.
     return replace(container, requests=requests, limits=limits, allocated=None)
 
 
 def _with(
-    requests: ResourceList, limits: ResourceList, resource: str, amount: Quantity
+    requests: ResourceList, limits: ResourceList, resource: str, amount: Quantity, *, both: bool
 ) -> tuple[dict[str, Quantity], dict[str, Quantity]]:
     request, limit = requests.get(resource), limits.get(resource)
     after, bound = dict(requests), dict(limits)
     after[resource] = amount
     needs_limit = request is None or resource not in _NATIVE
-    if needs_limit if limit is None else limit == request or limit < amount:
+    if both or (needs_limit if limit is None else limit == request or limit < amount):
         bound[resource] = amount
     return after, bound
