@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +21,7 @@ with lazily():
     from mooring.cli.text import explain as text
     from mooring.explain import explanation_document
     from mooring.explain.codes import pages
-    from mooring.planner import explanation, plan_document, pod_names
+    from mooring.planner import explanation, plan_document, plan_findings, pod_names
     from mooring.planner import plan as planning
     from mooring.planner.changes import change_documents, price
     from mooring.planner.changes import nearest as nearest_search
@@ -80,18 +81,22 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
 
     inputs = running_inputs.with_running_kubelet(inputs)
     _check_pods(inputs)
-    question = question_of(inputs)
+    question = question_of(replace(inputs, named=(name,) if name else ()))
     plan = planning.make_plan(question)
-    warn(plan.findings)
+    # A story has what differs from its own pod's status; of other pods it does not matter.
+    warn(one for one in plan.findings if one.code != plan_findings.RECORDED)
     story = _story(plan, name)
     if story is None:
+        warn(one for one in plan.findings if one.code == plan_findings.RECORDED)
         _list(plan, inputs, form, to)
         return YES
     found = _nearest(question, story, limit)
     if form == "json":
         _write_json(question, plan, story, found, to)
     else:
-        nearest = [_help(proposal, inputs) for proposal in found]
+        # A pod that has failed may be left out where it is not named.
+        asked = (name,) if name and story.pod.uid in question.recorded else ()
+        nearest = [_help(proposal, asked, inputs) for proposal in found]
         _write_text(plan, story, nearest, (form, to), verbose=verbose)
     return YES if story.admitted else NO
 
@@ -171,10 +176,10 @@ def _write_text(
         emit(text.explain_text(story, topology, nearest, verbose=verbose, to=to), to)
 
 
-def _help(proposal: Proposal, inputs: NodeOptions) -> text.Help:
+def _help(proposal: Proposal, asked: tuple[str, ...], inputs: NodeOptions) -> text.Help:
     words = [proposal.text, price.price_words(proposal)]
     changes = [word for option in proposal.options for word in option]
-    return text.Help(" ".join(word for word in words if word), ("whatif", *inputs.words, *changes))
+    return text.Help(" ".join(word for word in words if word), ("whatif", *asked, *inputs.words, *changes))
 
 
 def _list(plan: Plan, inputs: NodeOptions, form: str, to: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -109,7 +111,8 @@ def command(pod: str, limit: int | None, form: str, to: str, inputs: NodeOptions
         raise click.UsageError("--limit is for changes that are searched: give POD, or leave it out")
     if form == "svg" and (pod or not wanted):
         raise click.UsageError("-o svg draws the node after a change: give one, without POD")
-    question = question_of(inputs)
+    named = [re.split("[:=]", text, maxsplit=1)[0] for option, text in wanted if option in _OF_PODS]
+    question = question_of(replace(inputs, named=[name for name in (pod, *named) if name]))
     if not (question.pods or question.active):
         raise InputError("there is no pod to evaluate", remedy="give pods with -f, --active or --node")
     changes = [change for option, text in wanted for change in nearest_search.understood(question, option, text)]
@@ -130,6 +133,8 @@ _OPTIONS = {
     "--fresh-state": "fresh_state",
 }
 """Option -> parameter."""
+_OF_PODS = frozenset({"--ask", "--remove", "--move", "--first", "--hold"})
+"""Options whose values begin with the name of a pod."""
 
 
 def _changed(question: Question, changes: Sequence[PlannedChange], form: str, to: str) -> int:
