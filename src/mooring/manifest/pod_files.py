@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from mooring.core.pod import ContainerKind, Pod
 from mooring.decoding.api_fields import UNKNOWN_POD_FIELD, UnknownField, unknown_fields, unknown_findings
 from mooring.decoding.documents import load_documents, places_of
 from mooring.decoding.fields import Document, Report, ignore, inside
+from mooring.decoding.files import Paths, paths_of
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.dynamic import objects as dynamic_objects
 from mooring.manifest.large_quantities import large_quantities
@@ -36,12 +36,7 @@ _ENDED = frozenset({Standing.ENDED})
 _HOLDS_NOTHING = frozenset({Standing.ENDED, Standing.REJECTED})
 
 
-def load_pods(
-    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    *,
-    gates: PodGates = DEFAULT_GATES,
-    report: Report = ignore,
-) -> list[Pod]:
+def load_pods(sources: Paths, *, gates: PodGates = DEFAULT_GATES, report: Report = ignore) -> list[Pod]:
     """Read the pods of files, folders and standard input (``-``), in the order in which they stand there.
 
     Deployments and their like give their pods; objects that have none, and pods that have ended, are left
@@ -55,8 +50,7 @@ def load_pods(
     Raises:
         InputError: a file cannot be used, a pod is not valid, or two pods have the same uid.
     """
-    paths = [sources] if isinstance(sources, str | os.PathLike) else sources
-    documents = (document for source in paths for document in load_documents(source))
+    documents = (document for source in paths_of(sources) for document in load_documents(source))
     return pods_of(documents, gates=gates, report=report)
 
 
@@ -78,13 +72,15 @@ def pods_of(
         paths: of pod templates in kinds where they are not recognized.
         node: whose pods are taken, besides those that are bound to none; pods of other nodes are counted in one
             finding. Empty for the pods of all nodes.
-        named: uids of pods that are taken even if they have ended.
+        named: uids of pods that are taken even if they have ended; then other rejected pods are left out, too.
 
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
     documents = list(documents)
-    pods = _described_pods(documents, node, gates, report, paths=paths, named=named)
+    # Beside one that is named, others that were rejected are no question.
+    left_out = _HOLDS_NOTHING if named else _ENDED
+    pods = _described_pods(documents, node, gates, report, paths=paths, left_out=left_out, named=named)
     _report_elsewhere(documents, node, 0, report)
     come = [(pod, standing_of(one.content)) for pod, one in pods]
     if any(standing in _HOLDS_NOTHING for _, standing in come):

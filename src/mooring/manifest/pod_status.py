@@ -27,7 +27,7 @@ REJECTED: Final = "Pod was rejected: "
 FINISHED: Final = ("Succeeded", "Failed")
 """Phases in which a pod holds nothing any more."""
 _PREFIXES: Final = (REJECTED, "Pod ")
-"""Before the message, newest release first: up to 1.24 it was shorter."""
+"""Before the message: of older releases it is shorter."""
 _MOST_NAMED: Final = 3
 
 

@@ -163,6 +163,8 @@ def nearest_text(
     to: str,
     made: Sequence[PlannedChange] = (),
     words: Sequence[str] = (),
+    *,
+    named: bool = False,
 ) -> str:
     """Return the changes that were found, the nearest first.
 
@@ -173,15 +175,38 @@ def nearest_text(
         to: the destination.
         made: changes that the plan contains already; their options are printed, too.
         words: the options of the call, for commands that show the outcome.
+        named: whether the pod is left out where nothing names it.
     """
     if pod is None:
         by = f" by {plan.decided_by}" if plan.decided_by else ""
         return f"Every pod is admitted{by}: nothing needs to change."
-    return text_for(Group(*_found(plan, pod, proposals, made, words)), to)
+    return text_for(Group(*_found(plan, pod, proposals, made, words, named=named)), to)
+
+
+def outcome_command(
+    words: Sequence[str], changes: Sequence[tuple[str, str]], pod: Pod, *, named: bool
+) -> tuple[str, ...]:
+    """Return the words after ``mooring`` that show the outcome of changes.
+
+    Args:
+        words: the options of the call.
+        changes: options with their values.
+        pod: that they admit.
+        named: whether the pod is left out where nothing names it.
+    """
+    name = f"{pod.namespace}/{pod.name}"
+    needs_name = named and not any(name in value for _, value in changes)
+    return ("whatif", *([name] if needs_name else []), *words, *(word for change in changes for word in change))
 
 
 def _found(
-    plan: Plan, pod: Pod, proposals: Sequence[Proposal], made: Sequence[PlannedChange], words: Sequence[str]
+    plan: Plan,
+    pod: Pod,
+    proposals: Sequence[Proposal],
+    made: Sequence[PlannedChange],
+    words: Sequence[str],
+    *,
+    named: bool,
 ) -> Iterator[RenderableType]:
     name = clean(f"{pod.namespace}/{pod.name}")
     answer = next((answer for answer in plan.answers if answer.pod.uid == pod.uid), None)
@@ -215,8 +240,7 @@ def _found(
     for number, proposal in enumerate(proposals, 1):
         replaced = {change.target for change in proposal.changes} - {""}
         kept = [change.option for change in made if change.target not in replaced]
-        changes = [word for option in (*kept, *proposal.options) for word in option]
-        yield CommandLine(("whatif", *words, *changes), f"{number}  ")
+        yield CommandLine(outcome_command(words, (*kept, *proposal.options), pod, named=named), f"{number}  ")
 
 
 def _ranking(proposals: Sequence[Proposal]) -> Table:
