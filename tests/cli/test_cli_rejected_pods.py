@@ -88,8 +88,8 @@ def test_with_active_a_rejected_pod_does_not_run_and_one_line_says_so() -> None:
     assert answered.code == 0
     assert "ai/trainer" not in answered.out
     assert answered.err == (
-        "note[MOOR-502]: pods: 1 pod is left out: 1 rejected by the kubelet (ai/trainer: TopologyAffinityError); a pod "
-        "that is named is asked about\n"
+        "note[MOOR-502]: pods: 1 pod is left out: 1 rejected by the kubelet (ai/trainer: TopologyAffinityError); "
+        "mooring explain NAMESPACE/POD asks about one\n"
     )
 
 

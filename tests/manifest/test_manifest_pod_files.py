@@ -138,8 +138,9 @@ def test_pods_that_have_ended_are_left_out_and_counted_in_one_finding(tmp_path: 
     ended = [pod(name, status={"phase": phase}) for name in ("a", "b", "c", "d")]
     file = write(tmp_path, *ended, pod("y", status={"phase": "Running"}))
     assert [entry.name for entry in load_pods([file], report=found.append)] == ["y"]
-    message = "4 pods are left out: 4 ended (default/a, default/b, default/c, ...); a pod that is named is asked about"
-    assert found == [Finding("info", "pods", message, "MOOR-502")]
+    message = "4 pods are left out: 4 ended (default/a, default/b, default/c, ...)"
+    advice = "mooring explain NAMESPACE/POD asks about one"
+    assert found == [Finding("info", "pods", f"{message}; {advice}", "MOOR-502")]
 
 
 def test_a_pod_that_a_kubelet_rejected_is_one_of_the_pods(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from mooring.decoding.files import Paths, paths_of
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.dynamic import objects as dynamic_objects
 from mooring.manifest.large_quantities import large_quantities
-from mooring.manifest.pod_status import Standing, left_out_finding, node_names, node_of, standing_finding, standing_of
+from mooring.manifest.pod_status import Standing, left_out_finding, node_of, standing_finding, standing_of
 from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
 from mooring.manifest.validation import LABEL, SUBDOMAIN, check_containers_fit, check_name
 from mooring.manifest.workloads.objects import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
@@ -77,11 +77,11 @@ def pods_of(
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
-    documents = list(documents)
     # Beside one that is named, others that were rejected are no question.
     left_out = _HOLDS_NOTHING if named else _ENDED
-    pods = _described_pods(documents, node, gates, report, paths=paths, left_out=left_out, named=named)
-    _report_elsewhere(documents, node, 0, report)
+    pods, elsewhere = _described_pods(documents, node, gates, report, paths=paths, left_out=left_out, named=named)
+    if elsewhere:
+        report(standing_finding(node, elsewhere))
     come = [(pod, standing_of(one.content)) for pod, one in pods]
     if any(standing in _HOLDS_NOTHING for _, standing in come):
         # The others run, or will: what was rejected is asked about beside them.
@@ -117,7 +117,7 @@ def pods_with_origins(
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
-    return _described_pods(documents, "", gates, report, paths=paths)
+    return _described_pods(documents, "", gates, report, paths=paths)[0]
 
 
 def scaled_down_pods(
@@ -175,23 +175,17 @@ def active_pods(
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
-    pods = _described_pods(
+    pods, elsewhere = _described_pods(
         documents, node, gates, report, read_elsewhere={"Node"}, left_out=_HOLDS_NOTHING, named=named
     )
     stand: dict[Standing, list[Pod]] = {standing: [] for standing in Standing}
     for pod, one in pods:
         stand[standing_of(one.content)].append(pod)
     arriving, pending = stand[Standing.ARRIVING], stand[Standing.UNBOUND]
-    _report_elsewhere(documents, node, len(arriving) + len(pending), report)
+    if elsewhere or arriving or pending:
+        report(standing_finding(node, elsewhere, len(arriving) + len(pending)))
     bound = (*arriving, *stand[Standing.REJECTED], *stand[Standing.ENDED])
     return ActivePods(tuple(stand[Standing.RUNNING]), bound, tuple(pending))
-
-
-def _report_elsewhere(documents: Iterable[Document], node: str, asked: int, report: Report) -> None:
-    elsewhere = sum(name != node for document in documents for name in node_names(document)) if node else 0
-    finding = standing_finding(node, elsewhere, asked)
-    if finding is not None:
-        report(finding)
 
 
 def _described_pods(
@@ -204,16 +198,18 @@ def _described_pods(
     read_elsewhere: Collection[str] = (),
     left_out: Collection[Standing] = _ENDED,
     named: Collection[str] = (),
-) -> list[tuple[Pod, PodOrigin]]:
-    """Return pods, each with the object that it is read from; without those that are bound to another node.
+) -> tuple[list[tuple[Pod, PodOrigin]], int]:
+    """Return pods, each with the object that it is read from, and how many are bound to another node and left out.
 
     Those that stand as ``left_out`` says are only taken if their uids are among ``named``.
     """
     pods: dict[str, tuple[Pod, PodOrigin]] = {}
     ended: list[tuple[Pod, Mapping[str, Any]]] = []
     others: list[OtherObject] = []
+    elsewhere = 0
     for document in documents:
-        objects, without_pods = _objects_of(document, node, paths, report)
+        objects, without_pods, left = _objects_of(document, node, paths, report)
+        elsewhere += left
         others += (one for one in without_pods if one.kind not in read_elsewhere)
         for pod, origin in _pods_of(document, objects, gates, report):
             if standing_of(origin.content) in left_out and pod.uid not in named:
@@ -227,24 +223,27 @@ def _described_pods(
     for finding in (left_out_finding(ended, left_out), *_without_pods(others)):
         if finding is not None:
             report(finding)
-    return list(pods.values())
+    return list(pods.values()), elsewhere
 
 
 def _objects_of(
     document: Document, node: str, paths: TemplatePaths, report: Report
-) -> tuple[list[PodObject], list[OtherObject]]:
-    """Return what describes pods of the node, and the other objects of a document."""
+) -> tuple[list[PodObject], list[OtherObject], int]:
+    """Return what describes pods of the node, the other objects of a document, and how much is bound elsewhere."""
     pods: list[PodObject] = []
     others: list[OtherObject] = []
+    elsewhere = 0
     try:
         for found in pod_objects(document.content, paths):
             if isinstance(found, OtherObject):
                 others.append(found)
             elif not node or node_of(found.content) in ("", node):
                 pods.append(found)
+            else:
+                elsewhere += 1
     except InputError as error:
         raise _at_misspelt(error, document, pods, report) from None
-    return pods, others
+    return pods, others, elsewhere
 
 
 def _pods_of(

@@ -80,13 +80,8 @@ def node_of(content: Mapping[str, Any]) -> str:
 
 def bound_nodes(documents: Iterable[Document]) -> frozenset[str]:
     """Return the names of the nodes that pods are bound to."""
-    return frozenset(name for document in documents for name in node_names(document))
-
-
-def node_names(document: Document) -> list[str]:
-    """Return for each pod that is bound the name of its node."""
-    names = (node_of(found.content) for found in _pod_objects(document))
-    return [name for name in names if name]
+    names = {node_of(found.content) for document in documents for found in _pod_objects(document)}
+    return frozenset(names - {""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +118,8 @@ def _pod_objects(document: Document) -> list[PodObject]:
     return found
 
 
-def standing_finding(node: str, elsewhere: int, asked: int = 0) -> Finding | None:
-    """Return what is said of pods that do not run on the node; None where there are none.
+def standing_finding(node: str, elsewhere: int, asked: int = 0) -> Finding:
+    """Return what is said of pods that do not run on the node.
 
     Args:
         node: name of the node; empty for any.
@@ -136,8 +131,6 @@ def standing_finding(node: str, elsewhere: int, asked: int = 0) -> Finding | Non
         parts.append(f"{elsewhere} {'pod is' if elsewhere == 1 else 'pods are'} bound to other nodes and left out")
     if asked:
         parts.append(f"{asked} {'pod is' if asked == 1 else 'pods are'} pending and not counted as running")
-    if not parts:
-        return None
     return Finding("warning", f"node {node}" if node else "active pods", "; ".join(parts), OTHER_PODS)
 
 
@@ -158,7 +151,9 @@ def left_out_finding(pods: Sequence[tuple[Pod, Mapping[str, Any]]], kinds: Colle
             more = ", ..." if len(found) > len(named) else ""
             parts.append(f"{len(found)} {standing.value} ({', '.join(named)}{more})")
     what = "1 pod is" if len(pods) == 1 else f"{len(pods)} pods are"
-    return Finding("info", "pods", f"{what} left out: {', '.join(parts)}; a pod that is named is asked about", LEFT_OUT)
+    return Finding(
+        "info", "pods", f"{what} left out: {', '.join(parts)}; mooring explain NAMESPACE/POD asks about one", LEFT_OUT
+    )
 
 
 def _named(pod: Pod, content: Mapping[str, Any]) -> str:
