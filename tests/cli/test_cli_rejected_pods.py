@@ -222,3 +222,10 @@ def test_pods_of_a_workload_are_bound_to_no_node() -> None:
     web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": template}}
     answered = ask("plan", [web, pod("db-0", "n2"), rejected("trainer", "n2")], "-o", "json")
     assert verdicts(answered) == [("web-0", True), ("db-0", True), ("trainer", False)]
+
+
+def test_a_pod_that_exists_may_stand_in_both_lists(tmp_path: Path) -> None:
+    everything = tmp_path / "all.json"
+    everything.write_bytes(text_of(rejected("trainer"), *RUNNING, pod("arriving", phase="Pending", cpus=2)))
+    answered = mooring("plan", "-f", everything, "--active", everything, *NODE, "-o", "json")
+    assert verdicts(answered) == [("db-0", True), ("db-1", True), ("arriving", True), ("trainer", False)]

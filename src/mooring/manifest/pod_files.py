@@ -18,7 +18,14 @@ from mooring.decoding.files import Paths, paths_of
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.dynamic import objects as dynamic_objects
 from mooring.manifest.large_quantities import large_quantities
-from mooring.manifest.pod_status import Standing, left_out_finding, node_of, standing_finding, standing_of
+from mooring.manifest.pod_status import (
+    HOLDS_NOTHING,
+    Standing,
+    left_out_finding,
+    node_of,
+    standing_finding,
+    standing_of,
+)
 from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
 from mooring.manifest.validation import LABEL, SUBDOMAIN, check_containers_fit, check_name
 from mooring.manifest.workloads.objects import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
@@ -33,7 +40,6 @@ READ_ELSEWHERE = frozenset({"Node", *dynamic_objects.KINDS})
 _NO_TEMPLATE = "no pod template found; --pod-template-path {}=PATH names one"
 _HOOKS = "Helm hooks that do not run on installation"
 _ENDED = frozenset({Standing.ENDED})
-_HOLDS_NOTHING = frozenset({Standing.ENDED, Standing.REJECTED})
 
 
 def load_pods(sources: Paths, *, gates: PodGates = DEFAULT_GATES, report: Report = ignore) -> list[Pod]:
@@ -78,14 +84,14 @@ def pods_of(
         InputError: a pod is not valid, or two pods have the same uid.
     """
     # Beside one that is named, others that were rejected are no question.
-    left_out = _HOLDS_NOTHING if named else _ENDED
+    left_out = HOLDS_NOTHING if named else _ENDED
     pods, elsewhere = _described_pods(documents, node, gates, report, paths=paths, left_out=left_out, named=named)
     if elsewhere:
         report(standing_finding(node, elsewhere))
     come = [(pod, standing_of(one.content)) for pod, one in pods]
-    if any(standing in _HOLDS_NOTHING for _, standing in come):
+    if any(standing in HOLDS_NOTHING for _, standing in come):
         # The others run, or will: what was rejected is asked about beside them.
-        come.sort(key=lambda one: (one[1] is Standing.UNBOUND, one[1] in _HOLDS_NOTHING))
+        come.sort(key=lambda one: (one[1] is Standing.UNBOUND, one[1] in HOLDS_NOTHING))
     return [pod for pod, _ in come]
 
 
@@ -176,7 +182,7 @@ def active_pods(
         InputError: a pod is not valid, or two pods have the same uid.
     """
     pods, elsewhere = _described_pods(
-        documents, node, gates, report, read_elsewhere={"Node"}, left_out=_HOLDS_NOTHING, named=named
+        documents, node, gates, report, read_elsewhere={"Node"}, left_out=HOLDS_NOTHING, named=named
     )
     stand: dict[Standing, list[Pod]] = {standing: [] for standing in Standing}
     for pod, one in pods:
@@ -185,7 +191,8 @@ def active_pods(
     if elsewhere or arriving or pending:
         report(standing_finding(node, elsewhere, len(arriving) + len(pending)))
     bound = (*arriving, *stand[Standing.REJECTED], *stand[Standing.ENDED])
-    return ActivePods(tuple(stand[Standing.RUNNING]), bound, tuple(pending))
+    running = [pod for pod, one in pods if standing_of(one.content) in (Standing.NEW, Standing.RUNNING)]
+    return ActivePods(tuple(running), bound, tuple(pending))
 
 
 def _described_pods(

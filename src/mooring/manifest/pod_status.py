@@ -34,14 +34,18 @@ _MOST_NAMED: Final = 3
 class Standing(Enum):
     """How far a pod has come; the value is the words for pods that are left out."""
 
+    NEW = "new"
+    """Nothing is known of it, as of a pod that is not created yet."""
     RUNNING = "running"
-    """Or nothing is known of it, as of a pod that is not created yet."""
     ARRIVING = "pending"
     """Bound to a node whose kubelet has not admitted it yet."""
     UNBOUND = "waiting"
     """Bound to no node."""
     REJECTED = "rejected by the kubelet"
     ENDED = "ended"
+
+
+HOLDS_NOTHING: Final = frozenset({Standing.ENDED, Standing.REJECTED})
 
 
 def standing_of(content: Mapping[str, Any]) -> Standing:
@@ -54,7 +58,7 @@ def standing_of(content: Mapping[str, Any]) -> Standing:
         return Standing.REJECTED if rejected else Standing.ENDED
     if phase == "Pending" and not status.get("startTime"):
         return Standing.ARRIVING if node_of(content) else Standing.UNBOUND
-    return Standing.RUNNING
+    return Standing.RUNNING if phase else Standing.NEW
 
 
 def recorded_failure(content: Mapping[str, Any]) -> Rejection | None:
@@ -91,10 +95,14 @@ class ListedPod:
     pod: Pod
     """Without containers."""
     node: str
-    ended: bool
-    """Whether it has ended or was rejected."""
+    standing: Standing
     failure: Rejection | None
     """What its status records, where it has failed."""
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether it holds nothing any more."""
+        return self.standing in HOLDS_NOTHING
 
 
 def listed_pods(documents: Iterable[Document]) -> list[ListedPod]:
@@ -104,9 +112,8 @@ def listed_pods(documents: Iterable[Document]) -> list[ListedPod]:
         # What is wrong with a pod is reported where it is read.
         with suppress(InputError):
             name, namespace, uid, _ = identity_of(mapping_at(one.content, "metadata"))
-            ended = standing_of(one.content) in (Standing.REJECTED, Standing.ENDED)
-            listed = ListedPod(Pod(uid, name, namespace), node_of(one.content), ended, recorded_failure(one.content))
-            found.append(listed)
+            pod, content = Pod(uid, name, namespace), one.content
+            found.append(ListedPod(pod, node_of(content), standing_of(content), recorded_failure(content)))
     return found
 
 

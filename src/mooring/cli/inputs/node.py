@@ -74,6 +74,8 @@ class NodeInputs:
     """Documents with the pods of the archive, where none are given with ``--active``."""
     named: frozenset[str] = frozenset()
     """Uids of pods that are asked about though they have ended."""
+    live: frozenset[str] = frozenset()
+    """Uids of pods of ``-f`` that exist, as their statuses say: such a pod may be among those that run."""
     recorded: Mapping[str, Rejection] = field(default_factory=dict)
     """Uid of each pod that has failed -> what its status records."""
 
@@ -153,6 +155,8 @@ class NodeInputs:
         if self.options.manifests and not (pods or may_be_none):
             raise no_pods(self.options, noticed)
         known = (*active.running, *active.bound, *active.pending)
+        twice = self.live.intersection(pod.uid for pod in known)
+        pods = [pod for pod in pods if pod.uid not in twice]
         in_archive = self.archive and not self.options.active
         check_distinct(known, pods, "in the node archive" if in_archive else "given with --active")
         return active, pods
@@ -180,7 +184,9 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     manifests = [one for source in options.manifests for one in decoded_documents.load_documents(source)]
     takes_pods = archive and not options.active and "active" not in options.left_out
     archived = archive.pod_documents() if archive and takes_pods else ()
-    pods = pod_status.listed_pods((*archived, *listed, *manifests))
+    asked = pod_status.listed_pods(manifests)
+    pods = [*pod_status.listed_pods((*archived, *listed)), *asked]
+    live = frozenset(one.pod.uid for one in asked if not one.ended and one.standing is not pod_status.Standing.NEW)
     options, named = _with_named(options, archive, pods)
     given = config_inputs.load_sources(options.config)
     release = release_inputs.read_release(options, archive, listed, decides, given)
@@ -191,7 +197,7 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     configuration = replace(configuration, mooring=with_devices(configuration.mooring, options.devices))
     recorded = {one.pod.uid: one.failure for one in pods if one.failure is not None}
     return NodeInputs(
-        options, archive, machine, state, release, configuration, listed, manifests, archived, named, recorded
+        options, archive, machine, state, release, configuration, listed, manifests, archived, named, live, recorded
     )
 
 
