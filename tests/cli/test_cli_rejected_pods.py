@@ -224,8 +224,11 @@ def test_pods_of_a_workload_are_bound_to_no_node() -> None:
     assert verdicts(answered) == [("web-0", True), ("db-0", True), ("trainer", False)]
 
 
-def test_a_pod_that_exists_may_stand_in_both_lists(tmp_path: Path) -> None:
+def test_beside_a_pod_that_is_named_one_that_exists_may_stand_in_both_lists(tmp_path: Path) -> None:
     everything = tmp_path / "all.json"
     everything.write_bytes(text_of(rejected("trainer"), *RUNNING, pod("arriving", phase="Pending", cpus=2)))
-    answered = mooring("plan", "-f", everything, "--active", everything, *NODE, "-o", "json")
-    assert verdicts(answered) == [("db-0", True), ("db-1", True), ("arriving", True), ("trainer", False)]
+    twice = ("-f", everything, "--active", everything, *NODE)
+    explained = mooring("explain", "ai/trainer", *twice)
+    assert explained.code == 1
+    assert "ai/trainer is rejected" in explained.out
+    assert "is also given with --active" in mooring("plan", *twice).err

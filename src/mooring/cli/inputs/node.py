@@ -75,7 +75,8 @@ class NodeInputs:
     named: frozenset[str] = frozenset()
     """Uids of pods that are asked about though they have ended."""
     live: frozenset[str] = frozenset()
-    """Uids of pods of ``-f`` that exist, as their statuses say: such a pod may be among those that run."""
+    """Uids of pods of ``-f`` that exist, as their statuses say, where a pod is named: they may be among those that run.
+    """
     recorded: Mapping[str, Rejection] = field(default_factory=dict)
     """Uid of each pod that has failed -> what its status records."""
 
@@ -186,8 +187,9 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     archived = archive.pod_documents() if archive and takes_pods else ()
     asked = pod_status.listed_pods(manifests)
     pods = [*pod_status.listed_pods((*archived, *listed)), *asked]
-    live = frozenset(one.pod.uid for one in asked if not one.ended and one.standing is not pod_status.Standing.NEW)
     options, named = _with_named(options, archive, pods)
+    existing = asked if options.named else []
+    live = frozenset(one.pod.uid for one in existing if not one.ended and one.standing is not pod_status.Standing.NEW)
     given = config_inputs.load_sources(options.config)
     release = release_inputs.read_release(options, archive, listed, decides, given)
     configured = None if "config" in options.left_out else archive
