@@ -91,6 +91,11 @@ def test_a_cluster_that_is_none_is_one_line_with_its_place(tmp_path: Path, field
     assert "\n" not in str(raised.value)
 
 
+def test_one_path_of_work_needs_no_list(tmp_path: Path) -> None:
+    path = lines_file(tmp_path, {"pod": POD, "at": 5})
+    assert load_work(path) == load_work([path])
+
+
 def test_a_line_of_work_has_times_owner_and_count(tmp_path: Path) -> None:
     work = load_work([lines_file(tmp_path, {"pod": POD, "at": 5, "runs": 60, "owner": "web", "count": 2}, "")])
     assert [(one.name, one.at, one.runs, one.owner) for one in work.arrivals] == [

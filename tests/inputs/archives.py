@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from mooring.discovery.archive import ArchiveTree, read_archive
 from mooring.discovery.loader import machine_of
-from mooring.manifest.pods import DEFAULT_GATES
+from mooring.manifest.pod_files import active_pods
 from mooring.planner.nodearchive.reader import node_of
 
 NAME = "input"
@@ -43,7 +43,12 @@ def _node(tree: ArchiveTree) -> object:
 
 def _described(tree: ArchiveTree) -> object:
     archive = node_of(tree)
-    return archive.configuration(), archive.state(), archive.pods(DEFAULT_GATES), archive.findings()
+    return (
+        archive.configuration(),
+        archive.state(),
+        active_pods(archive.pod_documents(), archive.about.node),
+        archive.findings(),
+    )
 
 
 def seeds() -> list[bytes]:

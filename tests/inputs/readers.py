@@ -38,6 +38,7 @@ from mooring.discovery.machineinfo_json import parse_machine_info
 from mooring.discovery.shipped import SHIPPED
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.pod_files import active_pods, pods_of
+from mooring.manifest.pod_status import bound_nodes
 from mooring.manifest.scenario import load_scenarios
 from mooring.planner.doctor.diagnosis import diagnose
 from mooring.planner.doctor.diagnosis_document import diagnosis_document
@@ -69,7 +70,7 @@ def _configuration(data: bytes) -> object:
 
 def _pods(data: bytes) -> object:
     documents = documents_in(data, archives.NAME)
-    return pods_of(documents), active_pods(documents, choose=lambda nodes: min(nodes, default=""))
+    return pods_of(documents), active_pods(documents, min(bound_nodes(documents), default=""))
 
 
 def _plan(data: bytes) -> object:

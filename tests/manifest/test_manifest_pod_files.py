@@ -133,12 +133,25 @@ def test_what_has_no_pods_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_finished_pods_are_left_out_and_reported(tmp_path: Path, phase: str) -> None:
+def test_pods_that_have_ended_are_left_out_and_counted_in_one_finding(tmp_path: Path, phase: str) -> None:
     found: list[Finding] = []
-    file = write(tmp_path, pod("x", status={"phase": phase}), pod("y", status={"phase": "Running"}))
+    ended = [pod(name, status={"phase": phase}) for name in ("a", "b", "c", "d")]
+    file = write(tmp_path, *ended, pod("y", status={"phase": "Running"}))
     assert [entry.name for entry in load_pods([file], report=found.append)] == ["y"]
-    message = f"{file}: the pod has {phase.lower()} and is left out"
-    assert found == [Finding("info", "default/x", message, "MOOR-502")]
+    message = "4 pods are left out: 4 ended (default/a, default/b, default/c, ...)"
+    advice = "mooring explain NAMESPACE/POD asks about one"
+    assert found == [Finding("info", "pods", f"{message}; {advice}", "MOOR-502")]
+
+
+def test_a_pod_that_a_kubelet_rejected_is_one_of_the_pods(tmp_path: Path) -> None:
+    failed = pod("x", status={"phase": "Failed", "reason": "SMTAlignmentError"})
+    assert names(tmp_path, pod("new"), failed, pod("y")) == ["default/new", "default/y", "default/x"]
+
+
+def test_one_path_needs_no_list(tmp_path: Path) -> None:
+    file = write(tmp_path, pod("x"))
+    for one in (file, str(file), Path(file)):
+        assert [entry.name for entry in load_pods(one)] == ["x"]
 
 
 def test_gates_are_those_of_the_caller(tmp_path: Path) -> None:

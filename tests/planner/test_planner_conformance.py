@@ -66,6 +66,13 @@ def test_decisions_equal_the_kubelets(name: str, start: int, tmp_path: Path) -> 
     assert {outcome.id: outcome.differences for outcome in outcomes if outcome.differences} == {}
 
 
+def test_one_file_of_machines_needs_no_list(tmp_path: Path) -> None:
+    file = tmp_path / "one.jsonl"
+    file.write_text(lines("admission-cpu-packed.jsonl.gz")[0], encoding="utf-8")
+    [of_list], [of_path] = (list(replay_file(file, machines)) for machines in ([MACHINES[0]], MACHINES[0]))
+    assert of_path.answer == of_list.answer
+
+
 def _as_recorded(line: str) -> str:
     """Return a line with the gates under which it was recorded."""
     if named(line).id not in RECORDED_WITH_LEFT_ON:

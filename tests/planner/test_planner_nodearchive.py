@@ -17,8 +17,7 @@ from mooring.decoding.fields import Document
 from mooring.discovery.archive import ArchiveTree, archive_bytes
 from mooring.discovery.tree import Tree
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pod_files import ActivePods
+from mooring.manifest.pod_files import active_pods
 from mooring.planner.nodearchive.collect import ClusterAnswers, CollectRequest, collect
 from mooring.planner.nodearchive.reader import NodeArchive, about_of, open_node
 
@@ -57,7 +56,7 @@ def test_what_is_collected_can_be_read(tmp_path: Path) -> None:
     configuration = node.configuration()
     assert configuration is not None
     assert configuration.kubelet.cpu_manager_policy == "static"
-    assert [pod.uid for pod in node.pods(PodGates()).running] == ["u"]
+    assert [pod.uid for pod in active_pods(node.pod_documents(), node.about.node).running] == ["u"]
     assert (node.state().cpu, node.state().memory) == ("{}", None)
     assert (node.about.node, node.about.kubelet) == ("n", "v1.36.3")
     assert node.machine().info.num_cores == 2
@@ -167,7 +166,7 @@ def test_links_out_of_an_archive_lead_nowhere(tmp_path: Path, target: str) -> No
     links = dict.fromkeys(("pods.json", "kubelet/cpu_manager_state", "mooring/devices.json"), target)
     file.write_bytes(archive_bytes("mooring-node", files, links))
     node = open_node(str(file))
-    assert (node.pods(PodGates()), node.state().cpu) == (ActivePods(), None)
+    assert (node.pod_documents(), node.state().cpu) == ((), None)
 
 
 def test_an_archive_without_a_machine_says_so(tmp_path: Path) -> None:
@@ -204,7 +203,7 @@ def test_whatever_stands_in_an_archive_it_is_read_or_refused(tmp_path: Path, pat
         node = opened(tmp_path, files)
         node.state()
         node.machine()
-        node.pods(PodGates())
+        active_pods(node.pod_documents(), node.about.node)
         node.configuration()
     except InputError as error:
         assert "\n" not in str(error)  # noqa: PT017 - it need not be raised

@@ -13,11 +13,12 @@ from mooring.kubelet.events import Readmit, after_event, ended
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.manifest.defaults import PodGates
+from mooring.manifest.pod_status import REJECTED
 from mooring.manifest.steps import Admit, Restart
 from mooring.publisher.objects import PodKey
 from mooring.publisher.observation import EngineObserver
 from mooring.publisher.restored import holds
-from mooring.shadow.observed import REJECTED, ObservedNode, observed_pod
+from mooring.shadow.observed import ObservedNode, observed_pod
 
 MACHINE = parse_compact("sockets=2 numa=2 cores=8 threads=2 memory=8Gi").info
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")

@@ -15,9 +15,9 @@ from tests.shadow.listing import listing
 
 from mooring.core.machine import Finding
 from mooring.manifest.defaults import PodGates
+from mooring.manifest.pod_status import REJECTED
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_at
 from mooring.shadow.kubelet_pods import STARTING, KubeletPods
-from mooring.shadow.observed import REJECTED
 from mooring.shadow.pods import BoundPods
 
 ADDRESS = "http://127.0.0.1:10255"

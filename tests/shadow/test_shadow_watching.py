@@ -18,13 +18,14 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.documents.observed.shadow import WouldBeDayPart, WouldBePart
 from mooring.documents.schemas import schema
+from mooring.manifest.pod_status import REJECTED
 from mooring.planner.replay.file import replay_file
 from mooring.publisher.observation import EngineObserver, Observation
 from mooring.service.podresources import PodResourcesError
 from mooring.shadow.counts_file import continued
 from mooring.shadow.folder import FILES, ShadowFolder
 from mooring.shadow.judgement import Agreement, DifferenceCause, KubeletEvent
-from mooring.shadow.observed import REJECTED, ObservedPod
+from mooring.shadow.observed import ObservedPod
 from mooring.shadow.pods import BoundPods
 from mooring.shadow.shadow import PACKING, PATIENCE, QUIET, Shadow
 from mooring.shadow.tally import Tally

@@ -54,6 +54,8 @@ class NodeOptions:
     """Whether each pod of the manifests ends before the next is asked about."""
     debug_image: str = ""
     """Image of the pod that collects a node of the cluster about which nothing is published."""
+    named: Sequence[str] = ()
+    """Names of pods that the verb is asked about; other pods that have ended are left out."""
     running: NodeArchive | None = None
     """The node of the cluster that ``node`` names, or of the kubelet that runs on this computer."""
     left_out: frozenset[str] = frozenset()
@@ -243,8 +245,7 @@ name_of_node = click.option(
     "node_name",
     default="",
     metavar="NAME",
-    help="Which node's pods to take of --active. Default: the archive's node, the only node that pods are bound to, or "
-    "this computer's name.",
+    help="Which node's pods to take. Default: that of the archive, the named pod, all pods, or this computer.",
 )
 
 

@@ -22,6 +22,8 @@ from mooring.lazy import lazily
 with lazily():
     import msgspec
 
+    from mooring.render import wording
+
 
 if TYPE_CHECKING:
     from mooring.core.machine import Finding
@@ -33,7 +35,7 @@ TO = "--to"
 """The option by which most verbs name a destination."""
 YES = 0
 NO = 1
-_NOTES = frozenset(f"MOOR-{number}" for number in (503, 514, 516, 517, 541, 542, 543, 584, 585))
+_NOTES = frozenset(f"MOOR-{number}" for number in (502, 503, 514, 516, 517, 541, 542, 543, 584, 585))
 """Codes of findings of the severity info that a person has to know."""
 
 
@@ -76,7 +78,7 @@ def warn(findings: Iterable[Finding]) -> None:
         if finding.severity == "warning" or finding.code in _NOTES:
             kind = "warning" if finding.severity == "warning" else "note"
             mark = f"[{finding.code}]" if finding.code else ""
-            click.echo(f"{kind}{mark}: {finding.subject}: {' '.join(finding.message.split())}", err=True)
+            click.echo(f"{kind}{mark}: {wording.clean(f'{finding.subject}: {finding.message}')}", err=True)
 
 
 _REMEDY = "name a file in a directory that can be written"

@@ -15,6 +15,66 @@ class Rejection:
     message: str
 
 
+OUT_OF = "OutOf"
+"""How reasons of the node resources check begin."""
+DECIDED_REASONS = frozenset(
+    {
+        "EmptyPodSharedPoolError",
+        "PodLevelResourcesNotSupported",
+        "SMTAlignmentError",
+        "TopologyAffinityError",
+        "UnexpectedAdmissionError",
+    }
+)
+"""Reasons that the engine gives, besides those that begin with :data:`OUT_OF`."""
+OTHER_REASONS = frozenset(
+    {
+        "AppArmor",
+        "HostName",
+        "InitContainerRestartPolicyForbidden",
+        "InvalidNodeInfo",
+        "MatchNodeSelector",
+        "NoNewPrivs",
+        "NodeAffinity",
+        "NodeName",
+        "NodePorts",
+        "NodeShutdown",
+        "PodFeatureUnsupported",
+        "PodFitsHostPorts",
+        "PodOSNotSupported",
+        "PodOSSelectorNodeLabelDoesNotMatch",
+        "PodToleratesNodeTaints",
+        "ProcMount",
+        "SupplementalGroupsPolicyNotSupported",
+        "SysctlForbidden",
+        "TaintToleration",
+        "UnexpectedPredicateFailureType",
+        "UnknownReason",
+        "VolumeAttachmentLimitExceeded",
+    }
+)
+"""Reasons of the kubelet's other admission checks, those of older releases included. ``Evicted`` is not among them: a
+pod that ran and was evicted has it, too.
+
+Source: kubelet v1.37.1, pkg/kubelet/lifecycle/predicate.go (the names of the scheduler's plugins) and the admission
+handlers of pkg/kubelet; spec: metrics.md sections 2 and 3.
+"""
+
+
+def is_admission_reason(reason: str) -> bool:
+    """Tell whether a kubelet that does not admit a pod gives this reason.
+
+    >>> [is_admission_reason(reason) for reason in ("OutOfvendor.example/nic", "NodeAffinity", "Evicted", "OutOf")]
+    [True, True, False, False]
+    """
+    return is_decided_reason(reason) or reason in OTHER_REASONS
+
+
+def is_decided_reason(reason: str) -> bool:
+    """Tell whether the engine makes the check that has this reason."""
+    return reason in DECIDED_REASONS or (reason.startswith(OUT_OF) and reason != OUT_OF)
+
+
 @dataclass(frozen=True, slots=True)
 class StartRefusal:
     """The kubelet does not start."""

@@ -5,15 +5,24 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 from mooring.core.errors import InputError
 from mooring.decoding.positions import shown_place
 
+Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""One path, or several."""
 LARGEST_FILE = 64 * 1024**2
 """Bytes that one file may have: ``kubectl get pods -o json`` of about five thousand pods."""
 STANDARD_INPUT = "standard input"
 """Name of ``-`` in messages."""
+
+
+def paths_of(given: Paths) -> list[str]:
+    """Return the paths; a text is one path and not many letters."""
+    return [os.fspath(path) for path in ([given] if isinstance(given, str | os.PathLike) else given)]
 
 
 def read_text(file: Path) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,18 +14,26 @@ from mooring.core.pod import ContainerKind, Pod
 from mooring.decoding.api_fields import UNKNOWN_POD_FIELD, UnknownField, unknown_fields, unknown_findings
 from mooring.decoding.documents import load_documents, places_of
 from mooring.decoding.fields import Document, Report, ignore, inside
+from mooring.decoding.files import Paths, paths_of
 from mooring.manifest import admission as admitting
 from mooring.manifest.admission import APIServerAdmission
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.dynamic import objects as dynamic_objects
 from mooring.manifest.large_quantities import large_quantities
+from mooring.manifest.pod_status import (
+    HOLDS_NOTHING,
+    Standing,
+    left_out_finding,
+    node_of,
+    standing_finding,
+    standing_of,
+)
 from mooring.manifest.pods import DEFAULT_GATES
 from mooring.manifest.validation import LABEL, SUBDOMAIN, check_containers_fit, check_name
 from mooring.manifest.workloads.objects import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
 
 MOST_PODS = 100_000
 """Pods that the files of one run may describe together; a node runs a few hundred."""
-OTHER_PODS = "MOOR-513"
 WITHOUT_PODS = "MOOR-503"
 LAUNCHER = "MOOR-516"
 _MOST_NAMED = 3
@@ -35,27 +41,24 @@ READ_ELSEWHERE = frozenset({"Node", *dynamic_objects.KINDS, *admitting.READ})
 """Nodes are read for their kubelet's release, claims and slices for devices, others for what admission does."""
 _NO_TEMPLATE = "no pod template found; --pod-template-path {}=PATH names one"
 _HOOKS = "Helm hooks that do not run on installation"
-FINISHED = ("Succeeded", "Failed")
-"""Phases in which a pod holds nothing any more."""
+_ENDED = frozenset({Standing.ENDED})
 
 
-def load_pods(
-    sources: Iterable[str | os.PathLike[str]], *, gates: PodGates = DEFAULT_GATES, report: Report = ignore
-) -> list[Pod]:
+def load_pods(sources: Paths, *, gates: PodGates = DEFAULT_GATES, report: Report = ignore) -> list[Pod]:
     """Read the pods of files, folders and standard input (``-``), in the order in which they stand there.
 
-    Deployments and their like give their pods; objects that have none, and pods that have finished, are left
-    out and reported.
+    Deployments and their like give their pods; objects that have none, and pods that have ended, are left
+    out and reported. A pod that a kubelet rejected is one of the pods.
 
     Args:
-        sources: paths, or ``-``.
+        sources: paths, or ``-``; or one of them.
         gates: the feature gates under which the pods are created.
         report: receives what was left out.
 
     Raises:
         InputError: a file cannot be used, a pod is not valid, or two pods have the same uid.
     """
-    documents = (document for source in sources for document in load_documents(source))
+    documents = (document for source in paths_of(sources) for document in load_documents(source))
     return pods_of(documents, gates=gates, report=report)
 
 
@@ -65,6 +68,8 @@ def pods_of(
     gates: PodGates = DEFAULT_GATES,
     report: Report = ignore,
     paths: TemplatePaths = NO_PATHS,
+    node: str = "",
+    named: Collection[str] = (),
     admission: APIServerAdmission | None = None,
 ) -> list[Pod]:
     """Return the pods of documents; see :func:`load_pods`.
@@ -74,12 +79,26 @@ def pods_of(
         gates: the feature gates under which the pods are created.
         report: receives what was left out.
         paths: of pod templates in kinds where they are not recognized.
+        node: whose pods are taken, besides those that are bound to none; pods of other nodes are counted in one
+            finding. Empty for the pods of all nodes.
+        named: uids of pods that are taken even if they have ended; then other rejected pods are left out, too.
         admission: what the API server does to new pods; by default as the documents say.
 
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
-    return [pod for pod, _ in _described_pods(documents, "", gates, report, paths=paths, admission=admission)]
+    # Beside one that is named, others that were rejected are no question.
+    left_out = HOLDS_NOTHING if named else _ENDED
+    pods, elsewhere = _described_pods(
+        documents, node, gates, report, paths=paths, left_out=left_out, named=named, admission=admission
+    )
+    if elsewhere:
+        report(standing_finding(node, elsewhere))
+    come = [(pod, standing_of(one.content)) for pod, one in pods]
+    if any(standing in HOLDS_NOTHING for _, standing in come):
+        # The others run, or will: what was rejected is asked about beside them.
+        come.sort(key=lambda one: (one[1] is Standing.UNBOUND, one[1] in HOLDS_NOTHING))
+    return [pod for pod, _ in come]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +129,7 @@ def pods_with_origins(
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
-    return _described_pods(documents, "", gates, report, paths=paths)
+    return _described_pods(documents, "", gates, report, paths=paths)[0]
 
 
 def scaled_down_pods(
@@ -131,7 +150,7 @@ def scaled_down_pods(
         for one in _objects_of(document, "", paths, ignore)[0]:
             if one.replicas != 0:
                 continue
-            for pod in _pods(replace(one, replicas=1, first=0), document.source, gates, ignore, admission):
+            for pod in _pods(replace(one, replicas=1, first=0), document.source, gates, admission):
                 name = pod.name.removesuffix("-0")
                 named = replace(pod, name=name, uid=f"{pod.namespace}_{name}")
                 found.append((named, PodOrigin(document, one.field, one.content)))
@@ -144,17 +163,18 @@ class ActivePods:
 
     running: tuple[Pod, ...] = ()
     bound: tuple[Pod, ...] = ()
-    """Bound to the node; its kubelet has not admitted them yet."""
+    """Bound to the node; its kubelet has not admitted them yet. Then pods that are named and hold nothing any more."""
     pending: tuple[Pod, ...] = ()
     """Bound to no node."""
 
 
 def active_pods(
     documents: Sequence[Document],
+    node: str = "",
     *,
-    choose: Callable[[frozenset[str]], str],
     gates: PodGates = DEFAULT_GATES,
     report: Report = ignore,
+    named: Collection[str] = (),
 ) -> ActivePods:
     """Return the pods of a node that documents list, for example all pods of a cluster as kubectl prints them.
 
@@ -164,59 +184,24 @@ def active_pods(
 
     Args:
         documents: of ``--active``.
-        choose: returns the name of the node, given the names that pods are bound to; empty for any.
+        node: its name; empty for any.
         gates: the feature gates under which the pods were created.
         report: receives what was left out.
+        named: uids of pods that are asked about even if they have ended or were rejected.
 
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
-    bound = [name for document in documents for name in _node_names(document)]
-    node = choose(frozenset(bound))
-    pods = _described_pods(documents, node, gates, report, read_elsewhere={"Node"})
-    found = ActivePods(
-        tuple(pod for pod, one in pods if not _is_pending(one.content)),
-        tuple(pod for pod, one in pods if _is_pending(one.content) and _node_of(one.content)),
-        tuple(pod for pod, one in pods if _is_pending(one.content) and not _node_of(one.content)),
-    )
-    elsewhere = sum(name != node for name in bound) if node else 0
-    asked = len(found.bound) + len(found.pending)
-    if elsewhere or asked:
-        report(_standing_finding(node, elsewhere, asked))
-    return found
-
-
-def _standing_finding(node: str, elsewhere: int, asked: int) -> Finding:
-    parts = []
-    if elsewhere:
-        parts.append(f"{elsewhere} {'pod is' if elsewhere == 1 else 'pods are'} bound to other nodes and left out")
-    if asked:
-        parts.append(f"{asked} {'pod is' if asked == 1 else 'pods are'} pending and not counted as running")
-    return Finding("warning", f"node {node}" if node else "active pods", "; ".join(parts), OTHER_PODS)
-
-
-def bound_nodes(documents: Iterable[Document]) -> frozenset[str]:
-    """Return the names of the nodes that pods are bound to."""
-    return frozenset(name for document in documents for name in _node_names(document))
-
-
-def _node_names(document: Document) -> list[str]:
-    names: list[str] = []
-    # What is wrong with the document is reported where its pods are read.
-    with suppress(InputError):
-        names.extend(_node_of(found.content) for found in pod_objects(document.content) if isinstance(found, PodObject))
-    return [name for name in names if name]
-
-
-def _node_of(content: Mapping[str, Any]) -> str:
-    spec = content.get("spec")
-    name = spec.get("nodeName") if isinstance(spec, dict) else None
-    return name if isinstance(name, str) else ""
-
-
-def _is_pending(content: Mapping[str, Any]) -> bool:
-    status = content.get("status")
-    return isinstance(status, dict) and status.get("phase") == "Pending" and not status.get("startTime")
+    pods, elsewhere = _described_pods(documents, node, gates, report, left_out=HOLDS_NOTHING, named=named)
+    stand: dict[Standing, list[Pod]] = {standing: [] for standing in Standing}
+    for pod, one in pods:
+        stand[standing_of(one.content)].append(pod)
+    arriving, pending = stand[Standing.ARRIVING], stand[Standing.UNBOUND]
+    if elsewhere or arriving or pending:
+        report(standing_finding(node, elsewhere, len(arriving) + len(pending)))
+    bound = (*arriving, *stand[Standing.REJECTED], *stand[Standing.ENDED])
+    running = [pod for pod, one in pods if standing_of(one.content) in (Standing.NEW, Standing.RUNNING)]
+    return ActivePods(tuple(running), bound, tuple(pending))
 
 
 def _described_pods(
@@ -226,43 +211,57 @@ def _described_pods(
     report: Report,
     *,
     paths: TemplatePaths = NO_PATHS,
-    read_elsewhere: Collection[str] = (),
+    left_out: Collection[Standing] = _ENDED,
+    named: Collection[str] = (),
     admission: APIServerAdmission | None = None,
-) -> list[tuple[Pod, PodOrigin]]:
-    """Return pods, each with the object that it is read from; without those that are bound to another node."""
+) -> tuple[list[tuple[Pod, PodOrigin]], int]:
+    """Return pods, each with the object that it is read from, and how many are bound to another node and left out.
+
+    Those that stand as ``left_out`` says are only taken if their uids are among ``named``.
+    """
     documents = list(documents)
     admission = admission or APIServerAdmission.of(documents)
     pods: dict[str, tuple[Pod, PodOrigin]] = {}
+    ended: list[tuple[Pod, Mapping[str, Any]]] = []
     others: list[OtherObject] = []
+    elsewhere = 0
     for document in documents:
-        objects, left_out = _objects_of(document, node, paths, report)
-        others += (one for one in left_out if one.kind not in read_elsewhere)
+        objects, without_pods, left = _objects_of(document, node, paths, report)
+        elsewhere += left
+        others += without_pods
         for pod, origin in _pods_of(document, objects, gates, report, admission):
+            if standing_of(origin.content) in left_out and pod.uid not in named:
+                ended.append((pod, origin.content))
+                continue
             if pod.uid in pods:
                 raise _twice(pod, pods[pod.uid][1].place, origin.place)
             if len(pods) == MOST_PODS:
                 raise InputError(f"more than {MOST_PODS} pods", source=origin.place, remedy="lower the replicas")
             pods[pod.uid] = pod, origin
-    for finding in (*_without_pods(others), *admission.findings()):
-        report(finding)
-    return list(pods.values())
+    for finding in (left_out_finding(ended, left_out), *_without_pods(others), *admission.findings()):
+        if finding is not None:
+            report(finding)
+    return list(pods.values()), elsewhere
 
 
 def _objects_of(
     document: Document, node: str, paths: TemplatePaths, report: Report
-) -> tuple[list[PodObject], list[OtherObject]]:
-    """Return what describes pods of the node, and the other objects of a document."""
+) -> tuple[list[PodObject], list[OtherObject], int]:
+    """Return what describes pods of the node, the other objects of a document, and how much is bound elsewhere."""
     pods: list[PodObject] = []
     others: list[OtherObject] = []
+    elsewhere = 0
     try:
         for found in pod_objects(document.content, paths):
             if isinstance(found, OtherObject):
                 others.append(found)
-            elif not node or _node_of(found.content) in ("", node):
+            elif not node or node_of(found.content) in ("", node):
                 pods.append(found)
+            else:
+                elsewhere += 1
     except InputError as error:
         raise _at_misspelt(error, document, pods, report) from None
-    return pods, others
+    return pods, others, elsewhere
 
 
 def _pods_of(
@@ -271,7 +270,7 @@ def _pods_of(
     try:
         for found in objects:
             origin = PodOrigin(document, found.field, found.content)
-            for pod in _pods(found, document.source, gates, report, admission):
+            for pod in _pods(found, document.source, gates, admission):
                 yield pod, origin
     except InputError as error:
         raise _at_misspelt(error, document, objects, report) from None
@@ -321,27 +320,14 @@ def _misspelt(field: UnknownField) -> str:
     return f"{field.type} has no field {field.name:.60} ({field.paths[0]:.200}); {field.hint}".removesuffix("; ")
 
 
-def _pods(
-    found: PodObject, source: str, gates: PodGates, report: Report, admission: APIServerAdmission
-) -> Iterator[Pod]:
-    status = found.content.get("status")
-    phase = status.get("phase") if isinstance(status, dict) else None
+def _pods(found: PodObject, source: str, gates: PodGates, admission: APIServerAdmission) -> Iterator[Pod]:
     try:
         pod = admission.new_pod(found, source, gates)
         _check_fit(pod)
         _check_identity(pod)
     except InputError as error:
         raise inside(error, found.field) if found.field else error from None
-    if phase in FINISHED:
-        report(
-            Finding(
-                "info",
-                f"{pod.namespace}/{pod.name}",
-                f"{source}: the pod has {phase.lower()} and is left out",
-                "MOOR-502",
-            )
-        )
-    elif found.replicas is None:
+    if found.replicas is None:
         yield pod
     else:
         base = f"{pod.name}-{found.role}" if found.role else pod.name

@@ -82,7 +82,7 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
     resources = None
     if spec.get("resources") is not None and gates.knows_pod_resources:
         resources = _pod_resources(spec, containers, gates, stored=status_qos is not None)
-    name, namespace, uid, annotations = _identity(metadata)
+    name, namespace, uid, annotations = identity_of(metadata)
     if gates.knows_mixing:
         check_mixing(annotations, [container.name for container in containers])
     if gates.knows_device_alignment:
@@ -103,8 +103,12 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
     )
 
 
-def _identity(metadata: Mapping[str, Any]) -> tuple[str, str, str, Mapping[str, str]]:
-    """Return name, namespace, uid and annotations."""
+def identity_of(metadata: Mapping[str, Any]) -> tuple[str, str, str, Mapping[str, str]]:
+    """Return name, namespace, uid and annotations of a pod.
+
+    Raises:
+        InputError: one of them is of the wrong type, or there is no name.
+    """
     try:
         generated = text_at(metadata, "generateName")
         name = text_at(metadata, "name") or (f"{generated}0" if generated else name_at(metadata, "name"))

@@ -23,6 +23,7 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.node.facts import AdmissionBegun, StaleStateRemoved
 from mooring.planner.answering import Answer
 from mooring.planner.plan import Plan
+from mooring.planner.plan_findings import RECORDED
 from mooring.planner.views.picture import policies
 
 
@@ -39,8 +40,11 @@ def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
         return _not_asked(plan, pod, container)
     answer = plan.answers[place]
     story = story_of(answer, container)
+    name = f"{pod.namespace}/{pod.name}"
+    differs = [Reason(one.code, one.message) for one in plan.findings if (one.code, one.subject) == (RECORDED, name)]
     return replace(
         story,
+        remarks=(*story.remarks, *differs),
         circumstances=_circumstances(plan, story.circumstances),
         claims=_claims_involved(answer, _before(plan, place)),
     )

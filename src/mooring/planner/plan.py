@@ -36,6 +36,7 @@ from mooring.planner.plan_findings import (
     plugin_findings,
     pool_findings,
     preference_findings,
+    recorded_findings,
     release_finding,
     reserved_findings,
     twice_findings,
@@ -172,6 +173,7 @@ def make_plan(question: Question) -> Plan:
     noticed += pool_findings(start.kubelet, run.answers, run.kubelet)
     noticed += reserved_findings(run.answers, run.kubelet)
     noticed += twice_findings(run.kubelet)
+    noticed += recorded_findings(run.answers, question.recorded)
     if not question.stop_at_crash:
         noticed += crash_findings(run.answers, question.machine.info)
     unasked = pods_in(queue)[len(run.answers) :]

@@ -8,6 +8,7 @@ from operator import or_
 
 from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
+from mooring.core.decision import Rejection, is_admission_reason, is_decided_reason
 from mooring.core.machine import Finding
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import Pod
@@ -36,6 +37,7 @@ _BY_SINGLE = "single-numa-node keeps every container on one NUMA node; it has an
 _OFF = frozenset({"false", "False", "FALSE", "f", "F", "0"})
 """How a kubelet reads false, for options that it does not read under policy none."""
 _WITHOUT_SMT = "each core of this machine has one CPU online"
+RECORDED = "MOOR-519"
 
 
 def chance_findings(facts: Iterable[object]) -> list[Finding]:
@@ -156,6 +158,31 @@ def reserved_findings(answers: Iterable[Answer], kubelet: Kubelet) -> list[Findi
                 "take offline all CPUs of a core"
             )
             found.append(Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RESERVED_HELD))
+    return found
+
+
+def recorded_findings(answers: Iterable[Answer], recorded: Mapping[str, Rejection]) -> list[Finding]:
+    """Compare what the status of pods that failed records with the answers, and say where they differ.
+
+    Statuses without a message, as in node archives, are compared by their reasons.
+    """
+    found = []
+    for answer in answers:
+        then, now = recorded.get(answer.pod.uid), answer.decision
+        if then is None or answer.never_returns or (now.reason == then.reason and then.message in ("", now.message)):
+            continue
+        text = then.reason + (f" “{then.message}”" if then.message else "")
+        if not is_admission_reason(then.reason):
+            message = f"its status records {text}, which is no admission reason; it is asked about as a new pod"
+        elif not is_decided_reason(then.reason):
+            message = f"its status records {text}, a check of the kubelet that is not made here"
+        else:
+            here = "admitted" if now.admitted else f"rejected with {now.reason} “{now.message}”"
+            message = (
+                f"its status records {text}, and here it is {here}: release, configuration, state or other pods were "
+                "not the same then"
+            )
+        found.append(Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RECORDED))
     return found
 
 

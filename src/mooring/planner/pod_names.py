@@ -53,6 +53,12 @@ def called(pods: Sequence[Pod], text: str) -> list[Pod]:
     ]
 
 
+def called_or_owning(pods: Sequence[Pod], text: str) -> list[Pod]:
+    """Return the pods that a name means, or that could have the container that it means."""
+    owner, slash, _ = text.rpartition("/")
+    return called(pods, text) or (called(pods, owner) if slash else [])
+
+
 def find(pods: Sequence[Pod], text: str) -> Named:
     """Return the one pod or container that a name means.
 

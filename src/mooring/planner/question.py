@@ -12,6 +12,7 @@ from typing import TypeAlias
 from mooring.core.bits import NO_CPUS
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
+from mooring.core.decision import Rejection
 from mooring.core.machine import Finding, Machine
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
@@ -73,6 +74,8 @@ class Question:
     counted."""
     alone: bool = False
     """Whether each of ``pods`` ends before the next is asked about."""
+    recorded: Mapping[str, Rejection] = field(default_factory=dict)
+    """Uid of a pod that has failed -> reason and message that its status records."""
 
 
 def opened_for(question: Question, observer: Observer | None = None) -> Opened:

@@ -17,7 +17,7 @@ from mooring.extensions import device_alignment
 from mooring.kubelet.shapes import shape_key
 from mooring.manifest.pod_fields import SCALE_DOWN_ANNOTATION as SCALE_DOWN
 from mooring.manifest.pod_fields import SCALE_DOWN_FIELD, with_allocated
-from mooring.manifest.pod_files import FINISHED
+from mooring.manifest.pod_status import FINISHED
 from mooring.manifest.pods import MIRROR, pod_from_object
 
 SOURCE: Final = "API server"

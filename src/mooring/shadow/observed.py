@@ -14,11 +14,10 @@ from mooring.core.pod import Pod
 from mooring.decoding.fields import as_mapping, mapping_at, text_at, texts_at
 from mooring.devicemanager.state import Holdings
 from mooring.manifest.defaults import PodGates
+from mooring.manifest.pod_status import REJECTED
 from mooring.manifest.pods import MIRROR, pod_from_object
 from mooring.publisher.objects import NodeFacts, NodeState
 
-REJECTED: Final = "Pod was rejected: "
-"""Before the message of a refusal in the status of a pod."""
 UNRECOVERED: Final = re.compile(
     r"Unexpected error while attempting to recover from admission failure: preemption: .*\(res: (?P<resource>[^,]+),"
 )

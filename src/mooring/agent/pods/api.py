@@ -18,7 +18,7 @@ from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.decoding.fields import Report, ignore, mapping_at, text_at, texts_at
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.pod_files import FINISHED
+from mooring.manifest.pod_status import FINISHED
 from mooring.manifest.pods import DEFAULT_GATES, MIRROR
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.following import Follower

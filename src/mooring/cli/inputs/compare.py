@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 from mooring.cli import checks
 from mooring.cli.inputs.checks import STANDARD_INPUT, check_strict
 from mooring.cli.inputs.config import read_config
-from mooring.cli.inputs.node import admission_of, question_from, question_of, read_inputs, read_node, with_devices
+from mooring.cli.inputs.node import (
+    admission_of,
+    chosen_node,
+    no_pods,
+    question_from,
+    question_of,
+    read_inputs,
+    read_node,
+    with_devices,
+)
 from mooring.cli.inputs.release import requested_version
 from mooring.cli.options import NodeOptions
 from mooring.configuration.devices import Declared, device_table, offered_devices
@@ -157,11 +166,10 @@ def _of_cluster(options: CompareOptions) -> Compared:
     manifests = tuple(document for source in node.manifests for document in load_documents(source))
     noticed: list[Finding] = []
     gates, paths = PodGates.of_node(first.config, first.mooring), template_paths(node.template_paths)
-    admission = admission_of(node, manifests)
-    pods = tuple(pods_of(manifests, gates=gates, report=noticed.append, paths=paths, admission=admission))
+    here, admission = chosen_node(node, None, (), manifests), admission_of(node, manifests)
+    pods = tuple(pods_of(manifests, gates=gates, report=noticed.append, paths=paths, node=here, admission=admission))
     if not pods:
-        remedy = "give pods or workloads with -f"
-        raise InputError("there is no pod in the manifests", source=", ".join(node.manifests), remedy=remedy)
+        raise no_pods(node, noticed)
     if node.strict:
         check_strict(noticed)
     variants = tuple(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,16 +28,17 @@ with lazily():
     from mooring.decoding import documents as decoded_documents
     from mooring.discovery import loader, offline
     from mooring.kubelet import kubelet
-    from mooring.manifest import admission, defaults, pod_files, steps
+    from mooring.manifest import admission, defaults, pod_files, pod_status, steps
     from mooring.manifest.dynamic import objects as objects_of_claims
     from mooring.manifest.workloads import objects
     from mooring.planner import plan as planning
-    from mooring.planner import question
+    from mooring.planner import pod_names, question
     from mooring.planner.nodearchive import devices as node_devices
     from mooring.planner.nodearchive import layout, reader
 
 if TYPE_CHECKING:
     from mooring.configuration.node_configuration import NodeConfiguration
+    from mooring.core.decision import Rejection
     from mooring.core.machine import Machine
     from mooring.core.pod import Pod
     from mooring.decoding.fields import Document, Report
@@ -69,6 +70,15 @@ class NodeInputs:
     """Documents of ``--active``."""
     manifests: Sequence[Document]
     """Documents of ``-f``."""
+    archived: Sequence[Document] = ()
+    """Documents with the pods of the archive, where none are given with ``--active``."""
+    named: frozenset[str] = frozenset()
+    """Uids of pods that are asked about though they have ended."""
+    live: frozenset[str] = frozenset()
+    """Uids of pods of ``-f`` that exist, as their statuses say, where a pod is named: they may be among those that run.
+    """
+    recorded: Mapping[str, Rejection] = field(default_factory=dict)
+    """Uid of each pod that has failed -> what its status records."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -130,10 +140,23 @@ class NodeInputs:
         noticed: list[Finding] = []
         of_node: list[Finding] = []
         try:
-            active = _active(self.options, self.archive, self.listed, gates, of_node.append)
+            node = chosen_node(self.options, self.archive, self.listed, self.manifests)
             paths = objects.template_paths(self.options.template_paths)
             pods = pod_files.pods_of(
-                self.manifests, gates=gates, report=noticed.append, paths=paths, admission=self.admission()
+                self.manifests,
+                gates=gates,
+                report=noticed.append,
+                paths=paths,
+                node=node,
+                named=self.named,
+                admission=self.admission(),
+            )
+            # A pod that is given in both places is asked about as the one of the manifests.
+            named = self.named.difference(pod.uid for pod in pods)
+            if self.archive is not None and self.archived:
+                node = self.archive.about.node
+            active = pod_files.active_pods(
+                self.archived or self.listed, node, gates=gates, report=of_node.append, named=named
             )
         except InputError:
             # There is no answer for them to stand in.
@@ -142,13 +165,10 @@ class NodeInputs:
         for finding in (*of_node, *noticed):
             report(finding)
         if self.options.manifests and not (pods or may_be_none):
-            others = "; ".join(one.message for one in noticed if one.code == pod_files.WITHOUT_PODS)
-            raise InputError(
-                f"there is no pod in the manifests{f', only {others}' if others else ''}",
-                source=", ".join(self.options.manifests),
-                remedy="give pods or workloads with -f",
-            )
+            raise no_pods(self.options, noticed)
         known = (*active.running, *active.bound, *active.pending)
+        twice = self.live.intersection(pod.uid for pod in known)
+        pods = [pod for pod in pods if pod.uid not in twice]
         in_archive = self.archive and not self.options.active
         check_distinct(known, pods, "in the node archive" if in_archive else "given with --active")
         return active, pods
@@ -183,6 +203,14 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     state = archive.state() if archive and takes_state else _read_state(options.state)
     machine = _machine(options.machine, archive)
     listed = [one for source in options.active for one in decoded_documents.load_documents(source)]
+    manifests = [one for source in options.manifests for one in decoded_documents.load_documents(source)]
+    takes_pods = archive and not options.active and "active" not in options.left_out
+    archived = archive.pod_documents() if archive and takes_pods else ()
+    asked = pod_status.listed_pods(manifests)
+    pods = [*pod_status.listed_pods((*archived, *listed)), *asked]
+    options, named = _with_named(options, archive, pods)
+    existing = asked if options.named else []
+    live = frozenset(one.pod.uid for one in existing if not one.ended and one.standing is not pod_status.Standing.NEW)
     given = config_inputs.load_sources(options.config)
     release = release_inputs.read_release(options, archive, listed, decides, given)
     configured = None if "config" in options.left_out else archive
@@ -190,8 +218,10 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     if options.kubelet_version or decides:
         configuration = replace(configuration, mooring=replace(configuration.mooring, release=release.release))
     configuration = replace(configuration, mooring=with_devices(configuration.mooring, options.devices))
-    manifests = [one for source in options.manifests for one in decoded_documents.load_documents(source)]
-    return NodeInputs(options, archive, machine, state, release, configuration, listed, manifests)
+    recorded = {one.pod.uid: one.failure for one in pods if one.failure is not None}
+    return NodeInputs(
+        options, archive, machine, state, release, configuration, listed, manifests, archived, named, live, recorded
+    )
 
 
 def with_devices(mooring: MooringConfig, choice: str) -> MooringConfig:
@@ -249,42 +279,82 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
         claimed=devices.claimed,
         preferences=devices.preferences,
         scaled_down=scaled_down,
+        recorded=inputs.recorded,
         alone=options.alone,
     )
 
 
-def _active(
-    options: NodeOptions,
-    archive: NodeArchive | None,
-    documents: Sequence[Document],
-    gates: defaults.PodGates,
-    report: Report,
-) -> pod_files.ActivePods:
-    if archive and not options.active and "active" not in options.left_out:
-        return archive.pods(gates, report)
+def _with_named(
+    options: NodeOptions, archive: NodeArchive | None, pods: Sequence[pod_status.ListedPod]
+) -> tuple[NodeOptions, frozenset[str]]:
+    """Return the options with the node of the pod that is named, and the uids of named pods that have ended.
 
-    def choose(bound: frozenset[str]) -> str:
-        return _node_name(options, archive, bound)
+    A name means pods that have ended only where it means no other.
+    """
+    ended: set[str] = set()
+    nodes: set[str] = set()
+    for text in options.named:
+        found = {pod.uid for pod in pod_names.called_or_owning([one.pod for one in pods], text)}
+        meant = [one for one in pods if one.pod.uid in found]
+        meant = [one for one in meant if not one.ended] or meant
+        ended.update(one.pod.uid for one in meant if one.ended)
+        nodes.update(one.node for one in meant if one.node)
+    if len(nodes) == 1 < len({one.node for one in pods} - {""}):
+        known = options.node_name or _node_of_archive(archive)
+        options = replace(options, node_name=known or next(iter(nodes)))
+    return options, frozenset(ended)
 
-    return pod_files.active_pods(documents, choose=choose, gates=gates, report=report)
+
+def _node_of_archive(archive: NodeArchive | None) -> str:
+    return "" if archive is None or archive.about.anonymous else archive.about.node
 
 
-def _node_name(options: NodeOptions, archive: NodeArchive | None, bound: frozenset[str]) -> str:
-    """Return the name of the node whose pods are taken.
+def chosen_node(
+    options: NodeOptions, archive: NodeArchive | None, listed: Sequence[Document], manifests: Sequence[Document]
+) -> str:
+    """Return the name of the node whose pods are taken; empty for any.
+
+    Args:
+        options: as typed.
+        archive: of the node, where one is given.
+        listed: documents of ``--active``, which decide where they list pods that are bound.
+        manifests: documents of ``-f``.
 
     Raises:
         InputError: the pods are bound to several nodes, and none of them is known to be meant.
     """
-    known = options.node_name or ("" if archive is None or archive.about.anonymous else archive.about.node)
-    if known or len(bound) < 2:
-        return known or next(iter(bound), "")
+    if known := options.node_name or _node_of_archive(archive):
+        return known
+    bound, option, sources = pod_status.bound_nodes(listed), "--active", options.active
+    if not bound:
+        bound, option, sources = pod_status.bound_nodes(manifests), "-f", options.manifests
+    if len(bound) < 2:
+        return next(iter(bound), "")
     if not options.machine and not archive and (here := socket.gethostname().lower()) in bound:
         return here
     raise InputError(
         f"the pods are bound to {len(bound)} nodes ({release_inputs.listed_nodes(bound)})",
-        source=", ".join(options.active),
-        field="--active",
+        source=", ".join(sources),
+        field=option,
         remedy="choose one with --node-name",
+    )
+
+
+def no_pods(options: NodeOptions, noticed: Sequence[Finding]) -> InputError:
+    """Return the error about manifests without a pod that counts.
+
+    Args:
+        options: that name the manifests.
+        noticed: what was left out of them.
+    """
+    others = "; ".join(one.message for one in noticed if one.code == pod_files.WITHOUT_PODS)
+    left_out = (one for one in noticed if one.code in (pod_status.OTHER_PODS, pod_status.LEFT_OUT))
+    problem = f"there is no pod in the manifests{f', only {others}' if others else ''}"
+    of_others = any(one.code == pod_status.OTHER_PODS for one in noticed)
+    return InputError(
+        "; ".join([problem, *(f"{one.subject}: {one.message}" for one in left_out)]),
+        source=", ".join(options.manifests),
+        remedy="choose another node with --node-name" if of_others else "give pods or workloads with -f",
     )
 
 

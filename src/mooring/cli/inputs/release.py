@@ -9,7 +9,7 @@ from mooring.core.errors import InputError
 from mooring.decoding.fields import nearest
 from mooring.discovery.loader import LIVE
 from mooring.lazy import lazily
-from mooring.manifest.pod_files import bound_nodes
+from mooring.manifest.pod_status import bound_nodes
 from mooring.planner.kubelet_release import ChosenRelease, KubeletVersion, chosen_release, node_versions
 from mooring.releases.catalog import minor_of, release_of
 

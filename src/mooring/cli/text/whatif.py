@@ -167,6 +167,7 @@ def nearest_text(
     words: Sequence[str] = (),
     *,
     exclusive: bool = False,
+    named: bool = False,
 ) -> str:
     """Return the changes that were found, the nearest first.
 
@@ -178,11 +179,28 @@ def nearest_text(
         made: changes that the plan contains already; their options are printed, too.
         words: the options of the call, for commands that show the outcome.
         exclusive: whether the pod is to have exclusive CPUs, and has none.
+        named: whether the pod is left out where nothing names it.
     """
     if pod is None:
         by = f" by {plan.decided_by}" if plan.decided_by else ""
         return f"Every pod is admitted{by}: nothing needs to change."
-    return text_for(Group(*_found(plan, pod, proposals, made, words, exclusive=exclusive)), to)
+    return text_for(Group(*_found(plan, pod, proposals, made, words, exclusive=exclusive, named=named)), to)
+
+
+def outcome_command(
+    words: Sequence[str], changes: Sequence[tuple[str, str]], pod: Pod, *, named: bool
+) -> tuple[str, ...]:
+    """Return the words after ``mooring`` that show the outcome of changes.
+
+    Args:
+        words: the options of the call.
+        changes: options with their values.
+        pod: that they admit.
+        named: whether the pod is left out where nothing names it.
+    """
+    name = f"{pod.namespace}/{pod.name}"
+    needs_name = named and not any(name in value for _, value in changes)
+    return ("whatif", *([name] if needs_name else []), *words, *(word for change in changes for word in change))
 
 
 def _found(
@@ -193,6 +211,7 @@ def _found(
     words: Sequence[str],
     *,
     exclusive: bool,
+    named: bool,
 ) -> Iterator[RenderableType]:
     name = clean(f"{pod.namespace}/{pod.name}")
     answer = next((answer for answer in plan.answers if answer.pod.uid == pod.uid), None)
@@ -231,8 +250,7 @@ def _found(
     for number, proposal in enumerate(proposals, 1):
         replaced = {change.target for change in proposal.changes} - {""}
         kept = [change.option for change in made if change.target not in replaced]
-        changes = [word for option in (*kept, *proposal.options) for word in option]
-        yield CommandLine(("whatif", *words, *changes), f"{number}  ")
+        yield CommandLine(outcome_command(words, (*kept, *proposal.options), pod, named=named), f"{number}  ")
 
 
 def _ranking(proposals: Sequence[Proposal]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -78,7 +79,7 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     if limit is not None and limit < at_least:
         raise click.UsageError(f"--limit {limit} is below --at-least {at_least}")
     check_destination(to)
-    question = question_of(inputs, counts_scaled_down=True)
+    question = question_of(replace(inputs, named=(pod,) if pod else ()), counts_scaled_down=True)
     if not (pod or shape or question.pods or question.scaled_down):
         if click.get_current_context().get_parameter_source("at_least") is not ParameterSource.DEFAULT:
             raise click.UsageError("--at-least counts pods of a shape: give POD, --shape or -f")

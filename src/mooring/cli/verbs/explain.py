@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs.node import question_of
+from mooring.cli.inputs.node import NodeInputs, question_from, read_inputs
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.cli.verb import Verb
@@ -19,9 +20,10 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.cli.inputs import running as running_inputs
     from mooring.cli.text import explain as text
+    from mooring.cli.text import whatif as whatif_text
     from mooring.explain import explanation_document
     from mooring.explain.codes import pages
-    from mooring.planner import explanation, plan_document, pod_names
+    from mooring.planner import explanation, plan_document, plan_findings, pod_names
     from mooring.planner import plan as planning
     from mooring.planner.changes import change_documents, exclusive, price
     from mooring.planner.changes import nearest as nearest_search
@@ -33,6 +35,7 @@ with lazily():
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mooring.core.pod import Pod
     from mooring.explain.codes.pages import CodePage
     from mooring.explain.story import Story
     from mooring.planner.changes.search import Proposal
@@ -81,18 +84,21 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
 
     inputs = running_inputs.with_running_kubelet(inputs)
     _check_pods(inputs)
-    question = question_of(inputs)
+    read = read_inputs(replace(inputs, named=(name,) if name else ()))
+    question = question_from(read)
     plan = planning.make_plan(question)
-    warn(plan.findings)
+    # A story has what differs from its own pod's status; of other pods it does not matter.
+    warn(one for one in plan.findings if one.code != plan_findings.RECORDED)
     story = _story(plan, name)
     if story is None:
+        warn(one for one in plan.findings if one.code == plan_findings.RECORDED)
         _list(plan, inputs, form, to)
         return YES
     found = _nearest(question, story, limit)
     if form == "json":
         _write_json(question, plan, story, found, to)
     else:
-        nearest = [_help(proposal, inputs) for proposal in found]
+        nearest = [_help(proposal, story.pod, read) for proposal in found]
         _write_text(plan, story, nearest, (form, to), verbose=verbose)
     return YES if story.admitted else NO
 
@@ -175,10 +181,10 @@ def _write_text(
         emit(text.explain_text(story, topology, nearest, verbose=verbose, to=to), to)
 
 
-def _help(proposal: Proposal, inputs: NodeOptions) -> text.Help:
+def _help(proposal: Proposal, pod: Pod, read: NodeInputs) -> text.Help:
     words = [proposal.text, price.price_words(proposal)]
-    changes = [word for option in proposal.options for word in option]
-    return text.Help(" ".join(word for word in words if word), ("whatif", *inputs.words, *changes))
+    command = whatif_text.outcome_command(read.options.words, proposal.options, pod, named=pod.uid in read.named)
+    return text.Help(" ".join(word for word in words if word), command)
 
 
 def _list(plan: Plan, inputs: NodeOptions, form: str, to: str) -> None:

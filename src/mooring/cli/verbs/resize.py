@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from mooring.cli import options
@@ -57,7 +59,7 @@ def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, 
         raise click.UsageError("name the new amount: --cpu N or --memory AMOUNT")
     check_destination(to)
     asked = [*asked_resize.wanted("cpu", cpu), *asked_resize.wanted("memory", memory)]
-    resized = resizing.resize_of(question_of(inputs), pod, asked)
+    resized = resizing.resize_of(question_of(replace(inputs, named=(pod,) if pod else ())), pod, asked)
     if form == "json":
         emit_document(json_text(resize_document.resize_document(resized)), to)
     else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mooring.cli import options
-from mooring.cli.inputs.node import question_of
+from mooring.cli.inputs.node import NodeInputs, question_from, read_inputs
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.cli.verb import Verb
@@ -120,14 +122,16 @@ def command(pod: str, limit: int | None, goal: str, form: str, to: str, inputs: 
         raise click.UsageError("--goal is for changes that are searched: give POD")
     if form == "svg" and (pod or not wanted):
         raise click.UsageError("-o svg draws the node after a change: give one, without POD")
-    question = question_of(inputs)
+    named = [name for option, text in wanted for name in re.split("[:=]", text)[: _NAMING.get(option, 0)]]
+    read = read_inputs(replace(inputs, named=[name for name in (pod, *named) if name]))
+    question = question_from(read)
     if not (question.pods or question.active):
         raise InputError("there is no pod to evaluate", remedy="give pods with -f, --active or --node")
     changes = [change for option, text in wanted for change in nearest_search.understood(question, option, text)]
     if wanted and not pod:
         return _changed(question, changes, form, to)
     changed = planned_change.applied(question, changes)
-    return _searched(changed, pod, limit or _DEFAULT_LIMIT, (form, to), changes, inputs, goal)
+    return _searched(changed, pod, limit or _DEFAULT_LIMIT, (form, to), changes, read, goal)
 
 
 _OPTIONS = {
@@ -141,6 +145,8 @@ _OPTIONS = {
     "--fresh-state": "fresh_state",
 }
 """Option -> parameter."""
+_NAMING = {"--ask": 1, "--hold": 1, "--remove": 2, "--move": 2, "--first": 2}
+"""Option -> how many names of pods its value begins with."""
 
 
 def _changed(question: Question, changes: Sequence[PlannedChange], form: str, to: str) -> int:
@@ -173,7 +179,7 @@ def _searched(
     limit: int,
     where: tuple[str, str],
     made: Sequence[PlannedChange],
-    inputs: NodeOptions,
+    read: NodeInputs,
     goal: str,
 ) -> int:
     """Search for changes of a question in which some are made already."""
@@ -194,7 +200,10 @@ def _searched(
         emit_document(json_text(change_documents.nearest_document(question, pod, proposals, plan)), to)
     else:
         warn(plan.findings)
-        emit(text.nearest_text(plan, pod, proposals, to, made, inputs.words, exclusive=wants and not reached), to)
+        named = pod is not None and pod.uid in read.named
+        unreached = wants and not reached
+        words = read.options.words
+        emit(text.nearest_text(plan, pod, proposals, to, made, words, exclusive=unreached, named=named), to)
     return YES if reached or proposals else NO
 
 

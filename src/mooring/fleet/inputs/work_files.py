@@ -21,6 +21,7 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.decoding.documents import load_documents, located
 from mooring.decoding.fields import Document, as_mapping, check_names, count_at, inside, list_at, mapping_at, text_at
+from mooring.decoding.files import Paths, paths_of
 from mooring.fleet.inputs import alibaba
 from mooring.fleet.inputs.kinds import Kinds
 from mooring.fleet.inputs.recordings import recorded_arrivals
@@ -38,7 +39,7 @@ _LINE_FIELDS: Final = ("pod", "workload", "at", "runs", "leaves", "owner", "coun
 
 
 def load_work(
-    paths: Sequence[str], seed: int = 0, *, traces: Sequence[str] = (), stay: bool = False, scaled_down: bool = False
+    paths: Paths, seed: int = 0, *, traces: Paths = (), stay: bool = False, scaled_down: bool = False
 ) -> Work:
     """Read work from files; all of them together are one.
 
@@ -53,6 +54,7 @@ def load_work(
         InputError: a file cannot be read or understood, or has no pod.
     """
     kinds, found, findings = Kinds(), list[PodArrival | Workload](), list[str]()
+    paths, traces = paths_of(paths), paths_of(traces)
     for path in paths:
         if path.endswith(".csv"):
             work = _of_table(path)
@@ -65,7 +67,7 @@ def load_work(
             _gather(found, _of_documents(load_documents(path), kinds, findings, draw, scaled_down=scaled_down), path)
     for path in traces:
         _gather(found, recorded_arrivals(path, kinds, findings), path)
-    paths = (*paths, *traces)
+    paths += traces
     if not found:
         raise InputError("there is no pod in it", source=", ".join(paths), remedy="give manifests or a trace")
     if stay:

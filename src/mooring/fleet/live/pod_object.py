@@ -15,8 +15,8 @@ from mooring.decoding.fields import as_mapping, list_at, mapping_at, text_at, te
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pod_fields import with_allocated
-from mooring.manifest.pod_files import FINISHED
 from mooring.manifest.pod_relations import pod_relations
+from mooring.manifest.pod_status import FINISHED
 from mooring.manifest.pods import DEFAULT_GATES, MIRROR, pod_from_object
 from mooring.manifest.scheduling_fields import scheduling_fields
 

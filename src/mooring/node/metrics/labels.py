@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from mooring.core.decision import OUT_OF
 from mooring.core.pod import Pod
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -55,9 +56,6 @@ def assignment(resource: str, kind: str) -> Labels:
     """Return the labels of a container's assignment."""
     return labels(resource_name=resource, assignment_type=kind)
 
-
-OUT_OF = "OutOf"
-"""How reasons of the node resources check begin."""
 
 REASONS = frozenset(
     {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Protocol
 
@@ -113,7 +113,8 @@ def applied(question: Question, changes: Sequence[PlannedChange]) -> Question:
             question = change.applied_to(question)
         except InputError as error:
             raise caused_in(error, change.option[0]) from None
-    return question
+    # What a status records was the answer to another question.
+    return replace(question, recorded={}) if changes else question
 
 
 def sentence(changes: Sequence[PlannedChange], question: Question) -> str:

@@ -14,7 +14,7 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
 from mooring.core.release import NEWEST, Release
 from mooring.decoding.documents import documents_in, located
-from mooring.decoding.fields import Document, Report, ignore, inside
+from mooring.decoding.fields import Document, inside
 from mooring.devicemanager.state import Device, Preference
 from mooring.discovery.files import open_tree
 from mooring.discovery.loader import machine_of
@@ -23,9 +23,7 @@ from mooring.discovery.tree import Tree
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.documents.parts import API_VERSION
 from mooring.kubelet.kubelet import StateTexts
-from mooring.manifest.defaults import PodGates
 from mooring.manifest.dynamic.objects import dynamic_objects
-from mooring.manifest.pod_files import ActivePods, active_pods
 from mooring.planner.nodearchive.devices import DeviceFacts
 from mooring.planner.nodearchive.layout import (
     ABOUT,
@@ -145,14 +143,13 @@ class NodeArchive:
             node=self.about.node,
         )
 
-    def pods(self, gates: PodGates, report: Report = ignore) -> ActivePods:
-        """Return the pods of the node, in the order in which they were started.
+    def pod_documents(self) -> tuple[Document, ...]:
+        """Return the documents with the pods of the node, in the order in which they were started.
 
         Raises:
-            InputError: a pod is not valid.
+            InputError: they are no documents.
         """
-        documents = tuple(self._documents(PODS))
-        return active_pods(documents, choose=lambda _: self.about.node, gates=gates, report=report)
+        return tuple(self._documents(PODS))
 
     def findings(self, replaced: Collection[str] = ()) -> tuple[Finding, ...]:
         """Return what a reader of answers about this node should know.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
-from mooring.decoding.files import STANDARD_INPUT
+from mooring.decoding.files import STANDARD_INPUT, Paths, paths_of
 from mooring.manifest.scenario import MergeCase, Scenario, load_scenarios
 from mooring.planner.replay.agreement import FieldDifference, differences
 from mooring.planner.replay.scenario import replay_merge, replay_scenario
@@ -43,7 +43,7 @@ class ReplayOutcome:
 
 
 def replay_file(
-    file: str | os.PathLike[str], machines: Sequence[str | os.PathLike[str]] = (), *, compare: bool = False
+    file: str | os.PathLike[str], machines: Paths = (), *, compare: bool = False
 ) -> Iterator[ReplayOutcome]:
     """Replay every line of a file.
 
@@ -59,7 +59,7 @@ def replay_file(
     known: dict[str, MachineInfo] | None = None
     for number, case in enumerate(load_scenarios(file), 1):
         if known is None and isinstance(case, Scenario):
-            known = load_machines([os.fspath(path) for path in machines] or machine_files(file))
+            known = load_machines(paths_of(machines) or machine_files(file))
         # Scenarios written by hand may go without a name.
         named = case if case.id else replace(case, id=_name(file, number))
         try:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.core.errors import InputError
-from mooring.manifest.pod_files import FINISHED
+from mooring.manifest.pod_status import FINISHED
 from mooring.manifest.pods import MIRROR, pod_from_object
 from mooring.manifest.scheduling_fields import NO_FIELDS, scheduling_fields
 from mooring.manifest.taints import taint_of
