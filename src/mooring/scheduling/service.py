@@ -45,6 +45,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _GAUGES: Mapping[str, str] = {
     "nodes": "Nodes with a published state.",
     "unreadable": "Nodes whose published state cannot be read.",
+    "unjudged": "Questions about nodes whose published state the engine cannot judge.",
     "pods": "Pods that are known.",
     "assumed": "Pods that are bound and that no state has named yet.",
     "unconfirmed": "Pods that this extender bound and that the API server has not shown since.",
