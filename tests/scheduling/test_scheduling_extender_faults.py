@@ -16,6 +16,7 @@ from tests.patience import until
 from tests.scheduling.extender_cluster import facts_with, guaranteed, started, state_of_node
 from tests.scheduling.extender_requests import Recorder, ask, no_cluster, ready_extender
 
+from mooring.checkpoint.checksum import data_checksum
 from mooring.core.config import ReservedMemory
 from mooring.core.pod import Pod
 from mooring.kubelet.admit import admit
@@ -112,13 +113,13 @@ def test_facts_with_a_numa_node_renamed_are_no_node_and_the_others_are_answered(
 
 
 def test_a_state_with_other_numa_nodes_than_its_facts_is_refused_with_the_cause() -> None:
-    machine = FACTS.machine
+    machine, state = FACTS.machine, state_of_node(FACTS, started(FACTS))
     renamed = (machine.topology[0], replace(machine.topology[1], node_id=2))
     facts = replace(FACTS, machine=replace(machine, topology=renamed))
     kind = kind_of("digest", facts)
     assert isinstance(kind, NodeKind)
-    found = restored(kind, state_of_node(FACTS, started(FACTS)), {})
-    assert found == "its memory manager has NUMA nodes 0-1, its facts 0,2"
+    found = restored(kind, state, {})
+    assert found == "its memory manager has NUMA nodes 0, 1, its facts 0, 2"
 
 
 def test_where_the_engine_fails_about_one_node_every_other_is_filtered_scored_and_bound(
@@ -269,3 +270,16 @@ def test_facts_that_a_state_no_longer_refers_to_count_as_spare(monkeypatch: pyte
     assert sum(known.get(digest) is not None for digest in made) == 2
     known.keep(set(), listed={first})
     assert [digest for digest in made if known.get(digest)] == [first]
+
+
+@pytest.mark.parametrize("cell", [-1, 5, 2**31])
+def test_a_state_whose_memory_is_grouped_with_numa_nodes_of_no_machine_is_refused(cell: int) -> None:
+    kind, state = kind_of("digest", FACTS), state_of_node(FACTS, started(FACTS))
+    assert isinstance(kind, NodeKind)
+    outer = json.loads(state.files.memory or "")
+    text = outer["data"].replace('"cells":[1]', f'"cells":[1,{cell}]')
+    assert text != outer["data"]
+    files = replace(state.files, memory=json.dumps({**outer, "data": text, "dataChecksum": data_checksum(text)}))
+    found = restored(kind, replace(state, files=files), {})
+    assert isinstance(found, str)
+    assert found.startswith("its memory manager has NUMA nodes ")

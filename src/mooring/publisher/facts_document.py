@@ -27,7 +27,7 @@ from mooring.core.machineinfo import CoreKind, CPUFacts, MachineInfo, NUMANode
 from mooring.core.plugins import PluginChoice
 from mooring.core.release import NEWEST, Release
 from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
-from mooring.publisher.objects import FACTS, NodeFacts, bad_object, new_object, read_object
+from mooring.publisher.objects import FACTS, NODE_LABEL, NodeFacts, bad_object, new_object, read_object
 from mooring.releases.catalog import release_of
 
 _ENCODING: Final = "zlib+base64"
@@ -38,6 +38,7 @@ _MOST_CORES: Final = 8192
 _LARGEST_CONFIGURATION: Final = 50_000
 """Bytes of a configuration within it."""
 _CONTENT: Final = "spec.content"
+_LONGEST_LABEL: Final = 63
 
 
 class _FactsSpec(msgspec.Struct):
@@ -109,11 +110,19 @@ def digest_of(facts: NodeFacts) -> str:
     return sha256(_content(facts)).hexdigest()
 
 
-def facts_document(facts: NodeFacts) -> dict[str, Any]:
-    """Return the NodeFacts object."""
+def facts_document(facts: NodeFacts, node: str = "") -> dict[str, Any]:
+    """Return the NodeFacts object.
+
+    Args:
+        facts: its content.
+        node: that makes it; it is labelled with the name, or with the beginning of one that no label takes.
+    """
     content = _content(facts)
     packed = b64encode(zlib.compress(content, 9)).decode()
-    return new_object(FACTS, sha256(content).hexdigest(), spec=msgspec.to_builtins(_FactsSpec(_ENCODING, packed)))
+    made = new_object(FACTS, sha256(content).hexdigest(), spec=msgspec.to_builtins(_FactsSpec(_ENCODING, packed)))
+    if node:
+        made["metadata"]["labels"] = {NODE_LABEL: node[:_LONGEST_LABEL].rstrip("-.")}
+    return made
 
 
 def facts_of(document: object) -> NodeFacts:

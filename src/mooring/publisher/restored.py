@@ -13,7 +13,6 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from mooring.core.bits import list_text, mask_of
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import MooringError
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
@@ -138,9 +137,10 @@ def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> Kubel
         return f"{type(error).__name__}: {error}"
     if start.kubelet is None:
         return start.refusal.message if start.refusal is not None else "the kubelet has not written it"
-    counted, there = start.kubelet.node.memory.nodes.keys(), {one.node_id for one in kind.facts.machine.topology}
-    if kind.settings.memory is not None and counted != there:
-        found, wanted = (list_text(mask_of(nodes)) or "none" for nodes in (counted, there))
+    counted, there = start.kubelet.node.memory.nodes, {one.node_id for one in kind.facts.machine.topology}
+    cells = {cell for one in counted.values() for cell in one.cells}
+    if kind.settings.memory is not None and not (counted.keys() == there and cells <= there):
+        found, wanted = (", ".join(map(str, sorted(nodes)))[:200] for nodes in (counted.keys() | cells, there))
         return f"its memory manager has NUMA nodes {found}, its facts {wanted}"
     return rejoined(start.kubelet, state, pods)
 
