@@ -189,8 +189,8 @@ def _closed(state: Any, digest: str) -> Any:
     spec = state.get("spec") if isinstance(state, dict) else None
     if not isinstance(spec, dict):
         return state
-    files = spec.get("files")
-    for name, outer in files.items() if isinstance(files, dict) else ():
+    files: dict[str, Any] = spec["files"] if isinstance(spec.get("files"), dict) else {}
+    for name, outer in files.items():
         if isinstance(outer, dict):
             text = json.dumps(outer.get("data"), separators=(",", ":"))
             files[name] = json.dumps({**outer, "data": text, "dataChecksum": data_checksum(text)})
