@@ -72,6 +72,11 @@ class Extender:
             one.has_listed.is_set() and not one.defect.is_set() for one in self.followers
         )
 
+    @property
+    def hangs(self) -> bool:
+        """Whether the engine has stopped to answer."""
+        return self.service.hangs
+
     def start(self) -> None:
         """Start to follow the cluster."""
         for one in self.followers:
@@ -222,7 +227,7 @@ def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
                     stop.wait()
                 else:
                     log.info("extender holds the lease")
-                    hold_lease(election, stop, report)
+                    hold_lease(election, extender, stop, report)
             if election is not None:
                 extender.service.finish_binds()
                 with suppress(ClusterError):
