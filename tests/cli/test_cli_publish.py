@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,10 +191,14 @@ def test_unknown_fields_are_refused_with_strict(tmp_path: Path, more: tuple[str,
     assert "cpuManagerPolicie" in answered.err
 
 
-def test_prune_removes_old_facts_that_nobody_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
-    facts = [("used", old), ("unused", old), ("young", new), ("odd", "yesterday")]
-    listed = [{"metadata": {"name": name, "uid": f"u-{name}", "creationTimestamp": made}} for name, made in facts]
+@pytest.fixture
+def pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[dict[str, Any]]], list[Any]]:
+    """Prune facts with this metadata; return what was deleted."""
+    return partial(_pruned, tmp_path, monkeypatch)
+
+
+def _pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: list[dict[str, Any]]) -> list[Any]:
+    listed = [{"metadata": {**one, "uid": f"u-{one['name']}"}} for one in facts]
     lists = {FACTS: listed, "/apis/mooring.dev/v1alpha1/nodestates": [{"spec": {"facts": "used"}}]}
     deleted: list[Any] = []
 
@@ -208,8 +214,28 @@ def test_prune_removes_old_facts_that_nobody_names(tmp_path: Path, monkeypatch: 
     )
     with FaultInjector() as cluster:
         answered = mooring("publish", "--prune", "--kubeconfig", str(cluster.kubeconfig(tmp_path / "kubeconfig")))
-    assert (answered.code, answered.out) == (0, "Facts removed: 1.\n")
+    assert (answered.code, answered.out) == (0, f"Facts removed: {len(deleted)}.\n")
+    return deleted
+
+
+def test_prune_removes_old_facts_that_nobody_names(pruned: Callable[[list[dict[str, Any]]], list[Any]]) -> None:
+    old, new = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
+    facts = [("used", old), ("unused", old), ("young", new), ("odd", "yesterday")]
+    deleted = pruned([{"name": name, "creationTimestamp": made} for name, made in facts])
     assert deleted == [(f"{FACTS}/unused", "u-unused")]
+
+
+def test_prune_removes_young_facts_of_a_node_that_has_made_many(
+    pruned: Callable[[list[dict[str, Any]]], list[Any]],
+) -> None:
+    times = [f"2999-01-01T00:00:{second:02}Z" for second in range(10)]
+    facts = [
+        {"name": f"{node or 'old'}-{second}", "creationTimestamp": time, "labels": {"mooring.dev/node": node}}
+        for node in ("forger", "")
+        for second, time in enumerate(times)
+    ]
+    deleted = pruned([*facts, {"name": "honest", "creationTimestamp": times[0], "labels": {"mooring.dev/node": "n"}}])
+    assert {name for name, _ in deleted} == {f"{FACTS}/forger-0", f"{FACTS}/forger-1"}
 
 
 def test_prune_without_a_server_is_one_line(tmp_path: Path) -> None:

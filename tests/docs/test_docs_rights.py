@@ -60,9 +60,6 @@ def test_every_account_that_writes_objects_of_nodes_has_a_policy_in_force(rights
         if right.verb not in ("get", "list", "watch")
     }
     assert written - confined == {
-        # Named by their content and never changed.
-        ("mooring-publish", "mooring.dev", "nodefacts"),
-        ("mooring-agent-publish", "mooring.dev", "nodefacts"),
         # Not of a node.
         ("mooring-extender", "coordination.k8s.io", "leases"),
         ("mooring-prune", "mooring.dev", "nodefacts"),

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from tests.agent.nri import recordings
 from tests.discovery import tool_outputs
-from tests.inputs import agent_handler, archives, cluster_objects, device_objects
+from tests.inputs import agent_handler, archives, cluster_objects, device_objects, published_nodes
 
 from mooring.agent.claims import claim_asked
 from mooring.agent.configuration import agent_configuration
@@ -334,6 +334,7 @@ READERS = (
     Reader("api-pod", cluster_objects.pod, cluster_objects.pod_seeds),
     Reader("node-facts", cluster_objects.node_facts, cluster_objects.facts_seeds),
     Reader("node-state", cluster_objects.node_state, cluster_objects.state_seeds),
+    Reader("node-verdict", published_nodes.verdict, published_nodes.seeds),
     Reader("agent-configuration", _agent_configuration, _agent_configuration_seeds),
     Reader("machine-text", lambda data: described(data, archives.NAME), _machine_text_seeds),
     Reader("interrupt-journal", _interrupts, _interrupts_seeds),

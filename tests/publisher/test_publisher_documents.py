@@ -263,3 +263,14 @@ def test_members_of_a_later_version_are_skipped() -> None:
     document = state_document(NodeState("node", "0" * 64, pods=(PodKey("a", "b"),)))
     document["spec"]["later"] = document["spec"]["pods"][0]["later"] = 1
     assert state_of(document).pods == (PodKey("a", "b"),)
+
+
+@pytest.mark.parametrize(
+    ("node", "label"),
+    [("node-1", "node-1"), ("n" * 62 + ".eu.example", "n" * 62), ("", None)],
+)
+def test_facts_are_labelled_with_the_node_that_made_them(node: str, label: str | None) -> None:
+    facts = NodeFacts(parse_compact("cores=2 memory=1Gi").info, KubeletConfig(), MooringConfig())
+    made = facts_document(facts, node)
+    assert made["metadata"].get("labels", {}).get("mooring.dev/node") == label
+    assert made["metadata"]["name"] == digest_of(facts) == digest_of(facts_of(over_the_wire(made)))

@@ -117,3 +117,31 @@ def test_an_object_that_cannot_be_read_is_a_reason_and_no_end(view: ClusterView,
     listener.changed(msgspec.Raw(json.dumps(content).encode()))
     assert len(problems) == 1
     assert view.outlook("node-1").trouble == "the state of the node cannot be read"
+
+
+def test_while_a_listener_fails_its_follower_says_so(
+    injector: FaultInjector, follower: Follower, problems: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def odd(*_: object) -> None:
+        raise LookupError("odd")
+
+    follower.start()
+    until(lambda: injector.asked("watch"), "it is watched")
+    assert not follower.defect.is_set()
+    monkeypatch.setattr(PodListener, "changed", odd)
+    injector.put(pod_object("two"))
+    until(follower.defect.is_set, "the defect shows")
+    assert "LookupError: odd" in problems
+    monkeypatch.undo()
+    injector.put(pod_object("three"))
+    until(lambda: not follower.defect.is_set(), "what comes is taken again")
+
+
+def test_a_follower_that_is_behind_lists_again_at_a_bookmark(injector: FaultInjector, follower: Follower) -> None:
+    behind = [True]
+    follower.is_behind = lambda: behind.pop() if behind else False
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
+    injector.fail("watch", Fault(stream=json.dumps(bookmark).encode() + b"\n"))
+    follower.start()
+    until(lambda: len(injector.asked("list")) == 2, "everything is listed again")
+    assert behind == []

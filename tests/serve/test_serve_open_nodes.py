@@ -7,11 +7,15 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pkgutil import resolve_name
 
 import pytest
 from tests.serve.clusters import known, pod
 
-from mooring.serve.access import OpenGuard
+from mooring.publisher.situation import NodeFaults
+from mooring.serve.access import EVERYTHING, OpenGuard
+from mooring.serve.cluster.fitting import FittingSearch
+from mooring.serve.cluster.html import TileSheet
 from mooring.serve.cluster.known import ClusterPod, NodeNow
 from mooring.serve.cluster.open_nodes import OpenNodes
 from mooring.serve.cluster.published_node import snapshot_of_node
@@ -148,3 +152,36 @@ def test_a_page_that_two_clients_open_at_once_is_one(monkeypatch: pytest.MonkeyP
     with ThreadPoolExecutor(2) as clients:
         first, second = clients.map(lambda _client: opened(nodes, "node-0000"), range(2))
     assert first is second
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "mooring.serve.cluster.known.restored",
+        "mooring.serve.cluster.known.view_key",
+        "mooring.serve.cluster.html.tile",
+        "mooring.serve.cluster.fitting.predicted",
+    ],
+)
+def test_a_node_that_cannot_be_judged_is_said_once_and_the_page_shows_all_others(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    cluster = known(5)
+    cluster.faults = NodeFaults(lambda about, _problem: said.append(about))
+    usual, calls = resolve_name(part), [0]
+
+    def first_fails(*arguments: object) -> object:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise KeyError(2)
+        return usual(*arguments)
+
+    monkeypatch.setattr(part, first_fails)
+    text = TileSheet().body(cluster, "", EVERYTHING)
+    found = FittingSearch(cluster.faults).fitting(pod("asked", 2), cluster.all())
+    assert all(name in text for name in cluster.names)
+    causes = {name for cause in found.causes for name in cause.nodes}
+    assert {*found.fits, *causes} == set(cluster.names)
+    assert found.fits
+    assert said == ["node-0000"]

@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -27,13 +27,18 @@ from mooring.core.machineinfo import CoreKind, CPUFacts, MachineInfo, NUMANode
 from mooring.core.plugins import PluginChoice
 from mooring.core.release import NEWEST, Release
 from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
-from mooring.publisher.objects import FACTS, NodeFacts, bad_object, new_object, read_object
+from mooring.publisher.objects import FACTS, NODE_LABEL, NodeFacts, bad_object, new_object, read_object
 from mooring.releases.catalog import release_of
 
 _ENCODING: Final = "zlib+base64"
-_LARGEST_CONTENT: Final = 16 * 1024**2
-"""Bytes of the content before it is compressed; a machine of 512 CPUs has a fifth of a megabyte."""
+_LARGEST_CONTENT: Final = 1_000_000
+"""Bytes of the content before it is compressed; a machine of 512 CPUs has a fifth of it."""
+_MOST_CORES: Final = 8192
+"""Of a NUMA node: as many as Linux takes CPUs."""
+_LARGEST_CONFIGURATION: Final = 50_000
+"""Bytes of a configuration within it."""
 _CONTENT: Final = "spec.content"
+_LONGEST_LABEL: Final = 63
 
 
 class _FactsSpec(msgspec.Struct):
@@ -55,10 +60,34 @@ class _CPUs(msgspec.Struct):
     isolated: str
 
 
+_Few = Annotated[list[msgspec.Raw], msgspec.Meta(max_length=64)]
+"""NUMA nodes and their distances, sizes of huge pages, caches and CPUs of a core: machines have tens."""
+
+
+class _CoreBounds(msgspec.Struct):
+    thread_ids: _Few | None = None
+    caches: _Few | None = None
+    uncore_caches: _Few | None = None
+
+
+class _NodeBounds(msgspec.Struct):
+    cores: Annotated[list[_CoreBounds], msgspec.Meta(max_length=_MOST_CORES)] | None = None
+    hugepages: _Few | None = None
+    caches: _Few | None = None
+    distances: _Few | None = None
+
+
+class _MachineBounds(msgspec.Struct):
+    """What is counted before objects are made of a machine: a node that lies may cost the reader little."""
+
+    topology: Annotated[list[_NodeBounds], msgspec.Meta(max_length=64)] | None = None
+    hugepages: _Few | None = None
+
+
 class _Content(msgspec.Struct):
     machine: msgspec.Raw
-    kubelet: dict[str, Any]
-    mooring: dict[str, Any]
+    kubelet: msgspec.Raw
+    mooring: msgspec.Raw
     release: str = NEWEST.name
     """Of the kubelet, or of the kubelet as which the agent decides; publishers before 0.2 name none."""
     cpus: _CPUs | None = None
@@ -81,11 +110,19 @@ def digest_of(facts: NodeFacts) -> str:
     return sha256(_content(facts)).hexdigest()
 
 
-def facts_document(facts: NodeFacts) -> dict[str, Any]:
-    """Return the NodeFacts object."""
+def facts_document(facts: NodeFacts, node: str = "") -> dict[str, Any]:
+    """Return the NodeFacts object.
+
+    Args:
+        facts: its content.
+        node: that makes it; it is labelled with the name, or with the beginning of one that no label takes.
+    """
     content = _content(facts)
     packed = b64encode(zlib.compress(content, 9)).decode()
-    return new_object(FACTS, sha256(content).hexdigest(), spec=msgspec.to_builtins(_FactsSpec(_ENCODING, packed)))
+    made = new_object(FACTS, sha256(content).hexdigest(), spec=msgspec.to_builtins(_FactsSpec(_ENCODING, packed)))
+    if node:
+        made["metadata"]["labels"] = {NODE_LABEL: node[:_LONGEST_LABEL].rstrip("-.")}
+    return made
 
 
 def facts_of(document: object) -> NodeFacts:
@@ -100,6 +137,10 @@ def facts_of(document: object) -> NodeFacts:
         raise bad_object(FACTS, name, _CONTENT, "is not the content that the name is the digest of")
     try:
         parts = msgspec.json.decode(content, type=_Content)
+        msgspec.json.decode(parts.machine, type=_MachineBounds)
+        if max(len(bytes(parts.kubelet)), len(bytes(parts.mooring))) > _LARGEST_CONFIGURATION:
+            raise bad_object(FACTS, name, _CONTENT, f"has a configuration of more than {_LARGEST_CONFIGURATION} bytes")
+        fields = [msgspec.json.decode(part, type=dict[str, Any]) for part in (parts.kubelet, parts.mooring)]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise bad_object(FACTS, name, _CONTENT, f"cannot be read: {error}") from None
     source = f"{FACTS} {name}"
@@ -107,8 +148,8 @@ def facts_of(document: object) -> NodeFacts:
     machine = parse_machine_info(bytes(parts.machine), source).info
     return NodeFacts(
         machine if parts.cpus is None else replace(machine, facts=_cpu_facts(name, parts.cpus)),
-        kubelet_config(parts.kubelet, source=source, release=release),
-        replace(mooring_config(parts.mooring, source=source), release=release),
+        kubelet_config(fields[0], source=source, release=release),
+        replace(mooring_config(fields[1], source=source), release=release),
     )
 
 

@@ -29,6 +29,8 @@ FACTS: Final = "NodeFacts"
 STATE: Final = "NodeState"
 SHADOW: Final = "NodeShadow"
 PLURALS: Final[Mapping[str, str]] = {FACTS: "nodefacts", STATE: "nodestates", SHADOW: "nodeshadows"}
+NODE_LABEL: Final = f"{GROUP}/node"
+"""Label of a NodeFacts: the node that made it. Others of its kind use it too."""
 LARGEST_OBJECT: Final = 1_000_000
 """Bytes of an object as JSON. etcd takes 1.5 MiB, and the API server's records of field managers need room."""
 

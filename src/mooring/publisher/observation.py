@@ -119,5 +119,5 @@ class Still:
 
 def listing_of(seen: Observation) -> dict[str, Any]:
     """Return a v1 List of what a publisher would write, without times, so that it is the same each time."""
-    items = [facts_document(seen.facts), *documents_of(seen, sequence=0, moment=None)]
+    items = [facts_document(seen.facts, seen.state.node), *documents_of(seen, sequence=0, moment=None)]
     return {"apiVersion": "v1", "kind": "List", "items": [item for item in items if item is not None]}

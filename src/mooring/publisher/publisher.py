@@ -206,7 +206,7 @@ class Publisher:
         state, topology = documents_of(seen, sequence=self._sequence, moment=self._today(), owner=self._owner)
         # Facts first, because the state names them; with the heartbeat again, in case they were removed.
         if self._known_facts != seen.state.facts or is_heartbeat:
-            create_once(http, facts_document(seen.facts))
+            create_once(http, facts_document(seen.facts, self._node))
             self._known_facts = seen.state.facts
         apply(http, state)
         self._write_topology(http, topology, anew=is_heartbeat)

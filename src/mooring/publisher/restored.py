@@ -7,7 +7,11 @@ a scheduler waits for an answer about many nodes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from typing import Final
+
+from cachetools import LRUCache
 
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import MooringError
@@ -23,6 +27,11 @@ from mooring.node.settings import Settings, build_settings
 from mooring.publisher.objects import NodeFacts, NodeState
 
 _MEMORY_STATIC = "Static"
+_KIND_SIZE: Final = 16_000
+_CORE_SIZE: Final = 300
+"""Bytes of memory that facts take, and each of their cores: measured, rounded up."""
+_MOST_SPARE: Final = 64_000_000
+"""Bytes of facts that are kept although no state refers to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +48,63 @@ class NodeKind:
         return {node.node_id: node.distances or () for node in self.facts.machine.topology}
 
 
-def kind_of(digest: str, facts: NodeFacts) -> NodeKind | str:
-    """Understand facts; a text says why a kubelet would not start with them."""
+class KnownKinds:
+    """Facts, by digest, or why they cannot be used: those that states refer to, and others as far as a budget goes.
+
+    Any publisher can make any number of facts; a state, of which a node has one, is what makes them count.
+    """
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._used: dict[str, NodeKind | str] = {}
+        self._spare: LRUCache[str, NodeKind | str] = LRUCache(_MOST_SPARE, getsizeof=_size_of)
+        self._has_dropped = False
+
+    def put(self, digest: str, kind: NodeKind | str, *, is_used: bool) -> None:
+        """Take facts; of those that no state refers to the oldest are dropped beyond the budget."""
+        if is_used:
+            self._used[digest] = kind
+            return
+        before = len(self._spare) + (digest not in self._spare)
+        self._spare[digest] = kind
+        self._has_dropped |= len(self._spare) < before
+
+    def used(self, digest: str) -> NodeKind | str | None:
+        """Return facts that a state refers to; None when they are not known."""
+        spare = self._spare.pop(digest, None)
+        if spare is not None:
+            self._used[digest] = spare
+        return self._used.get(digest)
+
+    def get(self, digest: str) -> NodeKind | str | None:
+        """Return facts, whether a state refers to them or not; None when they are not known."""
+        return self._used.get(digest) or self._spare.get(digest)
+
+    def keep(self, used: AbstractSet[str], listed: AbstractSet[str] | None = None) -> None:
+        """Take it that states refer to these only, and that there are no others than those listed."""
+        for digest in self._used.keys() - used:
+            self.put(digest, self._used.pop(digest), is_used=False)
+        for digest in () if listed is None else self._spare.keys() - listed:
+            del self._spare[digest]
+
+    def misses(self, used: AbstractSet[str]) -> bool:
+        """Tell whether facts that states refer to may have been dropped, and so are to be read again; said once."""
+        if not self._has_dropped or all(self.get(digest) for digest in used):
+            return False
+        self._has_dropped = False
+        return True
+
+
+def _size_of(kind: NodeKind | str) -> int:
+    if isinstance(kind, str):
+        return _CORE_SIZE
+    return _KIND_SIZE + _CORE_SIZE * sum(len(node.cores) for node in kind.facts.machine.topology)
+
+
+def kind_of(digest: str, facts: NodeFacts | str) -> NodeKind | str:
+    """Understand facts; a text says why a kubelet would not start with them, or why they could not be read."""
+    if isinstance(facts, str):
+        return facts
     try:
         settings = build_settings(facts.config, facts.mooring, facts.machine)
     except MooringError as error:
@@ -73,6 +137,11 @@ def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> Kubel
         return f"{type(error).__name__}: {error}"
     if start.kubelet is None:
         return start.refusal.message if start.refusal is not None else "the kubelet has not written it"
+    counted, there = start.kubelet.node.memory.nodes, {one.node_id for one in kind.facts.machine.topology}
+    cells = {cell for one in counted.values() for cell in one.cells}
+    if kind.settings.memory is not None and not (counted.keys() == there and cells <= there):
+        found, wanted = (", ".join(map(str, sorted(nodes)))[:200] for nodes in (counted.keys() | cells, there))
+        return f"its memory manager has NUMA nodes {found}, its facts {wanted}"
     return rejoined(start.kubelet, state, pods)
 
 

@@ -6,8 +6,13 @@ can have happened since.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import threading
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+from cachetools import LRUCache
 
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Holdings
@@ -22,7 +27,59 @@ UNPUBLISHED = "the node has not published its state"
 UNKNOWN_FACTS = "the facts of the node are not known"
 UNREADABLE = "the state of the node cannot be read"
 UNSETTLED = "too many pods start and end on the node to know its state"
+UNJUDGED = "the published state of the node cannot be judged"
 BEFORE_US = "pods were bound to the node before the extender started, and its state does not name them yet"
+
+_T = TypeVar("_T")
+_MOST_TOLD: Final = 10_000
+
+
+class NodeFaults:
+    """The one place where the engine is asked about what a node published: its fault is that node's answer.
+
+    A node can publish what no kubelet writes. No other node's answer, and no thread, may end with it.
+    """
+
+    def __init__(self, report: Callable[[str, str], object] = lambda _about, _problem: None) -> None:
+        """Begin without faults.
+
+        Args:
+            report: receives what a fault is about, and the fault; once for each cause.
+        """
+        self._report = report
+        self._told: LRUCache[tuple[str, str], None] = LRUCache(_MOST_TOLD)
+        self._lock = threading.Lock()
+        self.count = 0
+        """Of all faults."""
+
+    def guarded(self, about: str, ask: Callable[[], _T], otherwise: Callable[[Exception], _T]) -> _T:
+        """Return an answer about a node, or what is said instead.
+
+        Args:
+            about: name of the node.
+            ask: asks.
+            otherwise: gives the answer when that raises anything.
+        """
+        try:
+            return ask()
+        except Exception as error:  # noqa: BLE001 - whatever one node published, the others are answered
+            self._take(about, error)
+            return otherwise(error)
+
+    def _take(self, about: str, error: Exception) -> None:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        cause = f"{type(error).__name__} in {last.name}"
+        with self._lock:
+            self.count += 1
+            is_told = (about, cause) in self._told
+            self._told[about, cause] = None
+        if not is_told:
+            self._report(about, f"{UNJUDGED}: {cause}: {str(error)[:200]}")
+
+
+def unjudged(_error: Exception) -> str:
+    """Return what is said of a node after a fault."""
+    return UNJUDGED
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Source: Kubernetes API concepts, "Server-Side Apply". JSON is YAML, and so a val
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -13,7 +14,7 @@ import httpx2
 import msgspec
 
 from mooring.publisher import node_topology
-from mooring.publisher.objects import API_VERSION, FACTS, PLURALS, SHADOW, STATE, encoded
+from mooring.publisher.objects import API_VERSION, FACTS, NODE_LABEL, PLURALS, SHADOW, STATE, encoded
 from mooring.service.cluster.apiserver import ClusterError, check_response, cluster_errors
 
 MANAGER: Final = "mooring"
@@ -101,6 +102,8 @@ def _path_of(document: Mapping[str, Any]) -> str:
 
 _YOUNGEST: Final = 3600.0
 """Seconds for which facts stay in any case: a publisher makes them just before the state that names them."""
+_MOST_YOUNG: Final = 8
+"""Facts of one node that stay for that reason: a publisher makes new ones when a configuration changes."""
 _PAGE: Final = 200
 _FACTS: Final = f"apis/{API_VERSION}/{PLURALS[FACTS]}"
 _STATES: Final = f"apis/{API_VERSION}/{PLURALS[STATE]}"
@@ -119,11 +122,13 @@ def prune(http: httpx2.Client, now: float) -> list[str]:
     facts = _listed(http, _FACTS)
     # Read afterwards: whatever names facts that were there before is seen.
     named = {(state.get("spec") or {}).get("facts") for state in _listed(http, _STATES)}
-    gone = []
-    for one in facts:
-        metadata = one.get("metadata") or {}
-        name = str(metadata.get("name", ""))
-        if name in named or now - _made(metadata) < _YOUNGEST:
+    gone, young = [], Counter[str]()
+    for metadata in sorted((one.get("metadata") or {} for one in facts), key=_made, reverse=True):
+        name, node = str(metadata.get("name", "")), str((metadata.get("labels") or {}).get(NODE_LABEL, ""))
+        if name in named:
+            continue
+        if now - _made(metadata) < _YOUNGEST and (not node or young[node] < _MOST_YOUNG):
+            young[node] += 1
             continue
         if _delete(http, name, metadata):
             gone.append(name)

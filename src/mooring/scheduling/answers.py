@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 import msgspec
@@ -15,7 +16,7 @@ from mooring.kubelet.shapes import PodShape, shape_of
 from mooring.publisher.situation import kubelets_of
 from mooring.scheduling.claims import UNDECIDED, ClaimView, asked_node
 from mooring.scheduling.deciding import Decider, NodeVerdict
-from mooring.scheduling.outlook import Outlook
+from mooring.scheduling.outlook import CANNOT_BE_JUDGED, Outlook
 from mooring.scheduling.pods import Shapes, seen_pod
 from mooring.scheduling.scoring import Weights
 from mooring.scheduling.view import ClusterView
@@ -93,7 +94,7 @@ class Answers:
         for name, (key, outlook, shape) in zip(names, self._asked(pod, names), strict=True):
             score = known.get(key)
             if score is None and outlook is not None:
-                score = known[key] = self._score(outlook, shape) if self.in_time() else 0
+                score = known[key] = self._score(name, outlook, shape) if self.in_time() else 0
             scores.append(Priority(name, score or 0))
         return scores
 
@@ -109,18 +110,28 @@ class Answers:
         for name, uids, violations in _proposed(asked):
             if not self.in_time():
                 break
-            victims = self._victims(name, pod, self.shape_on(name, pod, plain), uids)
+            victims = self.view.faults.guarded(
+                name, partial(self._victims, name, pod, plain, uids), lambda _error: None
+            )
             if victims is not None:
                 kept[name] = MetaVictims([MetaPod(uid) for uid in victims], violations)
         return PreemptAnswer(kept)
 
     def _verdicts(self, pod: Pod, names: Sequence[str]) -> Iterator[NodeVerdict]:
         known: dict[object, NodeVerdict] = {None: _UNDECIDED}
-        for key, outlook, shape in self._asked(pod, names):
+        for name, (key, outlook, shape) in zip(names, self._asked(pod, names), strict=True):
             verdict = known.get(key)
             if verdict is None and outlook is not None and self.in_time():
-                verdict = known[key] = self.decider.verdict(outlook, shape)
+                verdict = known[key] = self.verdict(name, outlook, shape)
             yield verdict or _UNDECIDED
+
+    def verdict(self, name: str, outlook: Outlook, shape: PodShape) -> NodeVerdict:
+        """Say whether a pod of this shape may be bound to a node."""
+        return self.view.faults.guarded(
+            name,
+            lambda: self.decider.verdict(outlook, shape),
+            lambda _error: self.decider.verdict(CANNOT_BE_JUDGED, shape),
+        )
 
     def _asked(self, pod: Pod, names: Sequence[str]) -> Iterator[tuple[object, Outlook | None, PodShape]]:
         """Yield what is known about each node and the shape of the pod there, with a key of the question.
@@ -143,21 +154,27 @@ class Answers:
         """Return the shape of a pod with what its claims give it, or ask for, on a node."""
         if self.claims is None or not pod.claims:
             return plain
+        return self.view.faults.guarded(
+            name, partial(self._claimed_shape, self.claims, name, pod, plain), lambda _error: plain
+        )
+
+    def _claimed_shape(self, claims: ClaimView, name: str, pod: Pod, plain: PodShape) -> PodShape:
         state = self.view.situation(name, pod).state
         devices = {} if state is None or isinstance(state, str) else state.devices.devices
-        return self.claims.shaped(plain, pod, devices)
+        return claims.shaped(plain, pod, devices)
 
-    def _score(self, outlook: Outlook, shape: PodShape) -> int:
-        merit = self.decider.merit(outlook, shape)
+    def _score(self, name: str, outlook: Outlook, shape: PodShape) -> int:
+        merit = self.view.faults.guarded(name, lambda: self.decider.merit(outlook, shape), lambda _error: None)
         return 0 if merit is None else self.weights.score(merit)
 
-    def _victims(self, name: str, pod: Pod, shape: PodShape, proposed: Sequence[str]) -> list[str] | None:
+    def _victims(self, name: str, pod: Pod, plain: PodShape, proposed: Sequence[str]) -> list[str] | None:
         """Return the victims of a node; None when the pod would not be admitted without them either."""
+        shape = self.shape_on(name, pod, plain)
         situation = self.view.situation(name, pod)
         kubelets = kubelets_of(situation)
         if isinstance(kubelets, str):
             outlook = self.view.outlook(name, pod)
-            return None if self.decider.verdict(outlook, shape).reason else list(proposed)
+            return None if self.verdict(name, outlook, shape).reason else list(proposed)
         if _admitted_without(kubelets, proposed, shape):
             return list(proposed)
         lower = sorted(

@@ -15,7 +15,7 @@ from mooring.memorymanager.state import MemoryState
 from mooring.node import Node
 from mooring.node.providers import Providers
 from mooring.publisher.restored import NodeKind
-from mooring.publisher.situation import UNKNOWN_FACTS, Situation, kubelets_of
+from mooring.publisher.situation import UNJUDGED, UNKNOWN_FACTS, Situation, kubelets_of
 
 TOO_OLD = "the published state of the node is too old"
 
@@ -41,6 +41,10 @@ class Outlook:
     load: Load = field(default_factory=Load)
     trouble: str = ""
     """Why nothing can be said."""
+
+
+CANNOT_BE_JUDGED = Outlook(None, trouble=UNJUDGED)
+"""Of a node about which the engine cannot be asked."""
 
 
 class Outlooks:

@@ -32,6 +32,10 @@ class LeaseCandidate(Protocol):
     def is_ready(self) -> bool:
         """Whether everything has been listed."""
 
+    @property
+    def hangs(self) -> bool:
+        """Whether it has stopped to answer."""
+
 
 def wait_for_lease(
     election: Election, extender: LeaseCandidate, listener: socket.socket, stop: Event, report: Report
@@ -54,13 +58,17 @@ def wait_for_lease(
     return False
 
 
-def hold_lease(election: Election, stop: Event, report: Report) -> None:
+def hold_lease(election: Election, extender: LeaseCandidate, stop: Event, report: Report) -> None:
     """Renew the Lease until the process is to end.
 
     Raises:
-        ClusterError: the Lease is lost: another replica decides by now, or will soon.
+        ClusterError: the Lease is lost: another replica decides by now, or will soon. Or the engine hangs.
     """
     while not stop.wait(PERIOD):
+        if extender.hangs:
+            raise ClusterError(
+                "the engine hangs: the lease is left to another replica, and this one has to start again"
+            )
         _step(election, report)
         if not election.leads:
             raise ClusterError("the lease is lost: another replica goes on, and this one has to start again")

@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 from ssl import SSLContext
 from typing import Final
 
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.kubelet.shapes import shape_of
+from mooring.publisher.situation import NodeFaults
 from mooring.scheduling.answers import Answers
 from mooring.scheduling.binding import Binder
 from mooring.scheduling.claims import ClaimView
@@ -60,11 +62,20 @@ class Extender:
     followers: list[Follower]
     metrics: ExtenderMetrics
     stopping: threading.Event
+    failing: threading.Event = field(default_factory=threading.Event)
+    """Set while outlooks cannot be made."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether everything has been listed."""
-        return all(one.has_listed.is_set() for one in self.followers)
+        """Whether everything has been listed, and every thread does its work."""
+        return not self.failing.is_set() and all(
+            one.has_listed.is_set() and not one.defect.is_set() for one in self.followers
+        )
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the engine has stopped to answer."""
+        return self.service.hangs
 
     def start(self) -> None:
         """Start to follow the cluster."""
@@ -83,11 +94,13 @@ class Extender:
         """Make the outlooks of changed nodes before the scheduler requests them."""
         tidy = settled = time.monotonic()
         whole = settled + _WHOLE_PERIOD
-        while not self.stopping.wait(_LOOK_PERIOD):
+
+        def look() -> bool:
+            nonlocal tidy, settled, whole
             for name in self.view.changed_nodes():
                 self.view.outlook(name)
                 if self.stopping.is_set():
-                    return
+                    return True
             now = time.monotonic()
             if now >= tidy:
                 tidy = now + _TIDY_PERIOD
@@ -96,6 +109,13 @@ class Extender:
                 settled = now + _SETTLE_PERIOD
                 settle(whole=now >= whole)
                 whole = now + _WHOLE_PERIOD if now >= whole else whole
+            return True
+
+        while not self.stopping.wait(_LOOK_PERIOD):
+            if self.view.faults.guarded("outlooks", look, lambda _error: False):
+                self.failing.clear()
+            else:
+                self.failing.set()
 
 
 def extender_with(
@@ -118,7 +138,11 @@ def extender_with(
     """
     claims = ClaimView() if options.device_claims else None
     view = ClusterView(
-        time.monotonic, assumed_for=options.assumed_for, longest_age=options.longest_state_age, claims=claims
+        time.monotonic,
+        assumed_for=options.assumed_for,
+        longest_age=options.longest_state_age,
+        claims=claims,
+        faults=NodeFaults(report),
     )
     shapes, decider = Shapes(), Decider(options.unknown_nodes)
     last_word, one_at_a_time = Decider(options.unknown_nodes), threading.Lock()
@@ -133,7 +157,7 @@ def extender_with(
         outlook = view.outlook(node, pod)
         shape = answers.shape_on(node, pod, shape_of(pod))
         with one_at_a_time:
-            return last_word.verdict(outlook, shape)
+            return with_fields(answers, decider=last_word).verdict(node, outlook, shape)
 
     def counts() -> dict[str, int]:
         engine = {"engine_runs": decider.runs + last_word.runs, "known_answers": decider.hits + last_word.hits}
@@ -203,7 +227,7 @@ def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
                     stop.wait()
                 else:
                     log.info("extender holds the lease")
-                    hold_lease(election, stop, report)
+                    hold_lease(election, extender, stop, report)
             if election is not None:
                 extender.service.finish_binds()
                 with suppress(ClusterError):

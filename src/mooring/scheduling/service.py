@@ -45,6 +45,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _GAUGES: Mapping[str, str] = {
     "nodes": "Nodes with a published state.",
     "unreadable": "Nodes whose published state cannot be read.",
+    "unjudged": "Questions about nodes whose published state the engine cannot judge.",
     "pods": "Pods that are known.",
     "assumed": "Pods that are bound and that no state has named yet.",
     "unconfirmed": "Pods that this extender bound and that the API server has not shown since.",
@@ -54,6 +55,8 @@ _GAUGES: Mapping[str, str] = {
 }
 NOT_READY: Final = "mooring: the extender has not yet listed all nodes and pods"
 _TOO_LATE: Final = "mooring: not decided within the time of the request"
+_HANGS: Final = 60.0
+"""Seconds without an answer of the engine after which it hangs: questions end much earlier."""
 _RESERVE: Final = 0.8
 """Part of the time of a request after which no new node is asked about."""
 
@@ -124,6 +127,10 @@ class RequestLimits:
     requests: int
 
 
+def _nothing() -> None:
+    """Show that the engine's thread takes questions."""
+
+
 class _TooLargeError(Exception):
     pass
 
@@ -159,6 +166,7 @@ class Service:
         # The engine runs in one thread: more of them would only take turns. Binds wait for the API server.
         self._thinking = ThreadPoolExecutor(1, "mooring-engine")
         self._binding = ThreadPoolExecutor(limits.requests, "mooring-bind")
+        self._beat, self._since = self._thinking.submit(_nothing), clock()
         self.app = Starlette(
             routes=[
                 Route("/filter", self._verb("filter", self._filter), methods=["POST"]),
@@ -176,6 +184,14 @@ class Service:
         self._thinking.shutdown(wait=False, cancel_futures=True)
         self._binding.shutdown(wait=False, cancel_futures=True)
         self._binder.close()
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the engine has not come to a question for a minute; to be asked now and then."""
+        now = self._clock()
+        if self._beat.done():
+            self._beat, self._since = self._thinking.submit(_nothing), now
+        return now - self._since > _HANGS
 
     def finish_binds(self) -> None:
         """Wait until no bind is under way."""
@@ -267,6 +283,8 @@ class Service:
         return Response(encoded({"error": problem}), status, headers, JSON)
 
     async def _health(self, _request: Request) -> Response:
+        if self.hangs:
+            return Response("the engine hangs\n", 503, media_type="text/plain")
         return Response("ok\n", media_type="text/plain")
 
     async def _ready(self, _request: Request) -> Response:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import zip_longest
 
 from mooring.core.pod import Pod
-from mooring.publisher.objects import NodeFacts, NodeState
-from mooring.publisher.restored import NodeKind, kind_of
-from mooring.publisher.situation import Situation
+from mooring.publisher.objects import FACTS, NodeFacts, NodeState
+from mooring.publisher.restored import KnownKinds, NodeKind, kind_of
+from mooring.publisher.situation import UNJUDGED, NodeFaults, Situation, unjudged
 from mooring.scheduling.claims import ClaimView
 from mooring.scheduling.cluster_pods import ClusterPods
 from mooring.scheduling.known_node import KnownNode, published
@@ -38,6 +39,7 @@ class ClusterView:
         assumed_for: float = ASSUMED_FOR,
         longest_age: float | None = None,
         claims: ClaimView | None = None,
+        faults: NodeFaults | None = None,
     ) -> None:
         """Begin without any knowledge.
 
@@ -46,15 +48,16 @@ class ClusterView:
             assumed_for: seconds for which a bind counts that the API server does not confirm.
             longest_age: seconds after which a state is too old to say anything; None for never.
             claims: of the cluster; None where they do not count.
+            faults: of nodes that the engine cannot be asked about.
         """
+        self.faults = faults or NodeFaults()
         self._clock = clock
         self._assumed_for = assumed_for
         self._longest_age = longest_age
         self._claims = claims
         self._lock = threading.RLock()
         self._outlooks = Outlooks()
-        self._kinds: dict[str, NodeKind | str] = {}
-        """Digest -> facts that were understood, or why they cannot be used."""
+        self._kinds = KnownKinds()
         self._nodes: dict[str, KnownNode] = {}
         self._pods = ClusterPods(self._node, clock)
 
@@ -69,18 +72,22 @@ class ClusterView:
         with self._lock:
             if isinstance(self._kinds.get(digest), NodeKind):
                 return  # facts never change
-        kind = facts if isinstance(facts, str) else kind_of(digest, facts)
+        kind = self.faults.guarded(f"{FACTS} {digest}", partial(kind_of, digest, facts), unjudged)
         with self._lock:
-            self._kinds[digest] = kind
-            for node in self._nodes.values():
-                if node.state.facts == digest:
-                    node.changed()
+            nodes = [node for node in self._nodes.values() if node.state.facts == digest]
+            self._kinds.put(digest, kind, is_used=bool(nodes))
+            for node in nodes:
+                node.changed()
 
     def keep_facts(self, digests: Iterable[str]) -> None:
         """Forget all facts but these and those of a state."""
         with self._lock:
-            kept = {*digests, *(node.state.facts for node in self._nodes.values())}
-            self._kinds = {digest: kind for digest, kind in self._kinds.items() if digest in kept}
+            self._kinds.keep(self._facts_of_states(), set(digests))
+
+    def misses_facts(self) -> bool:
+        """Tell whether facts of a state may have been dropped before the state came, and so are to be listed again."""
+        with self._lock:
+            return self._kinds.misses(self._facts_of_states())
 
     def put_state(self, name: str, version: int, state: NodeState | str, *, listed: bool = False) -> None:
         """Take a state, or the reason why it cannot be read; one that is older than what is known is left alone.
@@ -93,7 +100,9 @@ class ClusterView:
         """
         new = published(state, version, self._clock())
         with self._lock:
-            self._node(name).take_state(new, None if isinstance(state, str) else state, listed=listed)
+            node = self._node(name)
+            node.take_state(new, None if isinstance(state, str) else state, listed=listed)
+            self._kinds.used(node.state.facts)
 
     def drop_state(self, name: str) -> None:
         """Forget the state of a node, which is no longer published."""
@@ -204,12 +213,17 @@ class ClusterView:
             situation = self._situation(node)
             stamp = node.stamp
         if special and asked is not None:
-            return self._outlooks.of(situation.without(asked.uid).with_possible(before))
-        found = self._outlooks.of(situation)
+            return self._made(name, situation.without(asked.uid).with_possible(before))
+        found = self._made(name, situation)
         with self._lock:
             if node.stamp == stamp:
                 node.outlook = found
         return found
+
+    def _made(self, name: str, situation: Situation) -> Outlook:
+        return self.faults.guarded(
+            name, lambda: self._outlooks.of(situation), lambda _error: self._outlooks.trouble(UNJUDGED)
+        )
 
     def outlooks(self, names: Iterable[str], asked: Pod, in_time: Callable[[], bool]) -> Iterator[Outlook | None]:
         """Yield what is known about many nodes, as :meth:`outlook` does; None where no time is left to find out.
@@ -256,6 +270,7 @@ class ClusterView:
                 self._forget_over(node)
                 if node.is_forgotten:
                     del self._nodes[name]
+            self._kinds.keep(self._facts_of_states())
 
     def counts(self) -> dict[str, int]:
         """Return how much is known, for metrics."""
@@ -264,12 +279,16 @@ class ClusterView:
             return {
                 "nodes": sum(1 for node in self._nodes.values() if node.state.packed),
                 "unreadable": sum(1 for node in self._nodes.values() if node.state.trouble),
+                "unjudged": self.faults.count,
                 "pods": len(self._pods),
                 "assumed": sum(1 for entry in entries if not entry.named and entry.gone is None),
                 "unconfirmed": sum(1 for entry in entries if entry.ours and not entry.confirmed),
             }
 
     # Within the lock.
+
+    def _facts_of_states(self) -> set[str]:
+        return {node.state.facts for node in self._nodes.values() if node.state.facts}
 
     def _node(self, name: str) -> KnownNode:
         found = self._nodes.get(name)
@@ -279,7 +298,7 @@ class ClusterView:
 
     def _situation(self, node: KnownNode) -> Situation:
         self._forget_over(node)
-        return node.situation(self._kinds.get(node.state.facts), self._claims)
+        return node.situation(self._kinds.used(node.state.facts), self._claims)
 
     def _forget_over(self, node: KnownNode) -> None:
         for uid in node.over(self._clock(), self._assumed_for):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,7 +12,8 @@ import msgspec
 from mooring.core.errors import InputError
 from mooring.manifest.pods import MIRROR
 from mooring.publisher.facts_document import facts_of
-from mooring.publisher.objects import FACTS, GROUP, PLURALS, STATE, VERSION
+from mooring.publisher.objects import FACTS, GROUP, PLURALS, STATE, VERSION, NodeFacts, NodeState
+from mooring.publisher.situation import unjudged
 from mooring.publisher.state_document import state_of
 from mooring.scheduling.claims import ClaimView
 from mooring.scheduling.pods import Seen, Shapes, seen_pod
@@ -64,12 +66,17 @@ class FactsListener:
 
     def _put(self, item: msgspec.Raw) -> str:
         name = _metadata(item).name
+        self.view.put_facts(
+            name, self.view.faults.guarded(f"{FACTS} {name}", partial(self._read, name, item), unjudged)
+        )
+        return name
+
+    def _read(self, name: str, item: msgspec.Raw) -> NodeFacts | str:
         try:
-            self.view.put_facts(name, facts_of(msgspec.json.decode(item)))
+            return facts_of(msgspec.json.decode(item))
         except InputError as error:
             self.report(f"{FACTS} {name}", str(error))
-            self.view.put_facts(name, str(error))
-        return name
+            return str(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +106,16 @@ class StateListener:
     def _put(self, item: msgspec.Raw, *, listed: bool = False) -> str:
         metadata = _metadata(item)
         version = int(metadata.resourceVersion) if metadata.resourceVersion.isdecimal() else 0
-        try:
-            self.view.put_state(metadata.name, version, state_of(msgspec.json.decode(item)), listed=listed)
-        except InputError as error:
-            self.report(f"{STATE} {metadata.name}", str(error))
-            self.view.put_state(metadata.name, version, str(error), listed=listed)
+        state = self.view.faults.guarded(metadata.name, partial(self._read, metadata.name, item), unjudged)
+        self.view.put_state(metadata.name, version, state, listed=listed)
         return metadata.name
+
+    def _read(self, name: str, item: msgspec.Raw) -> NodeState | str:
+        try:
+            return state_of(msgspec.json.decode(item))
+        except InputError as error:
+            self.report(f"{STATE} {name}", str(error))
+            return str(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +147,9 @@ class PodListener:
         self.report("pods", str(error))
 
     def _seen(self, item: msgspec.Raw) -> Seen | None:
+        return self.view.faults.guarded("pods", partial(self._read, item), lambda _error: None)
+
+    def _read(self, item: msgspec.Raw) -> Seen | None:
         try:
             return seen_pod(item, self.shapes)
         except InputError as error:
@@ -231,7 +245,13 @@ def followers(
         ]
     return [
         *of_claims,
-        Follower(connect, f"{group}/{PLURALS[FACTS]}", FactsListener(view, report), name="extender"),
+        Follower(
+            connect,
+            f"{group}/{PLURALS[FACTS]}",
+            FactsListener(view, report),
+            name="extender",
+            is_behind=view.misses_facts,
+        ),
         Follower(connect, f"{group}/{PLURALS[STATE]}", StateListener(view, report), name="extender"),
         Follower(connect, PODS, PodListener(view, shapes, report), name="extender"),
     ]

@@ -31,6 +31,7 @@ from mooring.deployment.leaving import DAEMON_SET, leave
 from mooring.dra.objects import ClaimObjects
 from mooring.fleet.live.access import COLLECTIONS, configz_of, listed
 from mooring.publisher.naming import APINames
+from mooring.publisher.objects import NODE_LABEL
 from mooring.publisher.pace import wake
 from mooring.publisher.writing import apply, create_once, node_uid, prune
 from mooring.scheduling.pod_api import ClusterPodAPI
@@ -264,11 +265,11 @@ def node_state(node: str, facts: str = "0" * 64) -> dict[str, Any]:
     }
 
 
-def node_facts() -> dict[str, Any]:
+def node_facts(node: str = OWN) -> dict[str, Any]:
     return {
         "apiVersion": "mooring.dev/v1alpha1",
         "kind": "NodeFacts",
-        "metadata": {"name": sha256(uuid4().bytes).hexdigest()},
+        "metadata": {"name": sha256(uuid4().bytes).hexdigest(), "labels": {NODE_LABEL: node}},
         "spec": {"encoding": "zlib+base64", "content": "x"},
     }
 

@@ -25,6 +25,7 @@ from tests.e2e.kube.accounts import (
     an_event,
     deploy,
     forget_pods,
+    node_facts,
     node_shadow,
     node_state,
     topology,
@@ -37,7 +38,7 @@ from tests.e2e.kubelet.rights import token_of
 from mooring.agent.pods.accounts import connector
 from mooring.agent.pods.events import EventSubject
 from mooring.agent.pods.writes import TAINT, evict_pod, set_taint, write_event
-from mooring.publisher.writing import apply
+from mooring.publisher.writing import apply, create_once
 from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_of, configuration_of
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
@@ -208,6 +209,9 @@ def test_publishing_accounts_publish_their_own_node_only(account: str, deployed:
     for content in (node_state(OTHER), topology(OTHER)):
         with pytest.raises(ClusterError, match="publishes its own node only"):
             apply(deployed.way(account).http, content)
+    for label in (OTHER, ""):
+        with pytest.raises(ClusterError, match="labels facts with the name of its own node only"):
+            create_once(deployed.way(account).http, node_facts(label))
 
 
 def test_the_shadow_publishes_its_own_node_only(deployed: Deployed) -> None:

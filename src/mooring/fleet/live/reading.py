@@ -32,7 +32,7 @@ from mooring.planner.kubelet_release import KubeletVersion, chosen_release
 from mooring.publisher.facts_document import digest_of, facts_of
 from mooring.publisher.objects import FACTS, STATE, NodeFacts, NodeState
 from mooring.publisher.restored import NodeKind, kind_of
-from mooring.publisher.situation import Situation, kubelets_of
+from mooring.publisher.situation import NodeFaults, Situation, kubelets_of, unjudged
 from mooring.publisher.state_document import state_of
 
 
@@ -211,7 +211,8 @@ class _Reading:
         new = [one for one in pods if one.uid not in named and (one.pod.namespace, one.pod.name) not in nameless]
         self._assumed.placed += sum(not is_plain(one.pod) for one in new)
         leaving = [one.uid for one in pods if one.leaving]
-        found = kubelets_of(Situation(described.kind, state, by_uid, leaving, [one.uid for one in new]))
+        situation = Situation(described.kind, state, by_uid, leaving, [one.uid for one in new])
+        found = NodeFaults().guarded(state.node, lambda: kubelets_of(situation), unjudged)
         if isinstance(found, str):
             return found
         # The first is that in which no pod has left yet. What the cluster has no more is gone.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from mooring.core.pod import Pod
 from mooring.explain.codes.pages import page
@@ -12,6 +13,7 @@ from mooring.kubelet.shapes import Load, PodShape, is_plain, load_of, shape_of
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.scheduling_fields import NO_FIELDS, SchedulingFields, scheduling_fields_of
 from mooring.planner.prediction import ADMITTED, Prediction, check, predicted
+from mooring.publisher.situation import UNJUDGED, NodeFaults
 from mooring.serve.cluster.known import KnownCluster, NodeNow
 from mooring.serve.node_plan import pods_in_text
 
@@ -44,6 +46,7 @@ class Fitting:
 class FittingSearch:
     """Asks nodes about pods; answers of equal nodes are shared."""
 
+    faults: NodeFaults = field(default_factory=NodeFaults)
     _known: dict[tuple[bytes, Load, bytes], Prediction] = field(default_factory=dict)
 
     def fitting(self, pod: Pod, nodes: Sequence[NodeNow], fields: SchedulingFields = NO_FIELDS) -> Fitting:
@@ -72,7 +75,11 @@ class FittingSearch:
             return KEPT_OFF, ""
         if isinstance(node.kubelet, str) or node.kind is None:
             return UNKNOWN, ""
-        answer = self._asked(pod, shape, node, node.kubelet)
+        answer = self.faults.guarded(
+            node.node.name, partial(self._asked, pod, shape, node, node.kubelet), lambda _error: None
+        )
+        if answer is None:
+            return UNJUDGED, ""
         return None if answer.admitted else (page(answer.code).title, answer.code)
 
     def _asked(self, pod: Pod, shape: PodShape, node: NodeNow, kubelet: Kubelet) -> Prediction:
@@ -90,7 +97,7 @@ def fittings_in_text(manifest: bytes, cluster: KnownCluster) -> list[Fitting]:
     Raises:
         InputError: it cannot be understood, or has no pod or too many.
     """
-    search, nodes = FittingSearch(), cluster.all()
+    search, nodes = FittingSearch(cluster.faults), cluster.all()
     asked = [
         (pod, scheduling_fields_of(origin.content, origin.field)) for pod, origin in pods_in_text(manifest, PodGates())
     ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from mooring.publisher.situation import UNJUDGED, NodeFaults
 from mooring.render.html.document import page_text, part_text
 from mooring.serve.access import EVERYTHING, Viewer
 from mooring.serve.cluster.fitting import Fitting
@@ -39,20 +40,23 @@ class TileSheet:
             names = {node.node.name for node in everything}
             self._known = {name: one for name, one in self._known.items() if name in names}
         nodes = with_labels(everything, labels)
-        tiles = [self._tile(node)[0] for node in nodes]
+        tiles = [self._tile(node, cluster.faults)[0] for node in nodes]
         many = len(nodes) > FEW
-        drawn = "".join(self._drawn(node, many=many) for node in nodes)
+        drawn = "".join(self._drawn(node, cluster.faults, many=many) for node in nodes)
         waiting = [one for one in cluster.waiting() if viewer.may_list(one.pod.namespace)]
         return self._body(sums(nodes, tiles), drawn, waiting, labels, many=many)
 
-    def _tile(self, node: NodeNow) -> tuple[NodeTile, dict[bool, str]]:
+    def _tile(self, node: NodeNow, faults: NodeFaults) -> tuple[NodeTile, dict[bool, str]]:
         found = self._known.get(node.node.name)
         if found is None or found[0] is not node:
-            found = self._known[node.node.name] = node, tile(node), {}
+            made = faults.guarded(
+                node.node.name, lambda: tile(node), lambda _error: tile(replace(node, kubelet=UNJUDGED))
+            )
+            found = self._known[node.node.name] = node, made, {}
         return found[1:]
 
-    def _drawn(self, node: NodeNow, *, many: bool) -> str:
-        one, drawn = self._tile(node)
+    def _drawn(self, node: NodeNow, faults: NodeFaults, *, many: bool) -> str:
+        one, drawn = self._tile(node, faults)
         if many not in drawn:
             drawn[many] = part_text("cluster-tile.html", one=one, many=many, links=self.links)
         return drawn[many]

@@ -9,15 +9,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from mooring.core.pod import Pod
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.shapes import view_key
 from mooring.manifest.scheduling_fields import NO_FIELDS, SchedulingFields
 from mooring.manifest.taints import Taint
-from mooring.publisher.objects import NodeFacts, NodeState
-from mooring.publisher.restored import NodeKind, kind_of, restored
+from mooring.publisher.objects import FACTS, NodeFacts, NodeState
+from mooring.publisher.restored import KnownKinds, NodeKind, kind_of, restored
 from mooring.publisher.shadow_document import ShadowStatus
+from mooring.publisher.situation import UNJUDGED, NodeFaults, unjudged
 from mooring.serve.feed import Feed
 
 UNPUBLISHED = "has published nothing"
@@ -76,11 +78,16 @@ class NodeNow:
 class KnownCluster:
     """Takes objects of the cluster, and answers questions about them."""
 
-    def __init__(self) -> None:
-        """Begin without any knowledge."""
+    def __init__(self, faults: NodeFaults | None = None) -> None:
+        """Begin without any knowledge.
+
+        Args:
+            faults: of nodes that the engine cannot be asked about.
+        """
         self.feed = Feed()
+        self.faults = faults or NodeFaults()
         self._lock = threading.RLock()
-        self._kinds: dict[str, NodeKind | str] = {}
+        self._kinds = KnownKinds()
         self._states: dict[str, NodeState | str] = {}
         self._shadows: dict[str, ShadowStatus] = {}
         self._nodes: dict[str, ClusterNode] = {}
@@ -100,17 +107,33 @@ class KnownCluster:
 
     def put_facts(self, digest: str, facts: NodeFacts | str) -> None:
         """Take facts, or why they cannot be read; facts never change."""
-        kind = facts if isinstance(facts, str) else kind_of(digest, facts)
+        kind = self.faults.guarded(f"{FACTS} {digest}", partial(kind_of, digest, facts), unjudged)
         with self._lock:
-            self._kinds[digest] = kind
-            self._forget(
-                name for name, one in self._states.items() if isinstance(one, NodeState) and one.facts == digest
-            )
+            names = [name for name, one in self._states.items() if isinstance(one, NodeState) and one.facts == digest]
+            self._kinds.put(digest, kind, is_used=bool(names))
+            self._forget(names)
+
+    def keep_facts(self, digests: Iterable[str]) -> None:
+        """Forget all facts but these and those of a state."""
+        with self._lock:
+            self._kinds.keep(self._facts_of_states(), set(digests))
+
+    def misses_facts(self) -> bool:
+        """Tell whether facts of a state may have been dropped before the state came, and so are to be listed again."""
+        with self._lock:
+            used = self._facts_of_states()
+            self._kinds.keep(used)
+            return self._kinds.misses(used)
+
+    def _facts_of_states(self) -> set[str]:
+        return {one.facts for one in self._states.values() if isinstance(one, NodeState)}
 
     def put_state(self, name: str, state: NodeState | str) -> None:
         """Take what a node published, or why it cannot be read."""
         with self._lock:
             self._states[name] = state
+            if isinstance(state, NodeState):
+                self._kinds.used(state.facts)
             self._forget([name])
 
     def keep_states(self, names: Iterable[str]) -> None:
@@ -242,10 +265,13 @@ class KnownCluster:
         state = self._states.get(name)
         if state is None or isinstance(state, str):
             return NodeNow(node, state or UNPUBLISHED, None, None, there, refused)
-        kind = self._kinds.get(state.facts, "its facts are not known")
+        kind = self._kinds.used(state.facts) or "its facts are not known"
         if isinstance(kind, str):
             return NodeNow(node, kind, None, state, there, refused)
-        kubelet = restored(kind, state, {one.pod.uid: one.pod for one in there})
-        if isinstance(kubelet, str):
-            return NodeNow(node, kubelet, kind, state, there, refused)
-        return NodeNow(node, kubelet, kind, state, there, refused, view_key(kind.digest, kubelet.node))
+
+        def made() -> tuple[Kubelet | str, bytes]:
+            kubelet = restored(kind, state, {one.pod.uid: one.pod for one in there})
+            return kubelet, b"" if isinstance(kubelet, str) else view_key(kind.digest, kubelet.node)
+
+        kubelet, key = self.faults.guarded(name, made, lambda _error: (UNJUDGED, b""))
+        return NodeNow(node, kubelet, kind, state, there, refused, key)

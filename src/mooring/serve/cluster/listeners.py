@@ -17,6 +17,7 @@ from mooring.manifest.taints import taint_of
 from mooring.publisher.facts_document import facts_of
 from mooring.publisher.objects import FACTS, GROUP, PLURALS, SHADOW, STATE, VERSION
 from mooring.publisher.shadow_document import shadow_of
+from mooring.publisher.situation import unjudged
 from mooring.publisher.state_document import state_of
 from mooring.serve.cluster.known import ClusterNode, ClusterPod, KnownCluster
 from mooring.service.cluster.apiserver import Cluster, ClusterError
@@ -66,14 +67,17 @@ def followers(cluster: KnownCluster, connect: Callable[[], Cluster], report: Cal
         report: receives problems.
     """
 
+    def read(name: str, ask: Callable[[], Any]) -> Any:
+        return cluster.faults.guarded(name, lambda: _read(ask), unjudged)
+
     def facts(content: Content) -> str:
         name = _name(content)
-        cluster.put_facts(name, _read(lambda: facts_of(dict(content))))
+        cluster.put_facts(name, read(name, lambda: facts_of(dict(content))))
         return name
 
     def state(content: Content) -> str:
         name = _name(content)
-        cluster.put_state(name, _read(lambda: state_of(dict(content))))
+        cluster.put_state(name, read(name, lambda: state_of(dict(content))))
         return name
 
     def node(content: Content) -> str:
@@ -94,8 +98,10 @@ def followers(cluster: KnownCluster, connect: Callable[[], Cluster], report: Cal
         listener = ObjectListener(put, lambda content: drop(name(content)), keep, report)
         return Follower(connect, path, listener, name="serve")
 
+    facts_follower = follower(f"{_PATH}/{PLURALS[FACTS]}", facts, _nothing, cluster.keep_facts)
+    facts_follower.is_behind = cluster.misses_facts
     return [
-        follower(f"{_PATH}/{PLURALS[FACTS]}", facts, _nothing, _nothing),
+        facts_follower,
         follower(f"{_PATH}/{PLURALS[STATE]}", state, cluster.drop_state, cluster.keep_states),
         follower(NODES, node, cluster.drop_node, cluster.keep_nodes),
         follower(PODS, pod, cluster.drop_pod, cluster.keep_pods),

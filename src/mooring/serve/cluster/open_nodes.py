@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,6 @@ from mooring.serve.node_html import Addresses
 from mooring.serve.node_routes import NodeRoutes
 from mooring.serve.recording import KeptMoments, Recording
 from mooring.serve.shadowed import ShadowedMoments
-from mooring.serve.snapshot import NodeSnapshot
 
 MOST_OPEN: Final = 32
 """Nodes whose pages are recorded; the one that was opened longest ago is forgotten."""
@@ -50,7 +50,10 @@ class OpenNodes:
         now = self.cluster.node(name)
         if now is None:
             return None
-        recording = Recording(_first(now), kept=kept_of_node(self.recordings, name))
+        first = self.cluster.faults.guarded(
+            name, lambda: snapshot_of_node(now), lambda error: unknown_node(name, unusable(error))
+        )
+        recording = Recording(first, kept=kept_of_node(self.recordings, name))
         styles, script = (f"../../{one}" for one in self.assets)
         made = _OpenNode(NodeRoutes(recording, Addresses(up="../../"), (styles, script)), now)
         with self._lock:  # another client can have opened it meanwhile
@@ -61,10 +64,7 @@ class OpenNodes:
         with self._lock:
             pages = list(self._open.items())
         for name, page in pages:
-            try:
-                self._refresh(name, page)
-            except Exception as error:  # noqa: BLE001 - whatever one node published, the other pages stay up to date
-                page.routes.recording.fail(f"{unusable(error).brief} ({type(error).__name__})")
+            self.cluster.faults.guarded(name, partial(self._refresh, name, page), partial(_failed, page))
 
     def _refresh(self, name: str, page: _OpenNode) -> None:
         now = self.cluster.node(name)
@@ -77,11 +77,8 @@ class OpenNodes:
             page.routes.recording.take(snapshot_of_node(now))
 
 
-def _first(now: NodeNow) -> NodeSnapshot:
-    try:
-        return snapshot_of_node(now)
-    except Exception as error:  # noqa: BLE001 - a page that says so, and is right after the next change
-        return unknown_node(now.node.name, unusable(error))
+def _failed(page: _OpenNode, error: Exception) -> None:
+    page.routes.recording.fail(f"{unusable(error).brief} ({type(error).__name__})")
 
 
 def kept_of_node(recordings: Path | None, name: str) -> KeptMoments | None:

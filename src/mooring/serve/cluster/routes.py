@@ -65,7 +65,7 @@ class ClusterRoutes:
             return HTMLResponse(problem_html("this pod does not wait"), HTTPStatus.NOT_FOUND)
 
         def ask() -> Fitting:
-            return FittingSearch().fitting(pod.pod, self.cluster.all(), pod.fields)
+            return FittingSearch(self.cluster.faults).fitting(pod.pod, self.cluster.all(), pod.fields)
 
         async with self._asking:
             found = await run_in_threadpool(ask)
@@ -111,10 +111,13 @@ def ticking(routes: ClusterRoutes) -> Iterator[None]:
     """Announce changes from a thread of its own until the end of the block."""
     stop = threading.Event()
 
+    def refresh() -> None:
+        routes.cluster.tick()
+        routes.nodes.refresh()
+
     def run() -> None:
         while not stop.wait(TICK):
-            routes.cluster.tick()
-            routes.nodes.refresh()
+            routes.cluster.faults.guarded("pages", refresh, lambda _error: None)
 
     thread = threading.Thread(target=run, name="mooring-cluster", daemon=True)
     thread.start()

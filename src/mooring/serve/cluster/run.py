@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mooring.core.errors import InputError
+from mooring.publisher.situation import NodeFaults
 from mooring.serve.cluster.html import exported_cluster
 from mooring.serve.cluster.known import KnownCluster
 from mooring.serve.cluster.listeners import followers, shadow_follower
@@ -42,7 +43,10 @@ def serve_cluster(options: ServeOptions, recordings: Path | None, say: Callable[
     Raises:
         InputError: they cannot be served.
     """
-    cluster, connect = KnownCluster(), connection(options.kubeconfig)
+    cluster, connect = (
+        KnownCluster(NodeFaults(lambda about, problem: say(f"{about}: {problem}"))),
+        connection(options.kubeconfig),
+    )
     app, routes = cluster_application(
         cluster, NAME, guard_of(options), loopback=options.is_loopback, recordings=recordings
     )

@@ -49,8 +49,9 @@ class _Object(msgspec.Struct):
     reason: str = ""
 
 
-def _nothing() -> None:
+def _nothing() -> bool:
     """Do nothing."""
+    return False
 
 
 @dataclass(slots=True)
@@ -69,12 +70,16 @@ class Follower:
     """Called when changes arrive from now on."""
     answered: Callable[[], object] = _nothing
     """Called when the server answers; a bookmark counts."""
+    is_behind: Callable[[], bool] = _nothing
+    """Asked at each bookmark, once a minute: whether the listener has to have everything listed again."""
     name: str = "mooring"
     """Of this program; nodes and replicas pause differently long."""
     wait: Callable[[float], object] | None = None
     """Waits before another try; without one it ends early when :meth:`stop` is called."""
     has_listed: threading.Event = field(default_factory=threading.Event)
     """Set when everything has been listed once."""
+    defect: threading.Event = field(default_factory=threading.Event)
+    """Set while the listener fails at what the server brings: nothing that comes after it is known."""
     _stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _response: httpx2.Response | None = None
@@ -106,6 +111,7 @@ class Follower:
             except ClusterError as error:
                 self._failed(error)
             except Exception as error:  # noqa: BLE001 - without this thread everything would be old from now on
+                self.defect.set()
                 self._failed(ClusterError(f"{type(error).__name__}: {error}"))
 
     def _round(self, http: httpx2.Client) -> None:
@@ -117,20 +123,26 @@ class Follower:
             self._newest = False
             self.answered()
             self.has_listed.set()
+            self.defect.clear()
         answered = False
         for line in watch_lines(http, self.path, self.query, self._version, self._opened):
-            self._take(line)
+            is_bookmark = self._take(line)
             self.answered()
+            self.defect.clear()
             # Only a watch that brings something ends a row of failures: a server that finds the version of each of its
             # own lists too old is not to be asked without a pause.
             answered, self._failures = True, 0
+            if is_bookmark and self.is_behind():
+                self._version = ""
+                break
         self._closed()
         if not answered:
             # Nothing for minutes is rare, because of the bookmarks. A server that ends every watch at once is not to be
             # asked without a pause.
             self._pause(QUIET_PAUSE)
 
-    def _take(self, line: str) -> None:
+    def _take(self, line: str) -> bool:
+        """Take an event; tell whether it is a bookmark."""
         try:
             event = msgspec.json.decode(line, type=_Event)
             found = msgspec.json.decode(event.object, type=_Object)
@@ -143,6 +155,7 @@ class Follower:
         elif event.type in ("ADDED", "MODIFIED"):
             self.listener.changed(event.object)
         self._version = found.metadata.resourceVersion or self._version
+        return event.type == "BOOKMARK"
 
     def _opened(self, response: httpx2.Response) -> None:
         with self._lock:
