@@ -41,6 +41,7 @@ MACHINE = ("--machine", "sockets=1 numa=2 cores=8 memory=16Gi")
 NODE = (*MACHINE, "--config", str(EXAMPLES / "kubelet.yaml"))
 PODS = ("-f", str(EXAMPLES / "pods.yaml"))
 LIVE = ("--config", str(EXAMPLES / "fleet" / "live-kubelet.yaml"))
+POD = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}"
 _COMMAND = re.compile(r"(?:(?<=[\s`'\"(])|^)(?:kubectl|mooring|systemctl|rm|cp|mkdir) .*")
 Words = Sequence[str | Path]
 Route = tuple[Any, ...]
@@ -155,9 +156,9 @@ def kinds(folder: Path) -> Iterator[Kind]:
         "plan": ("", "wide", "json", "yaml", "html", "sarif", "junit", "metrics", "podresources"),
         "explain": ("", "json", "svg"),
         "show": ("", "svg", "html"),
-        "capacity --largest": ("", "json"),
-        "whatif --cores 4": ("", "json"),
-        "compare --vary topologyManagerPolicy=none,restricted": ("", "json", "svg", "sarif", "junit"),
+        "capacity --shape cpu=1,memory=1Gi": ("", "json"),
+        "whatif --set topologyManagerPolicy=restricted": ("", "json", "svg"),
+        "compare --vary topology-policy": ("", "json", "svg"),
         "upgrade --from 1.34": ("", "json", "html"),
     }
     yield Kind("pods", pods, documents(EXAMPLES / "pods.yaml")[:3], formed(forms, "-f", pods, *NODE))
@@ -176,7 +177,8 @@ def kinds(folder: Path) -> Iterator[Kind]:
     devices = folder / "devices.yaml"
     beside = ("-f", EXAMPLES / "devices" / "pods.yaml", "--config", devices, *MACHINE)
     yield Kind("devices", devices, documents(EXAMPLES / "devices" / "kubelet.yaml"), formed(forms, *beside))
-    node = folder / "node"
+    node, one = folder / "node", folder / "one.yaml"
+    one.write_text(POD, encoding="utf-8")
     shutil.copytree(EXAMPLES / "node", node)
     asked = {
         "doctor": ("", "json"),
@@ -184,7 +186,7 @@ def kinds(folder: Path) -> Iterator[Kind]:
         "migrate": ("", "json"),
         "upgrade --from 1.34": ("", "json", "html"),
         "show": ("", "svg", "html"),
-        "plan": ("", "json", "html"),
+        f"plan -f {one}": ("", "json", "html"),
         "topology": ("",),
     }
     for name in ("mooring-node.json", "pods.json", "kubelet/config.json"):
@@ -197,7 +199,9 @@ def kinds(folder: Path) -> Iterator[Kind]:
     texts = ("kubelet/cpu_manager_state", "kubelet/memory_manager_state", "proc/90/comm", "proc/cpuinfo", "proc/mounts")
     for name in (*texts, "sys/devices/system/node/node0/distance", "sys/devices/system/cpu/online"):
         text = (node / name).read_text(encoding="utf-8")
-        commands = formed({key: asked[key] for key in ("doctor", "doctor --lint", "migrate", "plan")}, "--node", node)
+        commands = formed(
+            {key: asked[key] for key in ("doctor", "doctor --lint", "migrate", f"plan -f {one}")}, "--node", node
+        )
         yield Kind(name, node / name, [json.loads(text) if name.startswith("kubelet/") else text], commands)
     cases = folder / "scenarios.jsonl"
     first = next(iter(load_scenarios(CORPORA / "admission-devices.jsonl.gz"))).raw
@@ -207,7 +211,7 @@ def kinds(folder: Path) -> Iterator[Kind]:
     cluster = folder / "live.yaml"
     fleet = [
         ("fleet", "drain", "--cluster", cluster, "worker-1", *LIVE),
-        ("fleet", "fit", "--cluster", cluster, *PODS, *LIVE),
+        ("fleet", "fit", "--cluster", cluster, "-f", one, *LIVE),
         ("fleet", "upgrade", "--cluster", cluster, "--release", "v1.37.1", *LIVE),
     ]
     yield Kind("cluster", cluster, documents(EXAMPLES / "fleet" / "live.yaml"), fleet)
