@@ -129,12 +129,11 @@ _OBSERVER = {
 }
 _FOLDERS = {f"{_KUBELET}/checkpoints", f"{_KUBELET}/pki"}
 OPENED = {
-    "mooring-agent access": set(),
     "mooring-agent agent": {
         *("/var/lib/kubelet/config.yaml", "/var/run/nri", "/var/lib/mooring-tokens"),
         *("/sys/fs/cgroup +w", "/var/lib/mooring +w", "/run/mooring +w"),
     },
-    "mooring-agent settings": {f"{_KUBELET}/seccomp +w"},
+    "mooring-agent prepare": {f"{_KUBELET}/seccomp +w"},
     "mooring-dra dra": {
         *(f"{_KUBELET}/plugins/cpu.mooring.dev +w", f"{_KUBELET}/plugins_registry +w", "/var/run/cdi +w"),
         *(f"{_KUBELET}/config.yaml", "/run/mooring"),

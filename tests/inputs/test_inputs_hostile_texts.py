@@ -25,7 +25,7 @@ import yaml
 from tests.cli.command import CORPORA, EXAMPLES, Answered
 
 from mooring.cli.main import run
-from mooring.manifest.recordings import load_scenarios
+from mooring.manifest.scenario import Scenario, load_scenarios
 
 WHOLE = os.environ.get("MOORING_SWEEP") == "whole"
 SAMPLE = 6
@@ -204,10 +204,11 @@ def kinds(folder: Path) -> Iterator[Kind]:
         )
         yield Kind(name, node / name, [json.loads(text) if name.startswith("kubelet/") else text], commands)
     cases = folder / "scenarios.jsonl"
-    first = next(iter(load_scenarios(CORPORA / "admission-devices.jsonl.gz"))).raw
+    first = next(load_scenarios(CORPORA / "admission-devices.jsonl.gz"))
+    assert isinstance(first, Scenario)
     shutil.copy(CORPORA / "machines.jsonl", folder)
     replayed = [("replay", cases), ("replay", cases, "--check"), ("replay", cases, "-o", "jsonl")]
-    yield Kind("scenarios", cases, [first], replayed)
+    yield Kind("scenarios", cases, [dict(first.raw)], replayed)
     cluster = folder / "live.yaml"
     fleet = [
         ("fleet", "drain", "--cluster", cluster, "worker-1", *LIVE),

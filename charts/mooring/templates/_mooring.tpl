@@ -172,7 +172,7 @@ securityContext:
 - {name: kubelet, hostPath: {path: {{ .Values.paths.kubelet }}, type: Directory}}
 # Over the kubelet's keys, pods' volumes with tokens and secrets, memory of containers, and sockets of drivers.
 - {name: nothing, emptyDir: {sizeLimit: 1Mi}}
-# Of these folders, not every kubelet makes the first two. Without them the runtime could mount nothing over them.
+# Not every kubelet makes these two, and without them the runtime could mount nothing over them.
 - {name: checkpoints, hostPath: {path: {{ .Values.paths.kubelet }}/checkpoints, type: DirectoryOrCreate}}
 - {name: pki, hostPath: {path: {{ .Values.paths.kubelet }}/pki, type: DirectoryOrCreate}}
 {{- if ne (dir .Values.paths.kubeletConfig) .Values.paths.kubelet }}
