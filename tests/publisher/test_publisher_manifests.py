@@ -116,15 +116,16 @@ def test_containers_write_nowhere_and_have_no_privileges() -> None:
     for pod in pods():
         assert not pod.get("hostNetwork")
         assert not pod.get("hostPID")
-        (container,) = pod["containers"]
-        security = container["securityContext"]
-        assert security["readOnlyRootFilesystem"]
-        assert not security["allowPrivilegeEscalation"]
-        assert security["capabilities"] == {"drop": ["ALL"]}
-        assert all(mount["readOnly"] for mount in container.get("volumeMounts", []))
-        assert {mount["name"] for mount in container.get("volumeMounts", [])} == {
-            volume["name"] for volume in pod.get("volumes", [])
-        }
+        assert len(pod["containers"]) == 1
+        mounts = []
+        for container in (*pod.get("initContainers", []), *pod["containers"]):
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"]
+            assert not security["allowPrivilegeEscalation"]
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            mounts += container.get("volumeMounts", [])
+        assert all(mount["readOnly"] for mount in mounts)
+        assert {mount["name"] for mount in mounts} == {volume["name"] for volume in pod.get("volumes", [])}
 
 
 def test_arguments_are_options_of_the_verb() -> None:

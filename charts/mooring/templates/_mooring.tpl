@@ -159,7 +159,9 @@ securityContext:
 {{- end }}
 {{- define "mooring.kubeletMounts" -}}
 - {name: kubelet, mountPath: /host/kubelet, readOnly: true}
-- {name: nothing, mountPath: /host/kubelet/pods, readOnly: true}
+{{- range list "checkpoints" "pki" "plugins" "plugins_registry" "pods" }}
+- {name: nothing, mountPath: /host/kubelet/{{ . }}, readOnly: true}
+{{- end }}
 {{- if ne (dir .Values.paths.kubeletConfig) .Values.paths.kubelet }}
 - {name: configuration, mountPath: /host/kubelet.yaml, readOnly: true}
 {{- end }}
@@ -168,11 +170,27 @@ securityContext:
 # The whole folder: state files are replaced by others of the same name, which a mount of single files would
 # not follow.
 - {name: kubelet, hostPath: {path: {{ .Values.paths.kubelet }}, type: Directory}}
-# Over the pods' volumes, with the tokens and secrets of all pods of the node.
+# Over the kubelet's keys, pods' volumes with tokens and secrets, memory of containers, and sockets of drivers.
 - {name: nothing, emptyDir: {sizeLimit: 1Mi}}
+# Not every kubelet makes these two, and without them the runtime could mount nothing over them.
+- {name: checkpoints, hostPath: {path: {{ .Values.paths.kubelet }}/checkpoints, type: DirectoryOrCreate}}
+- {name: pki, hostPath: {path: {{ .Values.paths.kubelet }}/pki, type: DirectoryOrCreate}}
 {{- if ne (dir .Values.paths.kubeletConfig) .Values.paths.kubelet }}
 - {name: configuration, hostPath: {path: {{ .Values.paths.kubeletConfig }}, type: File}}
 {{- end }}
+{{- end }}
+
+{{/* The kubelet creates the folders of its volumes. The program does nothing, and its user cannot read them. */}}
+{{- define "mooring.kubeletFolders" -}}
+initContainers:
+  - name: folders
+    {{- include "mooring.image" (index . 0) | nindent 4 }}
+    args: [version]
+    resources: {{- toYaml (index . 1) | nindent 6 }}
+    {{- include "mooring.confined" (list 65532) | nindent 4 }}
+    volumeMounts:
+      - {name: checkpoints, mountPath: /host/checkpoints, readOnly: true}
+      - {name: pki, mountPath: /host/pki, readOnly: true}
 {{- end }}
 
 {{/* Nodes whose kubelet decides: on the others its files are empty, and the agent publishes (publish: true). */}}

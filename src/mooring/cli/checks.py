@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from mooring.cli.output import emit_document, json_text, warn
+from mooring.cli.output import emit_document, json_text, tell, warn
 from mooring.lazy import lazily
 
 with lazily():
@@ -84,4 +84,4 @@ def show_errors(check: Check) -> None:
     for remark in remarks.remarks_of(check):
         if remark.gravity == "error":
             place = f"{remark.place}: " if remark.place is not None else ""
-            click.echo(f"error[{remark.code}]: {place}{remark.text}", err=True)
+            tell(f"error[{remark.code}]: {place}{remark.text}")

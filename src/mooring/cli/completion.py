@@ -13,6 +13,7 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem, ShellComplete
 
+from mooring.cli.output import emit
 from mooring.lazy import lazily
 
 with lazily():
@@ -48,7 +49,7 @@ def complete_for_kubectl(command: click.Command, words: Sequence[str]) -> None:
     *before, incomplete = words or [""]
     items = ShellComplete(command, {}, "kubectl mooring", "").get_completions(list(before), incomplete)
     for line in cobra_lines(items):
-        click.echo(line)
+        emit(line)
 
 
 def cobra_lines(items: Iterable[CompletionItem]) -> list[str]:

@@ -14,7 +14,7 @@ from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
 from mooring.cli.terminal import text_for
 from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
+from mooring.core.errors import InputError, clean
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.topology import TopologyError, discover_topology
 from mooring.discovery.files import open_tree
@@ -27,7 +27,6 @@ from mooring.lazy import lazily
 from mooring.planner.isolation.holders import Assignments, assignments_of
 from mooring.planner.isolation.lint import lint
 from mooring.planner.plan import make_plan
-from mooring.render.wording import clean
 
 with lazily():
     from mooring.planner.isolation import lint as isolation_lint

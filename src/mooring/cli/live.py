@@ -13,8 +13,8 @@ from rich.text import Text
 
 from mooring.agent.status.api import ask_machine, ask_status
 from mooring.agent.status.picture import status_view
-from mooring.core.errors import InputError
-from mooring.render.console import SixteenColours
+from mooring.core.errors import InputError, clean
+from mooring.render.console import TerminalSegments
 from mooring.render.terminal import picture
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def watch(socket: str, width: int | None, *, console: Console, pause: Callable[[
     with Live(console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:
-                drawn = SixteenColours(picture(view, width or console.width))
+                drawn = TerminalSegments(picture(view, width or console.width))
                 live.update(_fitting(drawn, console, notice), refresh=True)
                 pause(PERIOD)
                 try:
@@ -83,5 +83,5 @@ def _fitting(body: RenderableType, console: Console, notice: str) -> RenderableT
         room -= 1
         hidden = max(len(lines) - room, 0)
         last = notice or f"{hidden} more lines: enlarge the window, or use --once"
-        return Group(SegmentLines(lines[:room], new_lines=True), Text(last, no_wrap=True, overflow="ellipsis"))
+        return Group(SegmentLines(lines[:room], new_lines=True), Text(clean(last), no_wrap=True, overflow="ellipsis"))
     return SegmentLines(lines, new_lines=True)

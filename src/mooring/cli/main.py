@@ -216,14 +216,14 @@ def _complain(error: BaseException, arguments: Sequence[str], program: str) -> i
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        click.echo(err=True)
+        output.tell("")
         return _INTERRUPTED
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        click.echo(error.format_message(), err=True)
+        output.tell(error.format_message())
     elif isinstance(error, click.ClickException):
-        click.echo(_usage_line(error, arguments, program), err=True)
+        output.tell(_usage_line(error, arguments, program))
     elif isinstance(error, errors.MooringError):
-        click.echo(f"mooring: {error}", err=True)
+        output.tell(f"mooring: {error}")
     else:
         _report_defect(error)
         return DEFECT
@@ -249,10 +249,9 @@ def _report_defect(error: BaseException) -> None:
         file = trace.tb_frame.f_code.co_filename.replace(os.sep, "/")
         place = f" in {file[file.rfind('mooring/') :] if 'mooring/' in file else file}:{trace.tb_lineno}"
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    click.echo(
+    output.tell(
         f"mooring: internal error{place}: {what:.300}; this is a defect of Mooring: please report it with the command "
-        f"and its input ({TRACEBACK}=1 shows more)",
-        err=True,
+        f"and its input ({TRACEBACK}=1 shows more)"
     )
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)

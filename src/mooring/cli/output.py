@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterable
@@ -16,13 +17,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mooring.cli.streams import drop_unwritten
-from mooring.core.errors import InputError
+from mooring.core.errors import InputError, clean, printable
 from mooring.lazy import lazily
 
 with lazily():
     import msgspec
-
-    from mooring.render import wording
 
 
 if TYPE_CHECKING:
@@ -35,28 +34,44 @@ TO = "--to"
 """The option by which most verbs name a destination."""
 YES = 0
 NO = 1
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _NOTES = frozenset(f"MOOR-{number}" for number in (502, 503, 514, 516, 517, 541, 542, 543, 584, 585))
 """Codes of findings of the severity info that a person has to know."""
 
 
+class StyledText(str):
+    """A text whose escapes are those of styles: :func:`mooring.cli.terminal.text_for` makes it of printable texts."""
+
+    __slots__ = ()
+
+
 def emit(text: str, to: str = "") -> None:
-    """Write a text for people to the terminal, or to the file ``to``.
+    """Write a text for people to the terminal, or to the file ``to``; nothing foreign in it is more than text.
 
     Raises:
         InputError: it cannot be written.
     """
     on_terminal = to in ("", STANDARD_OUTPUT)
     encoding = (getattr(sys.stdout, "encoding", None) if on_terminal else None) or "utf-8"
-    write_answer(_ended(text).encode(encoding, "replace"), to)
+    shown = text if isinstance(text, StyledText) else printable(text)
+    write_answer(_ended(shown).encode(encoding, "replace"), to)
+
+
+def tell(text: str) -> None:
+    """Write lines for people to standard error: errors, warnings, and what happens meanwhile."""
+    click.echo(printable(text), err=True)
 
 
 def emit_document(text: str, to: str = "", option: str = TO) -> None:
     """Write a document for programs, such as JSON, YAML or SVG: UTF-8 whatever the terminal's encoding.
 
+    Control characters that the format leaves as they are, as JSON does those of a second kind (C1), are escaped.
+
     Raises:
         InputError: it cannot be written.
     """
-    write_answer(_ended(text).encode("utf-8", "backslashreplace"), to, option)
+    escaped = _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", _ended(text))
+    write_answer(escaped.encode("utf-8", "backslashreplace"), to, option)
 
 
 def _ended(text: str) -> str:
@@ -78,7 +93,7 @@ def warn(findings: Iterable[Finding]) -> None:
         if finding.severity == "warning" or finding.code in _NOTES:
             kind = "warning" if finding.severity == "warning" else "note"
             mark = f"[{finding.code}]" if finding.code else ""
-            click.echo(f"{kind}{mark}: {wording.clean(f'{finding.subject}: {finding.message}')}", err=True)
+            tell(clean(f"{kind}{mark}: {finding.subject}: {finding.message}"))
 
 
 _REMEDY = "name a file in a directory that can be written"

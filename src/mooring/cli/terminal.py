@@ -10,9 +10,9 @@ from io import StringIO
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from mooring.cli.output import STANDARD_OUTPUT
+from mooring.cli.output import STANDARD_OUTPUT, StyledText
+from mooring.core.errors import clean
 from mooring.render.console import plain, write
-from mooring.render.wording import clean
 
 _FILE_WIDTH = 100
 """Columns of a text in a file, unless the terminal is wider."""
@@ -43,10 +43,11 @@ def text_for(body: RenderableType, to: str, width: int = 0) -> str:
         force_terminal=console.is_terminal,
         no_color=console.no_color,
         color_system="auto" if console.is_terminal else None,
+        markup=False,
     )
     write(captured, body)
     output = captured.file
-    return output.getvalue() if isinstance(output, StringIO) else ""
+    return StyledText(output.getvalue() if isinstance(output, StringIO) else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,31 @@ An ordinary "no" of the kubelet (a rejected pod, a refused start) is never an ex
 from __future__ import annotations
 
 
+def clean(text: str) -> str:
+    r"""Return ``text`` on one line and without what is not printed: control characters, escapes, lone surrogates.
+
+    >>> clean("a\x1b[31m\nb")
+    'a�[31m b'
+    """
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    r"""Return ``text`` with its lines and tabs, and without what else is not printed.
+
+    >>> printable("a\x1b[31m\n  b")
+    'a�[31m\n  b'
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
 class MooringError(Exception):
-    """Root of every error that Mooring raises on purpose."""
+    """Root of every error that Mooring raises on purpose; its text is one line that any terminal can show."""
+
+    def __str__(self) -> str:
+        return clean(super().__str__())
 
 
 class KubeletCrashError(MooringError):
@@ -36,7 +59,7 @@ class InputError(MooringError):
     def __str__(self) -> str:
         where = "".join(f"{_cut(part)}: " for part in (self.source, self.field) if part)
         text = f"{where}{_cut(self.problem)}" + (f"; {self.remedy}" if self.remedy else "")
-        return " ".join(text.split())
+        return clean(text)
 
     def at(self, source: str) -> InputError:
         """Return the same error with its file named, unless it is named already."""

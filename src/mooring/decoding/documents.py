@@ -13,7 +13,15 @@ from pathlib import Path
 
 from mooring.core.errors import InputError
 from mooring.decoding.fields import Document
-from mooring.decoding.files import STANDARD_INPUT, open_problem, read_standard_input, read_text, shown, text_of
+from mooring.decoding.files import (
+    STANDARD_INPUT,
+    check_regular,
+    open_problem,
+    read_standard_input,
+    read_text,
+    shown,
+    text_of,
+)
 from mooring.decoding.json_reader import NotJSONError, read_json
 from mooring.decoding.positions import Place, field_places
 
@@ -95,6 +103,8 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
         found = sorted(entry for entry in file.iterdir() if entry.suffix in SUFFIXES and not entry.is_dir())
     except (OSError, ValueError) as error:
         raise InputError(open_problem(error), source=shown(path)) from None
+    for entry in found:
+        check_regular(entry)
     if not found:
         raise InputError(
             "the folder holds no manifests",

@@ -45,6 +45,25 @@ def open_problem(error: OSError | ValueError) -> str:
     return f"cannot be read: {reason.lower()}"
 
 
+def check_regular(file: Path) -> None:
+    """Refuse a file that may never end to be waited for, such as a named pipe.
+
+    The pipes of a shell (``/dev/stdin``, ``<(...)``) are below ``/dev`` and ``/proc``, and open already.
+
+    Raises:
+        InputError: it is no regular file, or not there.
+    """
+    if file.parts[:2] in (("/", "dev"), ("/", "proc")):
+        return
+    try:
+        mode = file.stat().st_mode
+    except (OSError, ValueError) as error:
+        raise InputError(open_problem(error), source=shown(file)) from None
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        remedy = "name a file, or pass the content on standard input: -"
+        raise InputError("is a pipe, socket or device", source=shown(file), remedy=remedy)
+
+
 def read_bytes(file: Path) -> bytes:
     """Read a file of bounded size.
 

@@ -324,7 +324,7 @@ def _pods(found: PodObject, source: str, gates: PodGates, admission: APIServerAd
     try:
         pod = admission.new_pod(found, source, gates)
         _check_fit(pod)
-        _check_identity(pod)
+        check_identity(pod)
     except InputError as error:
         raise inside(error, found.field) if found.field else error from None
     if found.replicas is None:
@@ -336,7 +336,12 @@ def _pods(found: PodObject, source: str, gates: PodGates, admission: APIServerAd
             yield replace(pod, name=name, uid=f"{pod.namespace}_{name}")
 
 
-def _check_identity(pod: Pod) -> None:
+def check_identity(pod: Pod) -> None:
+    """Check the names of a pod and its containers, as :func:`check_name` does.
+
+    Raises:
+        InputError: no pod can have one of them.
+    """
     check_name(pod.name, "metadata.name", SUBDOMAIN)
     check_name(pod.namespace, "metadata.namespace", LABEL)
     positions: Counter[str] = Counter()

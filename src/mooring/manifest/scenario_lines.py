@@ -16,7 +16,7 @@ import msgspec
 from mooring.core.errors import InputError
 from mooring.decoding.documents import SUFFIXES, load_documents
 from mooring.decoding.fields import Document, Value
-from mooring.decoding.files import STANDARD_INPUT, open_problem, read_standard_input, shown
+from mooring.decoding.files import STANDARD_INPUT, check_regular, open_problem, read_standard_input, shown
 from mooring.decoding.json_reader import json_error
 
 LONGEST_LINE = 32 * 1024**2
@@ -34,6 +34,8 @@ def scenario_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
     Raises:
         InputError: the file cannot be read or unpacked, or a line is not JSON.
     """
+    if path != "-":
+        check_regular(Path(path))
     if path != "-" and Path(path).suffix in SUFFIXES:
         yield from load_documents(path)
         return

@@ -12,6 +12,7 @@ import msgspec
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
 from mooring.decoding.fields import inside
+from mooring.decoding.files import check_regular
 from mooring.discovery.loader import MAX_DESCRIPTION_BYTES, load_machine
 from mooring.discovery.machineinfo_json import machines_of_lines, parse_machine_info
 from mooring.manifest.scenario import Scenario
@@ -48,6 +49,8 @@ def load_machines(files: Sequence[str]) -> dict[str, MachineInfo]:
     """
     machines: dict[str, MachineInfo] = {}
     for file in files:
+        if Path(file).exists():
+            check_regular(Path(file))
         if file.endswith(".jsonl") or not Path(file).exists():
             machines.update((described.name, described.info) for described in machines_of_lines(_read(file), file))
         else:

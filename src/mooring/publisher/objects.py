@@ -21,6 +21,7 @@ from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
 from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.kubelet import StateTexts
+from mooring.manifest.validation import SUBDOMAIN, check_name
 
 GROUP: Final = "mooring.dev"
 VERSION: Final = "v1alpha1"
@@ -52,6 +53,10 @@ def read_object(content: object, kind: str, shape: type[_T]) -> tuple[str, _T]:
     if found != (API_VERSION, kind):
         shown = f"{found[1]!s:.60} of {found[0]!s:.60}"
         raise InputError(f"is {shown}, not {kind} of {API_VERSION}", source=f"{kind} {name}", remedy=_REMEDY)
+    try:
+        check_name(name, "metadata.name", SUBDOMAIN)
+    except InputError as error:
+        raise error.at(kind) from None
     try:
         return name, msgspec.convert(content, shape)
     except msgspec.ValidationError as error:

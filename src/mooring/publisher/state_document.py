@@ -19,6 +19,7 @@ from mooring.core.errors import InputError
 from mooring.core.machineinfo import HIGHEST_NODE
 from mooring.devicemanager.state import Device, DeviceState, Holdings
 from mooring.kubelet.kubelet import StateTexts
+from mooring.manifest.validation import LABEL, SUBDOMAIN, check_name
 from mooring.publisher.objects import STATE, NodeState, PodKey, new_object, read_object
 
 _NodeId = Annotated[int, msgspec.Meta(ge=0, le=HIGHEST_NODE)]
@@ -127,6 +128,12 @@ def state_of(document: object) -> NodeState:
     """
     name, found = read_object(document, STATE, _State)
     spec = found.spec
+    for index, pod in enumerate(spec.pods):
+        try:
+            check_name(pod.namespace, f"spec.pods[{index}].namespace", LABEL)
+            check_name(pod.name, f"spec.pods[{index}].name", SUBDOMAIN)
+        except InputError as error:
+            raise error.at(f"{STATE} {name}") from None
     devices = {entry.resource: tuple(_device(device) for device in entry.devices) for entry in spec.devices}
     held: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
     for entry in spec.held:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
+from mooring.core.errors import clean
 from mooring.core.machine import Machine
 from mooring.explain.phrases import plural, size
 from mooring.render.devices import UNHEALTHY, DeviceView
@@ -25,7 +26,7 @@ from mooring.render.view import (
     OwnerView,
     RejectedPod,
 )
-from mooring.render.wording import clean, meaning, owner_marks
+from mooring.render.wording import meaning, owner_marks
 
 
 @dataclass(frozen=True, slots=True)

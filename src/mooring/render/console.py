@@ -17,6 +17,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from mooring.core.errors import printable
 from mooring.render.palette import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, text_on
 
 STYLES = {
@@ -47,21 +48,23 @@ _STANDARD: Mapping[tuple[Color | None, Color | None], Style] = {
 
 
 @dataclass(frozen=True, slots=True)
-class SixteenColours:
-    """What is drawn, with colours that are readable on a terminal that has no more than 16.
+class TerminalSegments:
+    """What is drawn as a terminal gets it: texts are only texts, and colours are readable where there are few.
 
-    Left to itself, such a terminal takes for text and fill the nearest that it has, each by itself.
+    The escapes that a terminal obeys are those of the styles. Left to itself, a terminal of 16 colours takes for text
+    and fill the nearest that it has, each by itself.
     """
 
     renderable: RenderableType
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """Yield the segments, with other colours where the terminal has few."""
+        """Yield the segments, printable, with other colours where the terminal has few."""
         few = console.color_system in ("standard", "windows")
         for segment in console.render(self.renderable, options):
             style = segment.style
             other = _STANDARD.get((style.color, style.bgcolor)) if few and style is not None else None
-            yield segment if style is None or other is None else Segment(segment.text, style + other, segment.control)
+            text = segment.text if segment.control else printable(segment.text)
+            yield Segment(text, style if style is None or other is None else style + other, segment.control)
 
 
 _ASCII = str.maketrans(
@@ -80,7 +83,7 @@ def write(console: Console, renderable: RenderableType) -> None:
     A terminal that cannot show the signs, because its encoding is not a Unicode one, gets plain ones.
     """
     if not (console.no_color or console.color_system is None or console.options.ascii_only):
-        console.print(SixteenColours(renderable), highlight=False, crop=False)
+        console.print(TerminalSegments(renderable), highlight=False, crop=False)
         return
     # rich keeps bold and dim when it drops colours, and those are escape codes too.
     text = plain(renderable, console.width)
@@ -91,9 +94,9 @@ def write(console: Console, renderable: RenderableType) -> None:
 
 def plain(renderable: RenderableType, width: int) -> str:
     """Return ``renderable`` as a terminal of ``width`` columns without any colour or style shows it."""
-    console = Console(file=StringIO(), width=width, color_system=None, legacy_windows=False, emoji=False)
+    console = Console(file=StringIO(), width=width, color_system=None, legacy_windows=False, emoji=False, markup=False)
     with console.capture() as capture:
-        console.print(renderable, highlight=False, crop=False)
+        console.print(TerminalSegments(renderable), highlight=False, crop=False)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 

@@ -14,9 +14,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from mooring.core.errors import clean
 from mooring.render.console import STYLES, Breaking
 from mooring.render.view import PlacementRow
-from mooring.render.wording import clean, numbers
+from mooring.render.wording import numbers
 
 _HEADINGS = ("container", "verdict", "CPUs", "NUMA", "memory", "alignment")
 _SPEAKING = frozenset({"container", "verdict", "alignment"})

@@ -92,18 +92,6 @@ def numbers(ids: Iterable[int]) -> str:
     return ",".join(str(id_) for id_ in ids) or "–"
 
 
-def clean(text: str) -> str:
-    r"""Return ``text`` on one line and without what is not printed: control characters, escapes, lone surrogates.
-
-    >>> clean("a\x1b[31m\nb")
-    'a�[31m b'
-    """
-    line = " ".join(text.split())
-    if line.isprintable():
-        return line
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
-
-
 def shorten(text: str, room: int) -> str:
     """Return ``text`` cut in the middle to ``room`` characters: pods of one owner differ at their ends.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from mooring.agent.migration.migration import Migration, Way
 from mooring.agent.migration.takeover import MigratedContainer, TakeoverOutcome
 from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
+from mooring.core.errors import clean
 from mooring.core.release import NEWEST
 from mooring.explain.phrases import plural
 from mooring.node.start import CPU_FILE, MEMORY_FILE
@@ -24,6 +26,8 @@ MEMORY_ANEW = "Memory nodes are decided anew in the order in which the runtime l
 """Seen with containerd 2.1.9, which lists them in any order; CPUs are taken over from its record."""
 MEMORY_STAYS = "A kubelet sets memory nodes only when it creates a container: those that run may use every node."
 """Source: spec: memory-manager.md section 8."""
+
+_WITHOUT_MANAGERS = "cpuManagerPolicy: none, memoryManagerPolicy: None, no cpuManagerPolicyOptions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,9 @@ def rollback_of(migration: Migration, places: Places) -> tuple[MigrationStep, ..
         "Pods that were created since are not in these files: drain the node first if there are any.",
     )
     anew = ("The kubelet starts without state files and places the pods that come anew.",)
-    files = f"cp -a {COPY}/config.yaml {places.config}"
-    state = " ".join(["cp -a", *(f"{COPY}/{name}" for name in _written(migration.question.config)), f"{places.root}/"])
+    files = shlex.join(["cp", "-a", f"{COPY}/config.yaml", places.config])
+    written = (f"{COPY}/{name}" for name in _written(migration.question.config))
+    state = shlex.join(["cp", "-a", *written, f"{places.root}/"])
     return (
         MigrationStep(
             "Keep pods away" if not drained else "Drain the node",
@@ -75,7 +80,10 @@ def rollback_of(migration: Migration, places: Places) -> tuple[MigrationStep, ..
         ),
         MigrationStep(
             "Stop the agent and release what it pins",
-            ("systemctl disable --now mooring-agent", f"mooring agent --config {AGENT_FILE} --leave"),
+            (
+                "systemctl disable --now mooring-agent",
+                shlex.join(["mooring", "agent", "--config", AGENT_FILE, "--leave"]),
+            ),
             ("Running containers get every CPU and memory node, without a restart.",),
         ),
         MigrationStep(
@@ -83,7 +91,7 @@ def rollback_of(migration: Migration, places: Places) -> tuple[MigrationStep, ..
             ("systemctl stop kubelet", files, *(() if drained else (state,)), "systemctl start kubelet"),
             anew if drained else back,
         ),
-        MigrationStep("Let pods come", (f"kubectl uncordon {places.node}",), ()),
+        MigrationStep("Let pods come", (_uncordon(places),), ()),
     )
 
 
@@ -104,7 +112,7 @@ def agent_file(config: KubeletConfig, places: Places, kubelet: str = "") -> str:
         "topologyManagerScope": config.topology_manager_scope,
     }
     lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items() if value]
-    own = [f"kubeletConfig: {places.config}", *([f'kubeletVersion: "{kubelet}"'] if kubelet else [])]
+    own = [f"kubeletConfig: {json.dumps(places.config)}", *([f'kubeletVersion: "{kubelet}"'] if kubelet else [])]
     return "\n".join(
         [
             "apiVersion: kubelet.config.k8s.io/v1beta1",
@@ -137,10 +145,10 @@ def _steps(migration: Migration, places: Places) -> Iterator[MigrationStep]:
         if migration.way is Way.IN_PLACE
         else (f"Of {stay} those of DaemonSets and static pods stay; the others are evicted.",),
     )
-    copied = " ".join(f"{places.root}/{name}" for name in _written(question.config))
+    copied = (f"{places.root}/{name}" for name in _written(question.config))
     yield MigrationStep(
         "Copy the kubelet's files for the way back",
-        (f"mkdir -p {COPY}", f"cp -a {places.config} {copied} {COPY}/"),
+        (shlex.join(["mkdir", "-p", COPY]), shlex.join(["cp", "-a", places.config, *copied, f"{COPY}/"])),
         (),
     )
     refused = f"With the state files left in place it would not start: {migration.with_files}"
@@ -148,8 +156,8 @@ def _steps(migration: Migration, places: Places) -> Iterator[MigrationStep]:
         "Disable the kubelet's own managers",
         (
             "systemctl stop kubelet",
-            f"# in {places.config}: cpuManagerPolicy: none, memoryManagerPolicy: None, no cpuManagerPolicyOptions",
-            f"rm -f {places.root}/{CPU_FILE} {places.root}/{MEMORY_FILE}",
+            f"# in {clean(places.config)}: {_WITHOUT_MANAGERS}",
+            shlex.join(["rm", "-f", f"{places.root}/{CPU_FILE}", f"{places.root}/{MEMORY_FILE}"]),
             "systemctl start kubelet",
         ),
         (
@@ -161,7 +169,7 @@ def _steps(migration: Migration, places: Places) -> Iterator[MigrationStep]:
     yield MigrationStep("Start the agent", ("systemctl enable --now mooring-agent",), tuple(_takeover_lines(migration)))
     yield MigrationStep(
         "Verify, and let pods come",
-        ("mooring status", f"kubectl uncordon {places.node}"),
+        ("mooring status", _uncordon(places)),
         tuple(_expected(migration)),
     )
 
@@ -173,8 +181,12 @@ def _written(config: KubeletConfig) -> tuple[str, ...]:
 
 def _away(way: Way, places: Places) -> str:
     if way is Way.DRAIN:
-        return f"kubectl drain {places.node} --ignore-daemonsets"
-    return f"kubectl cordon {places.node}"
+        return shlex.join(["kubectl", "drain", places.node, "--ignore-daemonsets"])
+    return shlex.join(["kubectl", "cordon", places.node])
+
+
+def _uncordon(places: Places) -> str:
+    return shlex.join(["kubectl", "uncordon", places.node])
 
 
 def _kubelet_text(migration: Migration) -> str:

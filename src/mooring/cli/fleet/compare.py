@@ -10,7 +10,7 @@ import click
 from mooring.cli import options
 from mooring.cli.fleet import inputs as inputs_of
 from mooring.cli.fleet.inputs import FleetOptions
-from mooring.cli.output import YES, check_destination, emit, emit_document, json_text
+from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, tell
 from mooring.cli.progress import Watched
 from mooring.cli.verb import Verb
 from mooring.lazy import lazily
@@ -100,5 +100,5 @@ def _figures(asked: Sequence[FleetTrial], jobs: int, dask: str, store: FinishedT
         if not found:
             raise
         hint = "" if store is not None else "; with --resume FOLDER the next run goes on from here"
-        click.echo(f"cut short after {len(found)} of {len(asked)} simulations{hint}", err=True)
+        tell(f"cut short after {len(found)} of {len(asked)} simulations{hint}")
     return [found[place] for place in sorted(found)]

@@ -10,7 +10,7 @@ import click
 from mooring.cli import options
 from mooring.cli.fleet import inputs as inputs_of
 from mooring.cli.fleet.inputs import FleetOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell
 from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
@@ -70,7 +70,7 @@ def _run(simulated: Simulation) -> SimulationResult:
     def stop(_signal: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, before)
         simulated.stop()
-        click.echo("cut short: the answer is that of the time until now; Ctrl-C again ends without one", err=True)
+        tell("cut short: the answer is that of the time until now; Ctrl-C again ends without one")
 
     before = signal.signal(signal.SIGINT, stop)
     try:

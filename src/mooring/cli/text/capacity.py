@@ -12,6 +12,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for, width_for
 from mooring.cli.text.capacity_tables import fragmentation_tables, groups_table
 from mooring.cli.text.plan import plan_text
+from mooring.core.errors import clean
 from mooring.core.pod import Pod
 from mooring.explain.phrases import joined, nodes, plural, size
 from mooring.planner.answering import Answer
@@ -22,7 +23,6 @@ from mooring.planner.holdings import pool_lines
 from mooring.planner.views.picture import plan_view, policies
 from mooring.planner.views.rows import plan_rows
 from mooring.render.placements import placements_table
-from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)
 _ORDER = (

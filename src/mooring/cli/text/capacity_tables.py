@@ -10,12 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.core.cpuset import CPUSet
+from mooring.core.errors import clean
 from mooring.explain.phrases import size
 from mooring.planner.capacity.fragmentation import HUGEPAGES, Fragmentation, NodeShare
 from mooring.planner.capacity.replicas import Replica
 from mooring.render.console import NARROWEST_BAR, Breaking, bar, new_table
 from mooring.render.view import PlacementRow
-from mooring.render.wording import clean, numbers
+from mooring.render.wording import numbers
 
 _GAP = 2
 _BAR = 10

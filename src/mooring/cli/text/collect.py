@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
+from mooring.core.errors import clean
 from mooring.documents.cluster.live import ClusterArchiveDocument
 from mooring.documents.machine import NodeArchiveDocument
 from mooring.explain.phrases import plural, size
 from mooring.render.console import new_table
-from mooring.render.wording import clean
 
 
 def collect_text(about: NodeArchiveDocument, packed: int, written: str) -> str:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
 from mooring.core.config import with_defaults
+from mooring.core.errors import clean
 from mooring.core.release import NEWEST
 from mooring.explain.phrases import joined, plural
 from mooring.planner.compare.comparison import Comparison, LeftOut, Result
@@ -28,7 +29,6 @@ from mooring.planner.compare.entries import (
 from mooring.planner.compare.measures import Measures
 from mooring.planner.guarantee import AlignmentPromise
 from mooring.planner.views.picture import machine_view
-from mooring.render.wording import clean
 
 GAP = 2
 

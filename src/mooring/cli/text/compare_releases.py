@@ -9,13 +9,14 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
+from mooring.core.errors import clean
 from mooring.core.pod import Pod
 from mooring.explain.phrases import joined, plural
 from mooring.planner.answering import Answer
 from mooring.planner.compare.by_release import ReleaseComparison, ReleaseDifference
 from mooring.planner.plan import Plan
 from mooring.render.console import STYLES, Breaking, new_table
-from mooring.render.wording import clean, numbers
+from mooring.render.wording import numbers
 
 _INDENT = (0, 0, 0, 2)
 _NAMED_PODS = 5

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.core.cpuset import CPUSet
+from mooring.core.errors import clean
 from mooring.core.pod import Pod
 from mooring.core.release import NEWEST
 from mooring.explain.phrases import cpus_text, joined, plural
@@ -20,7 +21,6 @@ from mooring.planner.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, S
 from mooring.planner.doctor.joint_checks import FILE_MISSING, LOST_ENTRIES
 from mooring.planner.doctor.problem import EntryHolder, Problem
 from mooring.render.console import Breaking, new_table
-from mooring.render.wording import clean
 
 _MOST_ROWS = 40
 """Rows of the table of containers; ``-o json`` has them all."""

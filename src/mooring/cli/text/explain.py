@@ -14,6 +14,7 @@ from rich.tree import Tree
 
 from mooring.cli.output import STANDARD_OUTPUT
 from mooring.cli.terminal import CommandLine, text_for
+from mooring.core.errors import clean
 from mooring.core.topology import Topology
 from mooring.explain.codes.pages import CodePage
 from mooring.explain.lines import story_lines
@@ -32,7 +33,6 @@ from mooring.explain.story import (
     without_details,
 )
 from mooring.planner.plan import Plan
-from mooring.render.wording import clean
 
 _VERDICTS = {
     ADMITTED: "is admitted",

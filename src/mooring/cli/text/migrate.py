@@ -11,7 +11,7 @@ from rich.text import Text
 from mooring.agent.migration.migration import Migration
 from mooring.agent.migration.steps import MigrationStep, Places, rollback_of, steps_of
 from mooring.cli.terminal import text_for
-from mooring.render.wording import clean
+from mooring.core.errors import clean
 
 _INDENT = (0, 0, 0, 3)
 

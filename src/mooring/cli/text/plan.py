@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
 from mooring.configuration.layers import EffectiveField
+from mooring.core.errors import clean
 from mooring.explain.phrases import plural
 from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.holdings import holding_lines, mixed_lines, pool_lines, resize_lines
@@ -18,7 +19,6 @@ from mooring.planner.views.picture import plan_view, policies
 from mooring.planner.views.rows import plan_rows
 from mooring.render.placements import placements_table
 from mooring.render.tables import numa_table
-from mooring.render.wording import clean
 
 _MOST_NAMED = 5
 

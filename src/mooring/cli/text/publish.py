@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
+from mooring.core.errors import clean
 from mooring.explain.phrases import plural, size
 from mooring.node import Node
 from mooring.publisher.node_topology import ZoneAmount, exclusive_cpus_of, zones_of
 from mooring.publisher.observation import Observation
 from mooring.render.console import STYLES, Breaking, new_table
-from mooring.render.wording import clean
 
 
 def publish_text(seen: Observation, to: str = "", machine: str = "") -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mooring.cli.terminal import text_for
+from mooring.core.errors import clean
 from mooring.documents.observed.recording import RecordingDocument
 from mooring.render.console import new_table
-from mooring.render.wording import clean
 
 
 def recording_text(found: RecordingDocument, to: str = "") -> str:

@@ -12,6 +12,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for, width_for
 from mooring.cli.text.plan import plan_text
 from mooring.core.cpuset import CPUSet
+from mooring.core.errors import clean
 from mooring.core.pod import Container
 from mooring.explain.phrases import cpus_text, plural, size
 from mooring.manifest.steps import Amounts
@@ -23,7 +24,6 @@ from mooring.planner.resize.resize import ResizeAnswer
 from mooring.planner.views.picture import plan_view, policies
 from mooring.render.console import Breaking, new_table
 from mooring.render.tables import numa_table
-from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)
 _KEPT = (

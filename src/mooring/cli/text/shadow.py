@@ -10,10 +10,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
+from mooring.core.errors import clean
 from mooring.documents.observed.shadow import ShadowDocument, WouldBePart
 from mooring.explain.phrases import plural
 from mooring.render.console import STYLES, Breaking, new_table
-from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)
 _MOST = 10

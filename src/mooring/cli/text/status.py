@@ -12,9 +12,9 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.core.cpuset import CPUSet
+from mooring.core.errors import clean
 from mooring.explain.phrases import plural
 from mooring.render.console import STYLES, Breaking, new_table
-from mooring.render.wording import clean
 
 _INTERRUPT_COLUMNS = ("interrupt", "device", "CPUs", "", "")
 _DEFAULT_INTERRUPT = -1

@@ -10,13 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
+from mooring.core.errors import clean
 from mooring.core.hardware import Hardware, HardwareNode
 from mooring.core.machine import Finding, Machine, PCIDevice
 from mooring.discovery.loader import UNTOLD
 from mooring.discovery.machine_document import described_hardware
 from mooring.explain.phrases import size
 from mooring.render.build import build_view
-from mooring.render.wording import clean, core_kind_name
+from mooring.render.wording import core_kind_name
 
 
 def topology_text(machine: Machine, to: str = "") -> str:

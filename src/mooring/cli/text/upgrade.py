@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
+from mooring.core.errors import clean
 from mooring.core.pod import Pod
 from mooring.explain.phrases import joined, plural
 from mooring.planner.upgrade.causes import Cause
@@ -28,7 +29,6 @@ from mooring.planner.upgrade.wording import (
 )
 from mooring.releases.rule import ReleaseRule
 from mooring.render.console import Breaking, new_table
-from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)
 _MOST_NAMES = 5

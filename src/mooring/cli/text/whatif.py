@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import CommandLine, text_for
+from mooring.core.errors import clean
 from mooring.core.pod import Pod
 from mooring.explain.phrases import plural
 from mooring.explain.reason import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
@@ -34,7 +35,7 @@ from mooring.planner.plan import Plan
 from mooring.planner.question import Question
 from mooring.planner.views.picture import policies
 from mooring.render.console import STYLES, Breaking, new_table
-from mooring.render.wording import clean, numbers
+from mooring.render.wording import numbers
 
 _STATES = {
     ADMITTED: "admitted",

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from mooring.cli import options
 from mooring.cli.inputs.node import question_of
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
 from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
@@ -122,6 +122,6 @@ def _capacity(subject: Subject, limit: int | None, at_least: int) -> Capacity:
 
 def _svg(capacity: Capacity) -> str:
     if not capacity.can_be_asked and capacity.plan.refusal is not None:
-        click.echo(f"{capacity.plan.kubelet_name} would not start: {capacity.plan.refusal.message}", err=True)
+        tell(f"{capacity.plan.kubelet_name} would not start: {capacity.plan.refusal.message}")
     replicas = frozenset(replica.pod.uid for replica in capacity.replicas)
     return svg.svg_text(pictures.plan_view(capacity.after, hypothetical=replicas))

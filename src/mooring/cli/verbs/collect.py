@@ -15,6 +15,7 @@ from mooring.cli.output import (
     emit,
     emit_document,
     json_text,
+    tell,
     warn,
     write_answer,
 )
@@ -178,7 +179,7 @@ def _report(about: NodeArchiveDocument, packed: int, written: str, form: str) ->
 def _show(answer: str, written: str, form: str) -> None:
     # An archive on standard output leaves no room there for anything else.
     if written == STANDARD_OUTPUT:
-        click.echo(answer.rstrip("\n"), err=True)
+        tell(answer.rstrip("\n"))
     elif form == "json":
         emit_document(answer)
     else:

@@ -20,7 +20,7 @@ from mooring.cli.inputs.publish import (
     pod_resources_option,
 )
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
 from mooring.cli.verb import Verb
 from mooring.core.errors import InputError, MooringError
 from mooring.lazy import lazily
@@ -145,7 +145,7 @@ def _of_kubelet(source: Source, form: str, to: str) -> int:
 
 def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
     if seen.problem:
-        click.echo(f"available amounts are not published: {seen.problem}", err=True)
+        tell(f"available amounts are not published: {seen.problem}")
     if form == "text":
         emit(text.publish_text(seen, to, machine), to)
     else:

@@ -12,7 +12,7 @@ from mooring.cli import options
 from mooring.cli.extras import needs_extra
 from mooring.cli.inputs.publish import KUBELET_PODS, Asked, connector, kubelet_pods_option, pod_resources_option
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, tell, warn
 from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
@@ -149,7 +149,7 @@ def _keep(one: Shadow, folder: Path) -> None:
 
     def say(line: str) -> None:
         if not line.startswith(judgements.Agreement.AGREED.value):
-            click.echo(line if line.startswith("watching") else f"{name}: {line}", err=True)
+            tell(line if line.startswith("watching") else f"{name}: {line}")
 
     one.said, one.folder = say, folders.ShadowFolder(folder / name, tuple(judgements.Agreement))
     one.tally = counts_file.continued(folder / name, name, one.tally.release, _report)

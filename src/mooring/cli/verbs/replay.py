@@ -12,7 +12,7 @@ import msgspec
 
 from mooring.cli import options
 from mooring.cli.inputs.checks import STANDARD_INPUT, check_open
-from mooring.cli.output import NO, YES, write_answer
+from mooring.cli.output import NO, YES, emit, emit_document, tell
 from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
@@ -71,13 +71,13 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
         for outcome in watched.items(replay_files.replay_file(file, machines, compare=check)):
             tally.add(outcome)
             if form == "jsonl":
-                write_answer(msgspec.json.encode(outcome.answer) + b"\n", "")
+                emit_document(msgspec.json.encode(outcome.answer).decode())
             lines = [*_lines(outcome, answers=form == "text" and not check)]
             if lines:
                 with watched.aside():
-                    click.echo("\n".join(lines), err=form == "jsonl")
+                    (tell if form == "jsonl" else emit)("\n".join(lines))
         if form == "text":
-            click.echo(tally.line(_shown(file, files), check=check))
+            emit(tally.line(_shown(file, files), check=check))
         is_yes = is_yes and tally.is_yes
     return YES if is_yes else NO
 

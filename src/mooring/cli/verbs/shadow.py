@@ -22,7 +22,7 @@ from mooring.cli.inputs.publish import (
     pods_connector,
 )
 from mooring.cli.options import NodeOptions, complete_file
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
 from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
@@ -215,7 +215,7 @@ def _packed(asked: Asked, pods: Sequence[object], *, anonymous: bool) -> bytes:
 
 
 def _say(line: str) -> None:
-    click.echo(line, err=True)
+    tell(line)
 
 
 def _report(finding: Finding) -> None:

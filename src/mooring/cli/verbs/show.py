@@ -11,7 +11,7 @@ import click
 from mooring.cli import options
 from mooring.cli.inputs.node import plan_of, read_machine
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, warn
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, tell, warn
 from mooring.cli.verb import Verb
 from mooring.core.moment import Moment
 from mooring.lazy import lazily
@@ -117,9 +117,9 @@ def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
     plan = plan_of(inputs)
     warn(plan.findings)
     if plan.refusal is not None:
-        click.echo(f"{plan.kubelet_name} would not start: {plan.refusal.message}", err=True)
+        tell(f"{plan.kubelet_name} would not start: {plan.refusal.message}")
         if plan.remedy:
-            click.echo(plan.remedy, err=True)
+            tell(plan.remedy)
 
     return pictures.plan_view(plan, now=_present_moment()), plan.is_yes
 

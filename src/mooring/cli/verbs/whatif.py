@@ -11,7 +11,7 @@ import click
 from mooring.cli import options
 from mooring.cli.inputs.node import NodeInputs, question_from, read_inputs
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
 from mooring.cli.verb import Verb
 from mooring.core.errors import InputError
 from mooring.lazy import lazily
@@ -169,7 +169,7 @@ def _text(question: Question, changes: Sequence[PlannedChange], before: Plan, af
 
 def _svg(after: Plan) -> str:
     if after.refusal is not None:
-        click.echo(f"{after.kubelet_name} would not start: {after.refusal.message}", err=True)
+        tell(f"{after.kubelet_name} would not start: {after.refusal.message}")
     return svg.svg_text(pictures.plan_view(after))
 
 

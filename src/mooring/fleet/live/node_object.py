@@ -14,6 +14,7 @@ from mooring.core.errors import InputError
 from mooring.decoding.fields import as_mapping, flag_at, inside, list_at, mapping_at, name_at, text_at, texts_at
 from mooring.decoding.quantities import resource_list
 from mooring.manifest.taints import Taint, taints_at
+from mooring.manifest.validation import SUBDOMAIN, check_name
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 _STATE_TAINTS: Final = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready")
@@ -57,6 +58,7 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
     try:
         metadata, spec, status = (mapping_at(content, part) for part in ("metadata", "spec", "status"))
         name = name_at(metadata, "name")
+        check_name(name, "name", SUBDOMAIN)
     except InputError as error:
         raise inside(error, "metadata").at(source) from None
     try:

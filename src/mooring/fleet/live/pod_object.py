@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.decoding.fields import as_mapping, list_at, mapping_at, text_at, texts_at
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pod_fields import with_allocated
+from mooring.manifest.pod_files import check_identity
 from mooring.manifest.pod_relations import pod_relations
 from mooring.manifest.pod_status import FINISHED
 from mooring.manifest.pods import DEFAULT_GATES, MIRROR, pod_from_object
@@ -78,6 +80,10 @@ def live_pod(content: Mapping[str, Any], source: str, gates: PodGates = DEFAULT_
     if text_at(status, "phase") in FINISHED:
         return None
     pod = pod_from_object(with_allocated(content), source=source, gates=gates)
+    try:
+        check_identity(pod)
+    except InputError as error:
+        raise error.at(source) from None
     started, created = text_at(status, "startTime"), text_at(metadata, "creationTimestamp")
     return LivePod(
         name=f"{pod.namespace}/{pod.name}",

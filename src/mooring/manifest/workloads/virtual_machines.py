@@ -12,6 +12,7 @@ plenty, of no NUMA node. So are those that a network attachment requests.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -93,7 +94,7 @@ def _check_expanded(owner: Mapping[str, Any]) -> None:
         raise InputError(
             f"CPUs and memory are in the instance type {kind.get('name', '')}",
             field=TYPE_FIELD,
-            remedy=f"give the instance, which has them: kubectl get vmi {name} -o yaml",
+            remedy=f"give the instance, which has them: {shlex.join(['kubectl', 'get', 'vmi', name, '-o', 'yaml'])}",
         )
 
 

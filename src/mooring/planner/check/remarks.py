@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from mooring.core.errors import clean
 from mooring.core.machine import Finding
 from mooring.explain.phrases import joined
 from mooring.explain.reason import POOL_EMPTY
 from mooring.planner.check.check import Case, Check, NodeType
 from mooring.planner.check.places import ManifestPlace, place_in, place_of
-from mooring.render.wording import clean
 
 Gravity: TypeAlias = Literal["error", "warning"]
 

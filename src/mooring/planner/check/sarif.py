@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 
 from mooring import __version__
+from mooring.core.errors import clean
 from mooring.documents.sarif import (
     SarifArtifact,
     SarifConfiguration,
@@ -26,7 +27,6 @@ from mooring.explain.codes.pages import page
 from mooring.explain.reason import NOT_SERVED
 from mooring.planner.check.check import Check
 from mooring.planner.check.remarks import Remark, remarks_of
-from mooring.render.wording import clean
 
 
 def sarif_document(check: Check) -> SarifDocument:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 
 from mooring.core.config import with_defaults
+from mooring.core.errors import clean
 from mooring.explain.phrases import plural
 from mooring.planner.compare.comparison import Comparison
 from mooring.planner.compare.entries import Row, machines_of, not_started, option_words, rows_of, variant_name
 from mooring.planner.compare.measures import Measures, Together
 from mooring.planner.views.picture import machine_view
 from mooring.render.svg.plot import Kind, Plot, PlotRow, PlotShare
-from mooring.render.wording import clean
 from mooring.topologymanager.merge import NONE
 
 ADMITTED = Kind("admitted", "exclusive-0", "")

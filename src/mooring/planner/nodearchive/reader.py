@@ -24,6 +24,7 @@ from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.documents.parts import API_VERSION
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.dynamic.objects import dynamic_objects
+from mooring.manifest.validation import SUBDOMAIN, check_name
 from mooring.planner.nodearchive.devices import DeviceFacts
 from mooring.planner.nodearchive.layout import (
     ABOUT,
@@ -231,8 +232,14 @@ def about_of(document: object, *, source: str) -> NodeArchiveDocument:
     if version != API_VERSION:
         remedy = f"this Mooring reads {API_VERSION}: {_REMEDY} of this version"
         raise InputError(f"{version!r:.60} is not supported", source=source, field="apiVersion", remedy=remedy)
+    node = _text(document, "node", source)
+    try:
+        # A computer that is in no cluster may have underscores in its name.
+        check_name(node.replace("_", "-") or "node", "node", SUBDOMAIN)
+    except InputError as error:
+        raise error.at(source) from None
     return NodeArchiveDocument(
-        node=_text(document, "node", source),
+        node=node,
         kubelet=_text(document, "kubelet", source),
         anonymous=document.get("anonymous") is True,
         captured=_text(document, "captured", source),

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from mooring import KUBELET_VERSION
 from mooring.core.cpuset import CPUSet
+from mooring.core.errors import clean
 from mooring.core.machine import Machine
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.settings import Settings
@@ -35,7 +36,6 @@ from mooring.render.report import (
     changes_between,
 )
 from mooring.render.view import CPUUse, NodeView
-from mooring.render.wording import clean
 
 
 def report_of(plan: Plan) -> ReportView:

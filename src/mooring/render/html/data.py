@@ -9,10 +9,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from mooring.core.errors import clean
 from mooring.render.palette import owner_style, use_style
 from mooring.render.report import ReportStep, ReportView
 from mooring.render.view import CPUUse
-from mooring.render.wording import MARKS, clean
+from mooring.render.wording import MARKS
 
 API_VERSION = "mooring/v1alpha1"
 KIND = "Report"

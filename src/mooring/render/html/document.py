@@ -18,6 +18,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mooring.core.cpuset import CPUSet
+from mooring.core.errors import clean
 from mooring.core.machine import Finding
 from mooring.documents.parts import PlacementPart
 from mooring.explain.phrases import cpus_text, nodes, plural
@@ -27,7 +28,7 @@ from mooring.render.palette import OWNER_COLOURS, mixed, owner_style, text_on, u
 from mooring.render.report import ReportDistances, ReportPod, ReportView
 from mooring.render.svg.elements import DARK, FONT, LIGHT, MONO_FONT, PATTERNS, Ground, colour_rules, common_rules
 from mooring.render.view import CPUUse, OwnerView, PlacementRow
-from mooring.render.wording import MARKS, clean, meaning, numbers
+from mooring.render.wording import MARKS, meaning, numbers
 
 SCRIPTS = (
     "theme.js",

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mooring.core.errors import clean
 from mooring.documents.cluster.fleet import FleetDocument
 from mooring.explain.phrases import duration, size
 from mooring.render.fleet import FleetPagePod, FleetView
@@ -22,7 +23,6 @@ from mooring.render.svg.elements import PATTERNS, style_sheet
 from mooring.render.svg.heatmap import heatmap_svg
 from mooring.render.svg.picture import svg_text
 from mooring.render.svg.time_chart import TimeChart, TimeSeries, time_chart_svg
-from mooring.render.wording import clean
 
 SCRIPTS: Final = ("theme.js", "words.js", "fleet-data.js", "fleet-nodes.js", "fleet-pods.js", "fleet-map.js")
 """The parts of the script, in their order; together they are one module."""

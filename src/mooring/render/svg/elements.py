@@ -14,8 +14,9 @@ from functools import lru_cache
 from html import escape as html_escape
 from unicodedata import east_asian_width
 
+from mooring.core.errors import clean
 from mooring.render.palette import OWNER_COLOURS, text_on
-from mooring.render.wording import clean, shorten
+from mooring.render.wording import shorten
 
 GAP = 8
 """Pixels between a name and what follows it on the same line."""

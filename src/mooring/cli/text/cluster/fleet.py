@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
+from mooring.core.errors import clean
 from mooring.explain.codes.pages import page
 from mooring.explain.phrases import duration, plural, size
 from mooring.fleet.answer import FleetAnswer, unhappy
@@ -19,7 +20,6 @@ from mooring.fleet.records import Fate
 from mooring.fleet.relocation.room import causes
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.render.console import new_table
-from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)
 _MOST_PODS = 10

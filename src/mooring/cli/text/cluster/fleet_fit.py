@@ -9,12 +9,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
+from mooring.core.errors import clean
 from mooring.explain.phrases import plural
 from mooring.fleet.live.pod_object import Fixed
 from mooring.fleet.relocation.fit import FitAnswer
 from mooring.fleet.relocation.room import SharedObstacle
 from mooring.render.console import new_table
-from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)
 _MOST_NODES = 20

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.cli.text.cluster.fleet_fit import causes_table, head, named
+from mooring.core.errors import clean
 from mooring.explain.codes.pages import page
 from mooring.explain.phrases import plural
 from mooring.fleet.relocation.drain import DrainAnswer
@@ -17,7 +18,6 @@ from mooring.fleet.relocation.replacement import FAILURES, Outcome, Relocated
 from mooring.fleet.relocation.room import SharedObstacle
 from mooring.fleet.relocation.upgrade import ClusterUpgrade, NodeUpgrade
 from mooring.render.console import new_table
-from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)
 _MOST_ROWS = 30

@@ -9,13 +9,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
+from mooring.core.errors import clean
 from mooring.explain.phrases import duration, plural
 from mooring.fleet.trials.ranking import SeedSpread, ranked
 from mooring.fleet.trials.running import Figures
 from mooring.fleet.trials.sizing import Goal, Size
 from mooring.fleet.work import Work
 from mooring.render.console import new_table
-from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)
 

@@ -10,7 +10,7 @@ import click
 from mooring.cli import options
 from mooring.cli.extras import needs_extra
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import YES, check_destination, emit_document
+from mooring.cli.output import YES, check_destination, emit_document, tell
 from mooring.cli.verb import Seconds, Verb
 from mooring.lazy import lazily
 
@@ -132,7 +132,7 @@ def _cluster(asked: ServeOptions, export: str, recordings: str) -> int:
 
 
 def _say(words: str) -> None:
-    click.echo(words, err=True)
+    tell(words)
 
 
 def _options(listen: str, kubeconfig: str, certificate: str, key: str) -> ServeOptions:
