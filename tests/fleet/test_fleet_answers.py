@@ -14,6 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import dask
 import distributed
 import pytest
 from tests.fleet.clusters import ALIGNED as ALIGNED_NODES
@@ -170,7 +171,7 @@ def test_the_trace_of_a_production_cluster_is_read_and_run(capsys: pytest.Captur
     assert {one["resource"]: one["offered"] for one in document["uses"]}["nvidia.com/gpu"] == 6212
 
 
-def test_figures_are_the_same_on_the_workers_of_a_dask_scheduler() -> None:
+def test_figures_are_the_same_on_the_workers_of_a_dask_scheduler(tmp_path: Path) -> None:
     trials = [
         FleetTrial(
             "", cluster(group("a", 2)), work_of("w", [arrival(f"p{n}", SIX, n) for n in range(count)]), Strategy()
@@ -179,8 +180,8 @@ def test_figures_are_the_same_on_the_workers_of_a_dask_scheduler() -> None:
     ]
     local = {"n_workers": 1, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
     make: Callable[..., AbstractContextManager[Any]] = distributed.LocalCluster
-    with make(processes=True, **local) as dask:
-        found = all_figures(trials, dask=dask.scheduler_address)
+    with dask.config.set({"temporary-directory": str(tmp_path)}), make(processes=True, **local) as made:
+        found = all_figures(trials, dask=made.scheduler_address)
     assert found == [run_trial(trial) for trial in trials]
 
 
