@@ -44,21 +44,21 @@ _PRIVATE_RUN = f"""\
 set -e
 cd /run
 mount -n -t tmpfs -o mode=755 tmpfs /run
-find . -mindepth 1 -maxdepth 1 | while read -r one; do
+find . -mindepth 1 -maxdepth 1 ! -name {RUN_FOLDER.name} | while read -r one; do
   if [ -L "$one" ]; then cp -P "$one" /run
-  elif [ -d "$one" ]; then mkdir "/run/$one"; mount -n -c --rbind "$one" "/run/$one"
-  elif [ -f "$one" ] || [ -S "$one" ]; then touch "/run/$one"; mount -n -c --bind "$one" "/run/$one"
-  fi
+  elif [ -d "$one" ]; then mkdir "/run/$one" && mount -n -c --rbind "$one" "/run/$one"
+  else touch "/run/$one" && mount -n -c --bind "$one" "/run/$one"
+  fi || [ ! -e "$one" ]
 done
-mkdir -p {RUN_FOLDER}
-mount -n -t tmpfs tmpfs {RUN_FOLDER}
+mkdir {RUN_FOLDER}
 hostname mooring-e2e
 echo ready
 exec sleep 1000000
 """
-"""Everything of the machine's ``/run`` and :data:`RUN_FOLDER` on top, which the machine need not have: a mount point in a
-folder of the machine ends when the last user of another namespace removes the folder. The working folder is the
-machine's ``/run`` below the new one."""
+"""Covers ``/run`` by one with all of the machine's and :data:`RUN_FOLDER`; the working folder is the machine's.
+
+A mount point in a folder of the machine is not safe: another process that removes the folder detaches the mount.
+"""
 _numbers = itertools.count(1)
 
 _CONFIGURATION = """\
