@@ -142,12 +142,14 @@ e2e-shadow: export MOORING_E2E_SHADOW_TOPOLOGIES = $(TOPOLOGIES)
 e2e-shadow: export MOORING_E2E_SHADOW_KUBELETS = $(KUBELETS)
 e2e-shadow: export MOORING_E2E_SHADOW_SEED = $(SEED)
 e2e-shadow: $(STAMP)
+	$(BIN)/python scripts/e2e_parts.py $(or $(MOORING_E2E_CONTAINERD),debian)
+	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kubelet kubelet@v1.34.4
 	$(BIN)/python -m pytest -q -p no:xdist -rfEs --log-cli-level=INFO tests/e2e/kubelet/shadow
 
-# Builds Kubernetes' parts once (up to 15 minutes). MOORING_E2E_KUBELET=full takes more cases,
+# Builds Kubernetes' parts once, and says before each how long it takes. MOORING_E2E_KUBELET=full takes more cases,
 # MOORING_E2E_CONTAINERD=built the newest containerd.
 e2e-kubelet: $(STAMP)
-	$(BIN)/python scripts/e2e_parts.py
+	$(BIN)/python scripts/e2e_parts.py $(or $(MOORING_E2E_CONTAINERD),debian)
 	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kube-scheduler kubelet kubelet@v1.34.4
 	$(BIN)/python -m pytest -q -p no:xdist -rfEs tests/e2e/kubelet --ignore tests/e2e/kubelet/shadow
 
@@ -172,7 +174,7 @@ e2e-image: $(STAMP)
 	$(BIN)/python scripts/e2e_parts.py
 	$(BIN)/python -m pytest -q -p no:xdist -rfEs tests/e2e/image
 
-# Builds Helm and Kubernetes' parts once (20 minutes), and the image.
+# Builds Helm and Kubernetes' parts once, and says before each how long it takes; then the image.
 e2e-chart: $(STAMP)
 	$(BIN)/python scripts/e2e_parts.py
 	$(BIN)/python scripts/e2e_kube_parts.py helm etcd kube-apiserver kube-scheduler kube-controller-manager kube-proxy kubelet

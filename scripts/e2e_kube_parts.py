@@ -3,8 +3,9 @@
 Kubernetes' programs are built from its Go module, whose checksum is known here; its staging modules are replaced by
 their published versions, as its own ``go.mod`` names them. An older kubelet is built from its own version of the
 module. etcd is Debian's. Everything lies in the folder of ``e2e_parts.py``, under a key of versions and flags; what is
-there is not made again. The first build takes 5 to 10 minutes, 2.3 GB of memory for its linker, and 3 GB of Go's own
-cache; kwok, helm and the older kubelet take three minutes more each.
+there is not made again. On two CPUs with nothing else to do the first build takes 5 to 10 minutes, 2.3 GB of memory for
+its linker, and 3 GB of Go's own cache; kwok, helm and the older kubelet take three minutes more each. Each build is
+announced with the minutes that it takes beside what the machine does now.
 
 Run by hand, it makes the first four, or those that are named, and says where they are. What cannot be had is
 skipped by name and reason; what fails beyond that is an error.
@@ -22,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e_parts import UnavailableError, cache_folder, last_line, locked, own_suite, run, unpacked
+from e2e_parts import UnavailableError, announce, cache_folder, last_line, locked, own_suite, run, unpacked
 
 MODULE = "k8s.io/kubernetes"
 MODULE_VERSION = "v1.37.1"
@@ -31,6 +32,8 @@ OLDER_VERSION = "v1.34.4"
 PROGRAMS = ("kubelet", "kube-apiserver", "kube-scheduler")
 BUILD = ("go", "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-p", "2")
 ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
+FIRST_MINUTES, LATER_MINUTES = 8, 3
+"""Of the first program of a version, for which its modules are fetched, and of another."""
 # What makes a node Ready and keeps it so. Pods are not kwok's: the tests decide about them.
 KWOK_STAGES = ("fast/node-initialize.yaml", "heartbeat/node-heartbeat.yaml")
 
@@ -163,6 +166,7 @@ def _installed(module: Module, files: Sequence[str] = ()) -> Path:
 def _install(module: Module, files: Sequence[str], folder: Path) -> None:
     """Build the program of a module; the folder is there whole or not at all."""
     versioned = f"{module.path}@{module.version}"
+    announce(versioned, LATER_MINUTES)
     fetched = run(["go", "mod", "download", "-json", versioned], cwd=folder.parent, **ENVIRONMENT)
     if fetched.returncode:
         raise UnavailableError(f"module {versioned}: {last_line(fetched)}")
@@ -189,6 +193,7 @@ def _key(compiler: str, version: Version) -> str:
 
 
 def _build(folder: Path, name: str, version: Version) -> None:
+    announce(f"{name} {version.name}", LATER_MINUTES if (folder / "go.sum").exists() else FIRST_MINUTES)
     _write_module(folder, version)
     fresh = folder / f"{name}.new"
     nice = ["nice", "-n", "10"] if shutil.which("nice") else []
@@ -254,9 +259,9 @@ def main(names: list[str]) -> int:
         try:
             program = _named(name)
         except UnavailableError as why:
-            print(f"SKIPPED {name}: {why}")
+            print(f"SKIPPED {name}: {why}", flush=True)
         else:
-            print(f"{name}: {program}")
+            print(f"{name}: {program}", flush=True)
     return 0
 
 

@@ -189,6 +189,27 @@ def run(command: Sequence[str], *, cwd: Path | None = None, **environment: str) 
     )
 
 
+def announce(what: str, minutes: float) -> None:
+    """Print what is built once and how long that takes, before it begins.
+
+    Args:
+        what: is built.
+        minutes: that it takes on two CPUs that have nothing else to do.
+    """
+    cpus, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    about = f"about {expected(minutes, cpus, load):.0f} minutes at a load of {load:.1f} on {cpus} CPUs"
+    print(f"building {what}, once: {about}", file=sys.stderr, flush=True)
+
+
+def expected(minutes: float, cpus: int, load: float) -> float:
+    """Return how long a build takes beside others; it runs two processes at a time (``-p 2``).
+
+    >>> expected(8, cpus=2, load=0), expected(8, cpus=2, load=7), expected(8, cpus=16, load=7)
+    (8, 36.0, 8)
+    """
+    return minutes * max(1, (load + 2) / cpus)
+
+
 def last_line(finished: subprocess.CompletedProcess[str]) -> str:
     """Return the last line of what a program complained about, or else printed."""
     lines = (finished.stderr or finished.stdout).strip().splitlines()
@@ -292,6 +313,7 @@ def _built(cache: Path) -> Path:
     fresh = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
+    announce(f"containerd {MODULE_VERSION}", 4)
     version = f"-s -w -X {MODULE}/version.Version={MODULE_VERSION}"
     commands = [f"{MODULE}/cmd/{name}@{MODULE_VERSION}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")]
     build = ["go", "install", "-p", "2", "-trimpath", "-ldflags", version, *commands]
@@ -302,17 +324,17 @@ def _built(cache: Path) -> Path:
     return folder
 
 
-def main() -> int:
-    """Fetch everything and say where it is; what is unavailable is named and is no error."""
-    for name, fetch in PARTS.items():
+def main(names: list[str]) -> int:
+    """Fetch everything, or the named parts, and say where it is; what is unavailable is named and is no error."""
+    for name in names or PARTS:
         try:
-            parts = fetch()
+            parts = PARTS[name]()
         except UnavailableError as why:
-            print(f"SKIPPED {name}: {why}")
+            print(f"SKIPPED {name}: {why}", flush=True)
         else:
-            print(f"{name}: containerd {parts.version} at {parts.containerd}")
+            print(f"{name}: containerd {parts.version} at {parts.containerd}", flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

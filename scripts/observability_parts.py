@@ -1,7 +1,7 @@
 """Make promtool and Prometheus, which check the rules and dashboards of ``deploy/observability``.
 
 Both are built from Prometheus' Go module, whose checksum is known here, into the folder of ``e2e_parts.py``; what is
-there is not made again. Building takes five minutes or more and 2 GB of Go's own cache.
+there is not made again. Each build is announced with the minutes that it takes; 2 GB go into Go's own cache.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from e2e_parts import UnavailableError, cache_folder, last_line, locked, run
+from e2e_parts import UnavailableError, announce, cache_folder, last_line, locked, run
 
 MODULE = "github.com/prometheus/prometheus"
 VERSION = "v0.316.0"
@@ -46,6 +46,7 @@ def _build(folder: Path, name: str) -> None:
         raise UnavailableError(f"module {MODULE}@{VERSION}: {last_line(fetched)}")
     if json.loads(fetched.stdout)["Sum"] != CHECKSUM:
         raise RuntimeError(f"{MODULE}@{VERSION} has another checksum than {CHECKSUM}")
+    announce(f"{name} {VERSION}", 3 if folder.exists() else 5)
     fresh = folder / "new"
     fresh.mkdir(parents=True, exist_ok=True)
     nice = ["nice", "-n", "10"] if shutil.which("nice") else []

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 
-def until(condition: Callable[[], object], what: str, *, seconds: float = 20.0, pause: float = 0.005) -> None:
+def until(condition: Callable[[], object], what: str, *, seconds: float = 60.0, pause: float = 0.005) -> None:
     """Wait until something is so.
 
     Args:

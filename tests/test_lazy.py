@@ -12,7 +12,7 @@ import pytest
 
 from mooring.lazy import lazily
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 LONG_ENOUGH = 0.05
 """Seconds in which a thread that does not wait for another has its answer."""
 
@@ -38,7 +38,7 @@ def test_a_package_is_not_executed_for_a_module_in_it_that_nothing_uses(folder: 
 
 def test_a_thread_waits_for_the_thread_that_executes_the_module(folder: Path) -> None:
     gate = Event(), Event()
-    (folder / "slow.py").write_text("import gate\ngate.begun.set()\nassert gate.go.wait(30)\nvalue = 7\n")
+    (folder / "slow.py").write_text("import gate\ngate.begun.set()\nassert gate.go.wait(60)\nvalue = 7\n")
     (folder / "gate.py").write_text("begun = go = None\n")
     importlib.import_module("gate").__dict__.update(begun=gate[0], go=gate[1])
     with lazily():

@@ -36,7 +36,7 @@ assignedDir: {folder}/assigned
 statusSocket: {folder}/status.sock
 podResourcesSocket: ""
 metricsAddress: ""
-replyBudget: 20s
+replyBudget: 60s
 nodeName: edge-9
 {more}
 """

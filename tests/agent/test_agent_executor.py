@@ -19,7 +19,7 @@ def test_work_is_done_in_order_and_a_failure_does_not_end_it() -> None:
     work.put(lambda: 1 // 0)
     work.put(lambda: done.append(2))
     work.start()
-    work.finish(20)
+    work.finish(60)
     assert done == [1, 2]
     assert [type(each) for each in failures] == [ZeroDivisionError]
 
@@ -27,12 +27,12 @@ def test_work_is_done_in_order_and_a_failure_does_not_end_it() -> None:
 def test_who_finds_no_room_is_told_so_and_does_not_wait() -> None:
     held = threading.Event()
     work = WorkQueue(lambda _: None, size=1)
-    assert work.put(lambda: held.wait(20))
+    assert work.put(lambda: held.wait(60))
     assert not work.put(lambda: None)
     assert work.dropped == 1
     work.start()
     held.set()
-    work.finish(20)
+    work.finish(60)
 
 
 class Watched:

@@ -45,7 +45,7 @@ nriSocket: {folder}/nri.sock
 assignedDir: {folder}/assigned
 statusSocket: {folder}/status.sock
 metricsAddress: 127.0.0.1:0
-replyBudget: 20s
+replyBudget: 60s
 {more}
 """
 

@@ -105,7 +105,7 @@ def test_a_signal_ends_the_agent_with_code_0_and_takes_its_sockets_away(file: Pa
     words = [sys.executable, "-m", "mooring", "agent", "--config", str(file), "--machine", MACHINE]
     manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     manager.bind(str(file.parent / "notify"))
-    manager.settimeout(20)
+    manager.settimeout(60)
     environment = {**os.environ, "NOTIFY_SOCKET": str(file.parent / "notify")}
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment) as process:
         assert process.stderr is not None

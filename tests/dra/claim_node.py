@@ -197,7 +197,7 @@ class Kubelet:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=response.FromString,
         )
-        return call(request, timeout=20)
+        return call(request, timeout=60)
 
 
 def result(device: str, count: int, request: str = "r", share: str = "") -> dict[str, Any]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mooring.core.config import KubeletConfig
 from mooring.core.pod import Container, Pod
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
 from mooring.fleet.cluster import NodeCluster, NodeGroup
+from mooring.fleet.cluster_events import NodeAction, NodeEvent, NodeRestart
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
-from mooring.fleet.work import PodArrival
+from mooring.fleet.strategy import Strategy
+from mooring.fleet.trials.running import FleetTrial
+from mooring.fleet.trials.variants import variants
+from mooring.fleet.work import ControllerKind, PodArrival, Workload, work_of
 from mooring.manifest.defaults import PodGates, qos_of
 
 GPU = "example.com/gpu"
@@ -48,3 +54,15 @@ def asked(cpu: str, memory: str = "64Mi", gpus: int = 0, *, guaranteed: bool = T
 def arrival(name: str, what: PodDemand, at: float = 0.0, runs: float | None = None, owner: str = "") -> PodArrival:
     """Return a pod that is created."""
     return PodArrival(f"default/{name}", what, at, runs, owner=owner)
+
+
+SIX = asked("6")
+
+
+def some_trials() -> list[FleetTrial]:
+    """Return a cluster with events and its work, twice, each placed in two ways."""
+    happening = NodeEvent(4.0, "a-0", NodeAction.DRAIN), NodeEvent(9.0, "b", NodeRestart(ALIGNED))
+    nodes = replace(cluster(group("a", 2), group("b", 1, LOOSE, gpus=0)), events=happening)
+    arrivals = [arrival(f"p{n}", asked(str(n % 5 + 1)), n, 20.0, owner="web") for n in range(8)]
+    works = [work_of("w", arrivals, (), [Workload("default/j", ControllerKind.JOB, SIX, 3.0, 2, runs=9.0)])] * 2
+    return variants(nodes, works, [Strategy(), Strategy(extender=True)], [], 1)

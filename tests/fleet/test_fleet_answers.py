@@ -14,17 +14,17 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import dask
 import distributed
 import pytest
-from tests.fleet.clusters import ALIGNED as ALIGNED_NODES
-from tests.fleet.clusters import LOOSE, arrival, asked, cluster, group
+from tests.fleet.clusters import LOOSE, SIX, arrival, asked, cluster, group, some_trials
 
 from mooring.cli.fleet import simulate
 from mooring.cli.main import run
 from mooring.core.errors import InputError
 from mooring.fleet.answer import answer_of
 from mooring.fleet.answer_document import fleet_document
-from mooring.fleet.cluster_events import NodeAction, NodeEvent, NodeRestart
+from mooring.fleet.cluster_events import NodeAction, NodeEvent
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.history import NodeHistory
 from mooring.fleet.records import Fate
@@ -36,13 +36,12 @@ from mooring.fleet.trials.ranking import ranked
 from mooring.fleet.trials.running import Figures, FleetTrial, all_figures, run_trial, run_trials
 from mooring.fleet.trials.sizing import Goal, size_of
 from mooring.fleet.trials.variants import variants
-from mooring.fleet.work import ControllerKind, Workload, work_of
+from mooring.fleet.work import work_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "traces"
 EXAMPLE = ["--cluster", str(ROOT / "examples/fleet/cluster.yaml"), "-f", str(ROOT / "examples/fleet/day.yaml")]
 ALIGNED = group("a", 1, gpus=0)
-SIX = asked("6")
 """More than one NUMA node has: the sums of a node take it, and single-numa-node does not."""
 
 
@@ -170,7 +169,7 @@ def test_the_trace_of_a_production_cluster_is_read_and_run(capsys: pytest.Captur
     assert {one["resource"]: one["offered"] for one in document["uses"]}["nvidia.com/gpu"] == 6212
 
 
-def test_figures_are_the_same_on_the_workers_of_a_dask_scheduler() -> None:
+def test_figures_are_the_same_on_the_workers_of_a_dask_scheduler(tmp_path: Path) -> None:
     trials = [
         FleetTrial(
             "", cluster(group("a", 2)), work_of("w", [arrival(f"p{n}", SIX, n) for n in range(count)]), Strategy()
@@ -179,17 +178,9 @@ def test_figures_are_the_same_on_the_workers_of_a_dask_scheduler() -> None:
     ]
     local = {"n_workers": 1, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
     make: Callable[..., AbstractContextManager[Any]] = distributed.LocalCluster
-    with make(processes=True, **local) as dask:
-        found = all_figures(trials, dask=dask.scheduler_address)
+    with dask.config.set({"temporary-directory": str(tmp_path)}), make(processes=True, **local) as made:
+        found = all_figures(trials, dask=made.scheduler_address)
     assert found == [run_trial(trial) for trial in trials]
-
-
-def some_trials() -> list[FleetTrial]:
-    happening = NodeEvent(4.0, "a-0", NodeAction.DRAIN), NodeEvent(9.0, "b", NodeRestart(ALIGNED_NODES))
-    nodes = replace(cluster(group("a", 2), group("b", 1, LOOSE, gpus=0)), events=happening)
-    arrivals = [arrival(f"p{n}", asked(str(n % 5 + 1)), n, 20.0, owner="web") for n in range(8)]
-    works = [work_of("w", arrivals, (), [Workload("default/j", ControllerKind.JOB, SIX, 3.0, 2, runs=9.0)])] * 2
-    return variants(nodes, works, [Strategy(), Strategy(extender=True)], [], 1)
 
 
 def test_a_run_goes_on_with_the_trials_that_have_finished(tmp_path: Path) -> None:
@@ -242,7 +233,7 @@ def test_another_seed_work_cluster_or_strategy_is_another_trial_and_a_torn_file_
 def test_the_digest_of_a_trial_is_the_same_in_every_process() -> None:
     trial = some_trials()[0]
     script = (
-        "from tests.fleet.test_fleet_answers import some_trials\n"
+        "from tests.fleet.clusters import some_trials\n"
         "from mooring.fleet.trials.finished import Digests\n"
         "print(Digests().of((some_trials()[0].cluster, some_trials()[0].work)))"
     )

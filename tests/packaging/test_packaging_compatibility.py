@@ -11,7 +11,7 @@ import pytest
 from mooring import __version__
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def now(compatibility: ModuleType) -> dict[str, Any]:
     found: dict[str, Any] = compatibility.surface()
     return found

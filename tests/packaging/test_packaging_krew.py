@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import hashlib
 import io
 import tarfile
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +22,12 @@ ADDRESS = "https://example.org/mooring/releases/download/v1"
 
 def archive(folder: Path, *, link: bool = False) -> Path:
     file = folder / f"kubectl-mooring-{__version__}-linux-arm64.tar.gz"
-    with tarfile.open(file, "w:gz") as out:
+    # As `make krew` packs it: without a name and a time in gzip's header.
+    with (
+        file.open("wb") as packed,
+        gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as stream,
+        tarfile.open(fileobj=stream, mode="w") as out,
+    ):
         for name in ("./mooring", "./LICENSE"):
             out.addfile(tarfile.TarInfo(name), io.BytesIO())
         if link:
@@ -36,8 +43,11 @@ def made(krew: ModuleType, tmp_path: Path) -> dict[str, Any]:
     return manifest
 
 
-def test_the_manifest_names_version_platform_and_digest_of_the_archive(made: dict[str, Any], tmp_path: Path) -> None:
-    file = archive(tmp_path)
+def test_the_manifest_names_version_platform_and_digest_of_the_archive(
+    made: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    file = archive(tmp_path)  # built again at another time, it has the same bytes
     assert made["spec"]["version"] == f"v{__version__}"
     assert made["spec"]["homepage"] == "https://example.org/mooring"
     assert made["spec"]["platforms"] == [

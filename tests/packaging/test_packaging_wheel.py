@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DATA = f"kube_mooring-{__version__}.data/data/"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]

@@ -46,9 +46,9 @@ def serving(options: ExtenderOptions, **limits: Any) -> Iterator[int]:
 def answered(port: int, context: ssl.SSLContext | None = None) -> int:
     """Ask a question as the scheduler does, and return the status."""
     connection = (
-        http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         if context is None
-        else http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
+        else http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
     )
     with contextlib.closing(connection):
         connection.request("POST", "/filter", QUESTION, {"Content-Type": "application/json"})
@@ -58,7 +58,7 @@ def answered(port: int, context: ssl.SSLContext | None = None) -> int:
 
 
 def dawdling(port: int, sent: bytes) -> socket.socket:
-    client = socket.create_connection(("127.0.0.1", port), timeout=20)
+    client = socket.create_connection(("127.0.0.1", port), timeout=60)
     client.sendall(sent)
     return client
 
@@ -117,7 +117,7 @@ def test_a_client_that_dawdles_holds_nobody_up() -> None:
 
 def test_one_connection_serves_many_requests() -> None:
     with serving(structs.replace(ExtenderOptions(), request_time=PATIENT)) as port:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         with contextlib.closing(connection):
             for _ in range(3):
                 connection.request("POST", "/filter", QUESTION)

@@ -185,7 +185,7 @@ def test_one_replica_reads_no_node() -> None:
 @contextlib.contextmanager
 def listening() -> Iterator[tuple[socket.socket, str]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(10)
+        listener.settimeout(60)
         yield listener, f"127.0.0.1:{listener.getsockname()[1]}"
 
 
@@ -194,10 +194,10 @@ def test_a_standby_passes_bytes_on_both_ways_until_a_side_ends_it() -> None:
         port = int(here.rpartition(":")[2])
         with (
             closing(Standby(listener, lambda: address, 8)),
-            socket.create_connection(("127.0.0.1", port), timeout=10) as client,
+            socket.create_connection(("127.0.0.1", port), timeout=60) as client,
         ):
             passed, _ = leader.accept()
-            passed.settimeout(10)
+            passed.settimeout(60)
             client.sendall(b"question")
             assert passed.recv(100) == b"question"
             passed.sendall(b"answer")
@@ -212,10 +212,10 @@ def test_a_standby_without_a_holder_closes_connections_and_one_that_takes_over_t
         holder = [""]
         standby = Standby(listener, lambda: holder[0], 8)
         port = int(here.rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
             assert client.recv(100) == b""
         holder[0] = address
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
             passed, _ = leader.accept()
             standby.close()
             assert client.recv(100) == b""
@@ -237,9 +237,9 @@ def test_a_standby_that_ends_while_it_connects_ends(
     monkeypatch.setattr(asyncio, "open_connection", connected)
     with listening() as (_, address), listening() as (listener, here):
         standby = Standby(listener, lambda: address, 8)
-        with socket.create_connection(("127.0.0.1", int(here.rpartition(":")[2])), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", int(here.rpartition(":")[2])), timeout=60) as client:
             assert client.recv(100) == b""
-        standby._thread.join(10)  # noqa: SLF001
+        standby._thread.join(60)  # noqa: SLF001
         assert not standby._thread.is_alive()  # noqa: SLF001
     assert not caplog.records
 

@@ -41,7 +41,7 @@ class Site:
 
     def ask(self, path: str, method: str = "GET", body: str = "", **headers: str) -> Got:
         """Make a request; names of headers have underscores."""
-        with closing(HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             given = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, body.encode() or None, given)
             answer = connection.getresponse()
@@ -50,9 +50,9 @@ class Site:
 
 @contextmanager
 def served(app: Application) -> Iterator[Site]:
-    """Serve an application."""
+    """Serve an application; a client on a busy machine has a minute for its first request."""
     listener = listener_at(Address("127.0.0.1", 0), "")
-    with closing(HTTPServer(listener, app, LIMITS)) as server:
+    with closing(HTTPServer(listener, app, replace(LIMITS, first=60.0))) as server:
         yield Site(server.address[1])
 
 

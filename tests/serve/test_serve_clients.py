@@ -39,7 +39,7 @@ def heard(clients: list[socket.socket], number: int) -> None:
         for one in clients:
             selector.register(one, selectors.EVENT_READ)
         while texts:
-            ready = selector.select(timeout=30)
+            ready = selector.select(timeout=60)
             assert ready, f"{len(texts)} clients heard nothing"
             for key, _ in ready:
                 client = key.fileobj
@@ -57,7 +57,7 @@ def test_a_thousand_clients_hear_of_a_change() -> None:
     with many_files(2 * CLIENTS + 200), node_site(recorded) as site, ExitStack() as open_:
         clients = []
         for _ in range(CLIENTS):
-            client = open_.enter_context(socket.create_connection(("127.0.0.1", site.port), timeout=30))
+            client = open_.enter_context(socket.create_connection(("127.0.0.1", site.port), timeout=60))
             client.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             clients.append(client)
         heard(clients, 1)

@@ -97,7 +97,7 @@ def test_other_sites_get_nothing(site: Site, headers: dict[str, str]) -> None:
 
 
 def test_pages_are_packed_for_browsers_that_unpack_and_streams_are_not(site: Site) -> None:
-    with closing(HTTPConnection("127.0.0.1", site.port, timeout=30)) as connection:
+    with closing(HTTPConnection("127.0.0.1", site.port, timeout=60)) as connection:
         connection.request("GET", "/body", headers={"Accept-Encoding": "gzip"})
         answer = connection.getresponse()
         assert answer.headers["Content-Encoding"] == "gzip"
@@ -157,7 +157,7 @@ def test_hostile_names_are_texts() -> None:
 def test_a_change_is_announced_and_the_past_can_be_read() -> None:
     recorded = recording()
     with node_site(recorded) as site:
-        connection = HTTPConnection("127.0.0.1", site.port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", site.port, timeout=60)
         connection.request("GET", "/events")
         events = connection.getresponse()
         assert json.loads(event(events))["number"] == 1

@@ -114,9 +114,9 @@ def test_the_page_of_the_cluster_goes_on_after_a_node_that_cannot_be_shown(monke
     monkeypatch.setattr(page.recording, "fail", lambda _problem: failed.set())
     with ticking(routes):
         cluster.put_pod(bound("late", "node-0000"))
-        assert failed.wait(10)
+        assert failed.wait(60)
         monkeypatch.setattr(cluster, "tick", ticked.set)
-        assert ticked.wait(10)
+        assert ticked.wait(60)
 
 
 def test_pages_can_be_opened_while_others_are_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_a_page_that_two_clients_open_at_once_is_one(monkeypatch: pytest.MonkeyP
     nodes, both = OpenNodes(known(2), ("styles", "script")), threading.Barrier(2)
 
     def planned_by_both(node: NodeNow) -> NodeSnapshot:
-        both.wait(10)
+        both.wait(60)
         return snapshot_of_node(node)
 
     monkeypatch.setattr(SNAPSHOT, planned_by_both)

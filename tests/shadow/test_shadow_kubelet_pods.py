@@ -111,9 +111,9 @@ def test_what_is_no_list_of_pods_is_reported_and_asked_for_again(asking: Asking,
     asking.pods = BoundPods(PodGates, report, "kubelet")
     asking.kubelet = KubeletPods(lambda: cluster_of(asking.cluster.config), asking.pods)
     asking.kubelet.start()
-    assert told.wait(30)
+    assert told.wait(60)
     asking.objects["pods"] = [pod("one")]
-    assert asking.kubelet.has_listed.wait(30)
+    assert asking.kubelet.has_listed.wait(60)
     asking.kubelet.stop()
     assert words in asking.told[0].message
 

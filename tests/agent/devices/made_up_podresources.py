@@ -84,7 +84,7 @@ class PodResources:
     def _handler(self, request: Any, answer: Any, name: str = "") -> Any:
         def called(asked: Any, context: grpc.ServicerContext) -> Any:
             self.asked.append(type(asked).__name__)
-            self.goes.wait(30)
+            self.goes.wait(60)
             if name in self.unknown:
                 context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method")
             if self.refusing is not None:

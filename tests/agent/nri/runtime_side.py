@@ -38,7 +38,7 @@ from mooring.agent.nri.types import (
     SessionObserver,
 )
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 """Seconds after which a test gives up; nothing waits that long."""
 
 POD = PodSandbox("pod-1", "uid-1", "web", "default", cgroup_parent="/kubepods/poduid-1")

@@ -108,7 +108,7 @@ def ask(channel: grpc.Channel, method: str, request: bytes = b"") -> bytes:
     call = channel.unary_unary(
         f"/v1.PodResourcesLister/{method}", request_serializer=bytes, response_deserializer=bytes
     )
-    return call(request, timeout=10)
+    return call(request, timeout=60)
 
 
 def named(name: str, namespace: str) -> bytes:

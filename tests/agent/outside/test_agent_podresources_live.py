@@ -30,7 +30,7 @@ class Exporter:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=response.FromString,
         )
-        return MessageToDict(call(request(**asked), timeout=10), preserving_proto_field_name=True)
+        return MessageToDict(call(request(**asked), timeout=60), preserving_proto_field_name=True)
 
     def listed(self) -> dict[str, tuple[list[str], list[tuple[str, str]]]]:
         """Return CPUs and memory (size and node) of the first container, by pod."""

@@ -294,7 +294,7 @@ def test_a_terminal_shows_changes_and_outlives_the_agent(path: str) -> None:
         _until(ours, "apps/part/c1")
         shown.send_signal(signal.SIGINT)
         _drained(ours)
-        assert shown.wait(20) == 0
+        assert shown.wait(60) == 0
     finally:
         shown.kill()
         shown.wait()
@@ -306,7 +306,7 @@ def _until(terminal: int, wanted: str) -> None:
     """Read what a terminal shows until it shows something."""
     text = ""
     for _ in range(500):
-        ready, _, _ = select.select([terminal], [], [], 20)
+        ready, _, _ = select.select([terminal], [], [], 60)
         assert ready, text[-2000:]
         text = text[-20_000:] + os.read(terminal, 65536).decode(errors="replace")
         if wanted in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text):
@@ -318,7 +318,7 @@ def _drained(terminal: int) -> None:
     """Read what a terminal still shows, until the other side closes it."""
     for _ in range(500):
         try:
-            if not select.select([terminal], [], [], 20)[0] or not os.read(terminal, 65536):
+            if not select.select([terminal], [], [], 60)[0] or not os.read(terminal, 65536):
                 return
         except OSError:
             return

@@ -22,7 +22,7 @@ from lightkube.config.kubeconfig import SingleConfig
 from lightkube.config.models import Cluster as ClusterEntry
 from lightkube.config.models import User
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 SLICES = " slices"
 COLLECTIONS = {"/api/v1/pods": "", "/apis/resource.k8s.io/v1/resourceslices": SLICES}
 """Path -> what comes after ``list`` and ``watch``."""

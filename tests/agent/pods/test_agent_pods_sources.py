@@ -67,7 +67,7 @@ def test_who_asked_without_patience_takes_nothing_from_the_one_who_waits() -> No
     asking = threading.Thread(target=lambda: found.append(known.find("u", patience=10_000)))
     asking.start()
     known.put(Pod("u", "web"))
-    asking.join(20)
+    asking.join(60)
     assert [one.name for one in found if one] == ["web"]
 
 
@@ -108,7 +108,7 @@ def test_one_who_waits_gets_the_pod_when_it_comes() -> None:
     asking = threading.Thread(target=lambda: found.append(known.find("u", patience=10_000)))
     asking.start()
     known.put(Pod("u", "web"))
-    asking.join(20)
+    asking.join(60)
     assert found == [Pod("u", "web")]
 
 
@@ -118,7 +118,7 @@ def test_one_who_waits_is_let_go_when_the_source_goes_quiet() -> None:
     asking = threading.Thread(target=known.find, args=("u", 10_000))
     asking.start()
     known.stale()
-    asking.join(20)
+    asking.join(60)
     assert not asking.is_alive()
 
 
@@ -142,5 +142,5 @@ def test_what_was_missed_is_remembered_up_to_a_bound() -> None:
     asking = threading.Thread(target=lambda: found.append(known.find("0", patience=10_000)))
     asking.start()
     known.put(Pod("0", "web"))
-    asking.join(20)
+    asking.join(60)
     assert [one.name for one in found if one] == ["web"]

@@ -162,7 +162,7 @@ class FaultProxy:
         self._listener.close()
         self.cut()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive(), thread.name
 
     def _begin(self, work: Callable[..., None], *about: object) -> None:

@@ -47,7 +47,7 @@ nriSocket: {folder}/proxy.sock
 statusSocket: ""
 podResourcesSocket: ""
 metricsAddress: ""
-replyBudget: 20s
+replyBudget: 60s
 """
 
 
@@ -213,7 +213,7 @@ def faulty_node(manners: Manners) -> Iterator[FaultyNode]:
         made.check_health()
     finally:
         over.set()
-        caretaker.join(30)
+        caretaker.join(60)
         agent.close()
         proxy.close()
         wired.close()

@@ -35,7 +35,7 @@ assignedDir: {folder}/assigned
 statusSocket: {folder}/status.sock
 podResourcesSocket: {folder}/pods.sock
 metricsAddress: 127.0.0.1:0
-replyBudget: 20s
+replyBudget: 60s
 logLevel: info
 """
 

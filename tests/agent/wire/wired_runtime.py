@@ -233,7 +233,7 @@ class WiredRuntime:
         self._closed = True
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(30)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         if self._link is not None:
             self._link.close()

@@ -32,7 +32,7 @@ from tests.patience import until
 CGROUPS = Path("/sys/fs/cgroup")
 UNIFIED = (CGROUPS / "cgroup.controllers").exists()
 RUN_FOLDER = Path("/run/containerd")
-"""Where shims and runc keep their state whatever the configuration says; a private file system covers it."""
+"""Where shims and runc keep their state whatever the configuration says; it is in the private ``/run``."""
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "e2e_parts.py"
 
@@ -40,6 +40,25 @@ _ID_LENGTH = 64
 """Of the names of containers' and sandboxes' cgroups."""
 _POLITE = 10.0
 """Seconds for taking away pods in good order, when a test has left some; what is left then is killed."""
+_PRIVATE_RUN = f"""\
+set -e
+cd /run
+mount -n -t tmpfs -o mode=755 tmpfs /run
+find . -mindepth 1 -maxdepth 1 ! -name {RUN_FOLDER.name} | while read -r one; do
+  if [ -L "$one" ]; then cp -P "$one" /run
+  elif [ -d "$one" ]; then mkdir "/run/$one" && mount -n -c --rbind "$one" "/run/$one"
+  else touch "/run/$one" && mount -n -c --bind "$one" "/run/$one"
+  fi || [ ! -e "$one" ]
+done
+mkdir {RUN_FOLDER}
+hostname mooring-e2e
+echo ready
+exec sleep 1000000
+"""
+"""Covers ``/run`` by one with all of the machine's and :data:`RUN_FOLDER`; the working folder is the machine's.
+
+A mount point in a folder of the machine is not safe: another process that removes the folder detaches the mount.
+"""
 _numbers = itertools.count(1)
 
 _CONFIGURATION = """\
@@ -263,16 +282,11 @@ def private(make: Callable[[str, subprocess.Popen[bytes]], Runtime]) -> Iterator
     Args:
         make: returns it, not started, for a parent of cgroups and the process that keeps its mount namespace.
     """
-    made_run_folder = not RUN_FOLDER.exists()
-    RUN_FOLDER.mkdir(parents=True, exist_ok=True)
     node = make(f"/mooring-e2e-{os.getpid()}-{next(_numbers)}", _hold_namespace())
     try:
         yield node
     finally:
         _take_away(node)
-        if made_run_folder:
-            with contextlib.suppress(OSError):
-                RUN_FOLDER.rmdir()
 
 
 @contextlib.contextmanager
@@ -299,7 +313,11 @@ def running(
     }
     (folder / "config.toml").write_text(_CONFIGURATION.format(**values), encoding="utf-8")
     command = (str(parts.containerd), "-c", str(folder / "config.toml"))
-    path = {"PATH": f"{parts.containerd.parent}:{parts.runc.parent}:{os.environ.get('PATH', '')}"}
+    # Its stacks, for which a signal asks, go into the temporary folder.
+    path = {
+        "PATH": f"{parts.containerd.parent}:{parts.runc.parent}:{os.environ.get('PATH', '')}",
+        "TMPDIR": str(folder),
+    }
 
     def made(cgroup_parent: str, holder: subprocess.Popen[bytes]) -> Runtime:
         name = f"containerd {parts.version}"
@@ -318,9 +336,9 @@ def running(
 def _hold_namespace() -> subprocess.Popen[bytes]:
     """Return a process whose only purpose is a mount namespace with a private run folder."""
     # Containers of host-network pods show the host's name: here a name that says nothing about the machine.
-    script = f"mount -t tmpfs tmpfs {RUN_FOLDER} && hostname mooring-e2e && echo ready && exec sleep 1000000"
+    unshare = shutil.which("unshare") or "unshare"
     holder = subprocess.Popen(
-        [shutil.which("unshare") or "unshare", "--mount", "--uts", "--propagation", "private", "sh", "-c", script],
+        [unshare, "--mount", "--uts", "--propagation", "private", "sh", "-c", _PRIVATE_RUN],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,

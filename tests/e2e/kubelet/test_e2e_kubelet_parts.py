@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,3 +61,24 @@ def test_a_machine_without_go_is_told_what_it_misses(
     monkeypatch.setenv("PATH", "")
     assert script.main(["kubelet"]) == 0
     assert capsys.readouterr().out == "SKIPPED kubelet: no go: kubelet could not be built\n"
+
+
+def test_a_build_of_minutes_is_announced_before_it_begins(
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MOORING_E2E_CACHE", str(tmp_path))
+    monkeypatch.setattr(script.os, "getloadavg", lambda: (7.0, 0.0, 0.0))
+    monkeypatch.setattr(script.os, "sched_getaffinity", lambda _pid: {0, 1})
+    announced = []
+
+    def run(command: Sequence[str], **_where: object) -> subprocess.CompletedProcess[str]:
+        announced.append(capsys.readouterr().err)
+        return subprocess.CompletedProcess(command, int("download" in command), "go1.26.0\n", "no network")
+
+    monkeypatch.setattr(script, "run", run)
+    monkeypatch.setattr(script.shutil, "which", lambda _name: "/bin/go")
+    with pytest.raises(script.UnavailableError):
+        script.kube_program("kube-apiserver")
+    assert "".join(announced) == (
+        "building kube-apiserver v1.37.1, once: about 36 minutes at a load of 7.0 on 2 CPUs\n"
+    )
