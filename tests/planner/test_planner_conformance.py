@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -29,10 +28,6 @@ RECORDED = {
 }
 """File -> lines, and how many of them the CPU and topology managers decide alone."""
 
-LEFT_ON = {"PodLevelResourceManagers": True}
-RECORDED_WITH_LEFT_ON = frozenset({"corner-gates-018", "corner-gates-046", "corner-gates-050"})
-"""Recorded while a gate of the scenario before was still on (tests/corpora/README.md)."""
-
 PART = 320
 PARTS = [
     pytest.param(name, start, id=f"{name.partition('.')[0]}-{start}")
@@ -57,22 +52,13 @@ def test_each_file_has_its_number_of_lines_and_each_line_an_answer(name: str) ->
 @pytest.mark.corpus
 @pytest.mark.parametrize(("name", "start"), PARTS)
 def test_decisions_equal_the_kubelets(name: str, start: int, tmp_path: Path) -> None:
-    part = [_as_recorded(line) for line in lines(name)[start : start + PART]]
+    part = lines(name)[start : start + PART]
     file = tmp_path / "part.jsonl"
     file.write_text("".join(part), encoding="utf-8")
     outcomes = list(replay_file(file, MACHINES, compare=True))
     assert [outcome.id for outcome in outcomes] == [named(line).id for line in part]
     assert [outcome.id for outcome in outcomes if outcome.unsupported or not outcome.compared] == []
     assert {outcome.id: outcome.differences for outcome in outcomes if outcome.differences} == {}
-
-
-def _as_recorded(line: str) -> str:
-    """Return a line with the gates under which it was recorded."""
-    if named(line).id not in RECORDED_WITH_LEFT_ON:
-        return line
-    content = json.loads(line)
-    content["kubelet"]["featureGates"] |= LEFT_ON
-    return json.dumps(content) + "\n"
 
 
 def test_a_compressed_file_finds_the_machines_beside_it() -> None:
