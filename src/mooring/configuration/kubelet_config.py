@@ -100,6 +100,7 @@ def config_of_fields(fields: Mapping[str, Any]) -> KubeletConfig:
     Raises:
         InputError: a value of the wrong type; it names the field alone.
     """
+    fields = with_empty_texts(fields)
     return KubeletConfig(
         cpu_manager_policy=text_at(fields, "cpuManagerPolicy", "none"),
         cpu_manager_policy_options=texts_at(fields, "cpuManagerPolicyOptions"),
@@ -125,8 +126,22 @@ def config_of_fields(fields: Mapping[str, Any]) -> KubeletConfig:
     )
 
 
+def with_empty_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file's fields as Go decodes a null in a mapping of strings: as the empty string.
+
+    >>> with_empty_texts({"kubeReserved": {"cpu": None}})
+    {'kubeReserved': {'cpu': ''}}
+    """
+    decoded = dict(fields)
+    for name in _MAPPINGS & fields.keys():
+        if isinstance(fields[name], dict) and None in fields[name].values():
+            decoded[name] = {key: "" if value is None else value for key, value in fields[name].items()}
+    return decoded
+
+
 def _checked(fields: Mapping[str, Any]) -> CheckedFields:
     return CheckedFields(
+        null_duration=any(fields.get(name, "") is None for name in DURATIONS),
         run_once=flag_at(fields, "runOnce", default=False),
         default_pod_sysctls=bool(mapping_at(fields, "defaultPodSysctls")),
         image_minimum_gc_age_ns=_duration(fields, "imageMinimumGCAge", 0),
@@ -216,6 +231,27 @@ _READ = """
 """
 READ = frozenset(_READ.split())
 """Fields that the resource managers read (spec: configuration.md section 1)."""
+
+_MAPPINGS = frozenset(
+    {
+        "cpuManagerPolicyOptions",
+        "topologyManagerPolicyOptions",
+        "kubeReserved",
+        "systemReserved",
+        "evictionHard",
+        "evictionSoft",
+        "evictionSoftGracePeriod",
+        "evictionMinimumReclaim",
+    }
+)
+
+_DURATIONS = """
+    syncFrequency fileCheckFrequency httpCheckFrequency streamingConnectionIdleTimeout nodeStatusUpdateFrequency
+    nodeStatusReportFrequency imageMinimumGCAge imageMaximumGCAge volumeStatsAggPeriod cpuManagerReconcilePeriod
+    runtimeRequestTimeout evictionPressureTransitionPeriod shutdownGracePeriod shutdownGracePeriodCriticalPods
+"""
+DURATIONS = frozenset(_DURATIONS.split())
+"""Fields of a duration that cannot be absent in Go: a file with null there is not decoded."""
 
 KNOWN = frozenset(fields_of(KIND))
 """Every field of the type."""

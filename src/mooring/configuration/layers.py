@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
-from mooring.configuration.kubelet_config import READ
+from mooring.configuration.kubelet_config import DURATIONS, READ, with_empty_texts
 from mooring.configuration.kubelet_flags import merged_configuration
 from mooring.core.machine import Finding
 from mooring.core.release import NEWEST, Release
@@ -120,7 +120,8 @@ def merged_layers(layers: Iterable[Layer], *, has_file: bool, release: Release =
     tiers = _by_tier(layers)
     fields: dict[str, Any] = {}
     for layer in (*tiers[Tier.VENDOR_FILE], *tiers[Tier.FILE]):
-        fields = merged_configuration(fields, layer.fields)
+        nulls = {name: None for name in DURATIONS & layer.fields.keys() if layer.fields[name] is None}
+        fields = {**merged_configuration(fields, with_empty_texts(layer.fields)), **nulls}
     later = [*tiers[Tier.VENDOR_DROP_IN], *tiers[Tier.DROP_IN], *tiers[Tier.FLAGS]]
     if has_file and not any(_EVICTION in layer.fields or _MERGES in layer.fields for layer in later):
         return _with_flags(_patched(fields, tiers), tiers[Tier.FLAGS])

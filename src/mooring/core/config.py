@@ -69,6 +69,8 @@ class ReservedMemory:
 class CheckedFields:
     """Fields that no resource manager reads, and on which some releases refuse to start; None where absent."""
 
+    null_duration: bool = False
+    """Whether a duration is null, which the kubelet cannot decode."""
     run_once: bool = False
     default_pod_sysctls: bool = False
     """Whether there are any."""

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mooring.core.config import KubeletConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.gotext import quote
+from mooring.core.cpuset import CPUSet, CPUTooLargeError
+from mooring.core.gotext import int64, quote
 from mooring.core.machineinfo import MachineInfo
-from mooring.core.quantity import Quantity, QuantitySyntaxError
+from mooring.core.quantity import Quantity, QuantitySyntaxError, written
 from mooring.core.release import NEWEST_RULES, ReleaseRules
 from mooring.core.topology import Topology
 
@@ -43,7 +43,12 @@ EVICTION_SIGNALS = frozenset(
 RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
 
 _MILLI = 10**6  # billionths in a thousandth
-_FLOAT = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?)", re.ASCII | re.IGNORECASE)
+_DIGITS, _HEX = "[0-9](?:_?[0-9])*", "[0-9a-f](?:_?[0-9a-f])*"
+_FLOAT = re.compile(
+    rf"[+-]?((?P<hex>0x(_?{_HEX}\.?({_HEX})?|\.{_HEX})p[+-]?{_DIGITS})"
+    rf"|({_DIGITS}\.?({_DIGITS})?|\.{_DIGITS})(e[+-]?{_DIGITS})?|inf(inity)?)",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 class _Refused(Exception):  # noqa: N818 - carries a kubelet text out of nested parsing, never leaves this module
@@ -170,9 +175,12 @@ def _explicit_cpus(config: KubeletConfig, topology: Topology | str) -> CPUSet:
         return CPUSet()
     if isinstance(topology, str):
         raise _Refused(f"unable to discover CPU topology info: {topology}")
-    cpus = CPUSet.parse(text)
     online = CPUSet(topology.all_cpus)
-    if not cpus <= online:
+    try:
+        cpus = CPUSet.parse(text)
+    except CPUTooLargeError:
+        cpus = None
+    if cpus is None or not cpus <= online:
         raise _Refused(f"reserved-cpus: {text} is not a subset of online-cpus: {online}")
     return cpus
 
@@ -191,9 +199,11 @@ def _amounts(texts: Mapping[str, str], prefix: str, older: ReleaseRules) -> dict
         if amount.nano < 0:
             raise _Refused(f"{prefix}resource quantity for {quote(resource)} cannot be negative: {texts[resource]}")
         if resource == "cpu" and not older.reserved_cpu_not_rounded:
-            # Rounded to the nearest thousandth, halves up. Up to v1.36 the amount is kept exactly (rule
-            # reserved-cpu-not-rounded; spec: releases.md section 5).
-            amount = Quantity.of_milli((amount.nano + _MILLI // 2) // _MILLI)
+            # Rounded up to millionths, then to the nearest thousandth, in 64 bits. Up to v1.36 the amount is kept
+            # exactly (rule reserved-cpu-not-rounded; spec: releases.md section 5).
+            nearest = int64(amount.micro + 500)
+            milli = nearest // 1000 if nearest >= 0 else -(-nearest // 1000)
+            amount = Quantity(milli * _MILLI, amount.format, fast=True, scale=-3)
         amounts[resource] = amount
     return amounts
 
@@ -235,13 +245,14 @@ def _percentage(signal: str, text: str, memory: int) -> Quantity | None:
 def _parse_float(text: str) -> float:
     """Read a number as Go's strconv does for 32 bits.
 
-    Go also reads ``nan`` and hexadecimal numbers. These are refused here: what the kubelet makes of a threshold of nan
-    depends on the processor.
+    Go also reads ``nan``, which is refused here: what the kubelet makes of such a threshold depends on the processor.
     """
-    if not _FLOAT.fullmatch(text):
+    found = _FLOAT.fullmatch(text)
+    if found is None:
         raise _Refused(f"strconv.ParseFloat: parsing {quote(text)}: invalid syntax")
+    digits = text.replace("_", "")
     try:
-        value = _float32(float(text))
+        value = _float32(float.fromhex(digits) if found["hex"] else float(digits))
     except OverflowError:
         value = math.inf
     if math.isinf(value) and "inf" not in text.lower():
@@ -261,6 +272,5 @@ def _absolute(signal: str, text: str) -> Quantity:
     except QuantitySyntaxError as error:
         raise _Refused(str(error)) from None
     if amount.nano <= 0:
-        # The kubelet prints the amount, which keeps its text in the fast form only.
-        raise _Refused(f"eviction threshold {signal} must be positive: {text if amount.fast else amount}")
+        raise _Refused(f"eviction threshold {signal} must be positive: {written(text)}")
     return amount

@@ -106,6 +106,8 @@ def build_settings(
         mooring: which defects are fixed.
         info: the kubelet's view of the machine.
     """
+    if config.checked.null_duration:
+        return StartRefusal("decode", 'time: invalid duration ""')
     config = with_defaults(config)
     gates = resolve_gates(config.feature_gates, known_gates(mooring.release.name), mooring.extensions)
     if isinstance(gates, str):

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mooring.core.config import CheckedFields, KubeletConfig
-from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.core.cpuset import CPUSet, CPUSetSyntaxError, CPUTooLargeError
 from mooring.core.gates import FeatureGates
-from mooring.core.gotext import duration_text, quote
+from mooring.core.gotext import duration_text, float_text, quote
 from mooring.core.quantity import Quantity, QuantitySyntaxError
 from mooring.core.release import NEWEST_RULES, ReleaseRules
 from mooring.topologymanager.merge import POLICIES
@@ -67,7 +67,7 @@ def _errors(config: KubeletConfig, gates: FeatureGates, older: ReleaseRules) -> 
 
 def _quota_period_errors(config: KubeletConfig, gates: FeatureGates) -> Iterator[str]:
     period = config.cpu_cfs_quota_period_ns
-    name = f"cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {duration_text(period)}"
+    name = f"cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {{{duration_text(period)}}}"
     if period != _DEFAULT_PERIOD and not gates["CustomCPUCFSQuotaPeriod"]:
         yield f"{name} requires feature gate CustomCPUCFSQuotaPeriod"
     elif not _SHORTEST_PERIOD <= period <= _LONGEST_PERIOD:
@@ -95,8 +95,7 @@ def _memory_qos_errors(checked: CheckedFields, gates: FeatureGates, older: Relea
     if factor is not None and factor != _OLD_FACTOR and not has_qos and not older.memory_throttling_needs_no_gate:
         yield "memoryThrottlingFactor must not be set when MemoryQoS feature gate is disabled"
     if factor is not None and not 0 < factor <= 1:
-        given = str(factor).removesuffix(".0")
-        yield f"memoryThrottlingFactor {given} must be greater than 0 and less than or equal to 1.0"
+        yield f"memoryThrottlingFactor {float_text(factor)} must be greater than 0 and less than or equal to 1.0"
     if older.memory_reservation_policy_unknown:
         return
     if policy == _TIERED and not has_qos:
@@ -127,6 +126,8 @@ def _reserved_cpus_errors(config: KubeletConfig) -> Iterator[str]:
         )
     try:
         CPUSet.parse(text)
+    except CPUTooLargeError:
+        return
     except CPUSetSyntaxError as error:
         yield f"unable to parse reservedSystemCPUs (--reserved-cpus) {text}, error: {error}"
 
