@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from mooring.configuration.kubelet_config import DURATIONS, READ, with_empty_texts
 from mooring.configuration.kubelet_flags import merged_configuration
+from mooring.core.config import GivenFlag
 from mooring.core.machine import Finding
 from mooring.core.release import NEWEST, Release
 from mooring.node.reservation import DEFAULT_EVICTION_HARD
@@ -77,6 +78,8 @@ class Layer:
     """Whether no file says so, but the vendor's documentation."""
     reads: Mapping[Tier, str] = field(default_factory=dict)
     """Files and folders that flags name: the kubelet reads these too."""
+    flags: tuple[GivenFlag, ...] = ()
+    """Flags that not every release has."""
     unknown: Mapping[str, Finding] = field(default_factory=dict)
     """Fields that the vendor sets to values that are not known here; each is reported unless another layer sets it."""
 

@@ -117,8 +117,11 @@ def configuration_of(
     merged = merged_layers(layers, has_file=has_file, release=release)
     shows_defaults = kubelet.KIND in found and kubelet.CONFIGZ in found[kubelet.KIND].content
     fields = (name for layer in layers if not layer.built_in for name in layer.fields)
+    config = kubelet.config_of_fields(merged) if layers else KubeletConfig()
+    if flags := tuple(flag for layer in layers for flag in layer.flags):
+        config = replace(config, checked=replace(config.checked, flags=flags))
     return NodeConfiguration(
-        kubelet.config_of_fields(merged) if layers else KubeletConfig(),
+        config,
         mooring_part,
         devices,
         tuple(gathered.findings),

@@ -66,9 +66,20 @@ class ReservedMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenFlag:
+    """A flag of the kubelet's command line that not every release has."""
+
+    written: str
+    """With its dashes, without its value."""
+    source: str
+    """File and line."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckedFields:
     """Fields that no resource manager reads, and on which some releases refuse to start; None where absent."""
 
+    flags: tuple[GivenFlag, ...] = ()
     null_duration: bool = False
     """Whether a duration is null, which the kubelet cannot decode."""
     run_once: bool = False

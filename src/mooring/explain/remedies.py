@@ -157,6 +157,7 @@ _REMEDIES = (
 """The first one whose pattern fits counts."""
 
 _OTHER = {
+    "flags": "MOOR-210",
     "decode": "MOOR-202",
     "featureGates": "MOOR-202",
     "validation": "MOOR-203",

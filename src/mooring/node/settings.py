@@ -23,7 +23,7 @@ from mooring.core.gates import DECODE_PREFIX, FeatureGates, resolve_gates
 from mooring.core.gotext import map_text, quote
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import PodLevelGates
-from mooring.core.release import NEWEST, Release, ReleaseRules
+from mooring.core.release import NEWEST, Release
 from mooring.core.topology import Topology, TopologyError, discover_topology
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.lazy import lazily
@@ -31,6 +31,7 @@ from mooring.memorymanager.policy import MemoryPolicy
 from mooring.node.policies import cpu_policy, memory_policy, numa_info, pod_level_gates
 from mooring.node.reservation import Reservation, reserve
 from mooring.node.validation import validate
+from mooring.releases.flags import unknown_flag
 from mooring.releases.gates import known_gates
 from mooring.topologymanager.distances import NUMAInfo
 
@@ -106,12 +107,10 @@ def build_settings(
         mooring: which defects are fixed.
         info: the kubelet's view of the machine.
     """
-    if config.checked.null_duration:
-        return StartRefusal("decode", 'time: invalid duration ""')
+    gates = _gates_of_command(config, mooring)
+    if isinstance(gates, StartRefusal):
+        return gates
     config = with_defaults(config)
-    gates = resolve_gates(config.feature_gates, known_gates(mooring.release.name), mooring.extensions)
-    if isinstance(gates, str):
-        return _gates_refused(gates, mooring.release.rules)
     invalid = validate(config, gates, mooring.release.rules)
     if invalid:
         return StartRefusal("validation", invalid)
@@ -166,11 +165,23 @@ def topology_of(info: MachineInfo) -> Topology | str:
         return str(error)
 
 
-def _gates_refused(problem: str, older: ReleaseRules) -> StartRefusal:
-    """Refuse gates where the release finds the fault (rule gates-checked-after-decoding, up to v1.31)."""
-    if older.gates_checked_after_decoding:
-        return StartRefusal("featureGates", problem)
-    return StartRefusal("decode", DECODE_PREFIX + problem)
+def _gates_of_command(config: KubeletConfig, mooring: MooringConfig) -> FeatureGates | StartRefusal:
+    """Return the gates, after the checks of the command line and of decoding.
+
+    A gate is refused where the release finds the fault (rule gates-checked-after-decoding, up to v1.31).
+    """
+    release = mooring.release
+    unknown = unknown_flag((flag.written for flag in config.checked.flags), release.name)
+    if unknown:
+        return StartRefusal("flags", unknown)
+    if config.checked.null_duration:
+        return StartRefusal("decode", 'time: invalid duration ""')
+    gates = resolve_gates(config.feature_gates, known_gates(release.name), mooring.extensions)
+    if not isinstance(gates, str):
+        return gates
+    if release.rules.gates_checked_after_decoding:
+        return StartRefusal("featureGates", gates)
+    return StartRefusal("decode", DECODE_PREFIX + gates)
 
 
 def _options_without_their_gate(config: KubeletConfig, gates: FeatureGates) -> str:

@@ -294,6 +294,15 @@ def _eviction(question: Question, text: str) -> Iterator[StartChange]:
         yield from _remove(question, "evictionHard", found[1])
 
 
+def _flag(question: Question, text: str) -> Iterator[StartChange]:
+    config = question.config
+    for flag in config.checked.flags:
+        if text.endswith(f" {flag.written}"):
+            left = tuple(one for one in config.checked.flags if one is not flag)
+            changed = replace(config, checked=replace(config.checked, flags=left))
+            yield StartChange(f"remove {flag.written} from {flag.source}", replace(question, config=changed))
+
+
 _BY_CODE: Mapping[str, Callable[[Question, str], Iterator[StartChange]]] = {
     "MOOR-202": _gate,
     "MOOR-203": _validation,
@@ -301,6 +310,7 @@ _BY_CODE: Mapping[str, Callable[[Question, str], Iterator[StartChange]]] = {
     "MOOR-206": _more_nodes,
     "MOOR-208": _unknown_policy("cpuManagerPolicy", ("none", "static")),
     "MOOR-209": _unknown_policy("memoryManagerPolicy", ("None", "Static")),
+    "MOOR-210": _flag,
     "MOOR-211": _group_off,
     "MOOR-212": _group_off,
     "MOOR-213": _options_without_policy,
