@@ -9,7 +9,8 @@ are known so that a misspelt name is distinguished from one that does not matter
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from mooring.configuration.kubelet_values import value_findings
@@ -39,6 +40,7 @@ from mooring.decoding.fields import (
     wrong_kind,
 )
 from mooring.decoding.quantities import nanoseconds, not_a_quantity, quantity_text
+from mooring.node.start_checks import CHECKED_FIELDS
 from mooring.releases.config_fields import FIELDS_SINCE, later_fields
 
 KIND = "KubeletConfiguration"
@@ -141,6 +143,7 @@ def with_empty_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked(fields: Mapping[str, Any]) -> CheckedFields:
     return CheckedFields(
+        values=_checked_values(fields),
         null_duration=any(fields.get(name, "") is None for name in DURATIONS),
         run_once=flag_at(fields, "runOnce", default=False),
         default_pod_sysctls=bool(mapping_at(fields, "defaultPodSysctls")),
@@ -154,6 +157,34 @@ def _checked(fields: Mapping[str, Any]) -> CheckedFields:
             fields, "topologyManagerPolicyOptions", "TopologyManagerPolicyOptions"
         ),
     )
+
+
+_CHECKED: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
+    "text": text_at,
+    "flag": partial(flag_at, default=False),
+    "count": partial(count_at, default=0),
+    "duration": lambda parent, name: _duration(parent, name, 0),
+    "list": list_at,
+    "texts": lambda parent, name: [text_at({name: one}, name) for one in list_at(parent, name)],
+    "mapping": texts_at,
+    "durations": lambda parent, name: {
+        key: _duration(texts_at(parent, name), key, 0) for key in texts_at(parent, name)
+    },
+}
+"""What a field holds -> how it is read."""
+
+
+def _checked_values(fields: Mapping[str, Any]) -> dict[str, Any]:
+    values = {}
+    for path, kind in CHECKED_FIELDS.items():
+        above, _, name = path.rpartition(".")
+        parent = mapping_at(fields, above) if above else fields
+        if parent.get(name) is not None:
+            try:
+                values[path] = _CHECKED[kind](parent, name)
+            except InputError as error:
+                raise (inside(error, above) if above else error) from None
+    return values
 
 
 def _is_empty_behind_gate(fields: Mapping[str, Any], field: str, gate: str) -> bool:

@@ -33,8 +33,13 @@ def _gates(text: str) -> dict[str, bool]:
     return {name: _truth(value) for name, value in _pairs(text).items()}
 
 
+def _listed(text: str) -> list[str]:
+    return text.split(",") if text else []
+
+
 def _count(text: str) -> int | str:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else text
 
 
 def _reserved_memory(text: str) -> list[dict[str, Any]]:
@@ -52,15 +57,39 @@ _FIELDS: Final[Mapping[str, tuple[str, _Reading]]] = {
     "cpu-manager-policy": ("cpuManagerPolicy", str),
     "cpu-manager-policy-options": ("cpuManagerPolicyOptions", _pairs),
     "cpu-manager-reconcile-period": ("cpuManagerReconcilePeriod", str),
+    "cgroup-root": ("cgroupRoot", str),
+    "cgroups-per-qos": ("cgroupsPerQOS", _truth),
+    "enforce-node-allocatable": ("enforceNodeAllocatable", _listed),
+    "event-burst": ("eventBurst", _count),
+    "event-qps": ("eventRecordQPS", _count),
     "eviction-hard": ("evictionHard", _signals),
+    "eviction-minimum-reclaim": ("evictionMinimumReclaim", _pairs),
+    "eviction-soft": ("evictionSoft", _signals),
+    "eviction-soft-grace-period": ("evictionSoftGracePeriod", _pairs),
     "feature-gates": ("featureGates", _gates),
+    "hairpin-mode": ("hairpinMode", str),
+    "healthz-port": ("healthzPort", _count),
+    "image-gc-high-threshold": ("imageGCHighThresholdPercent", _count),
+    "image-gc-low-threshold": ("imageGCLowThresholdPercent", _count),
+    "kube-api-burst": ("kubeAPIBurst", _count),
+    "kube-api-qps": ("kubeAPIQPS", _count),
     "kube-reserved": ("kubeReserved", _pairs),
     "kube-reserved-cgroup": ("kubeReservedCgroup", str),
+    "max-open-files": ("maxOpenFiles", _count),
     "max-pods": ("maxPods", _count),
     "memory-manager-policy": ("memoryManagerPolicy", str),
+    "node-status-max-images": ("nodeStatusMaxImages", _count),
+    "oom-score-adj": ("oomScoreAdj", _count),
     "pods-per-core": ("podsPerCore", _count),
+    "port": ("port", _count),
+    "read-only-port": ("readOnlyPort", _count),
+    "registry-burst": ("registryBurst", _count),
+    "registry-qps": ("registryPullQPS", _count),
     "reserved-cpus": ("reservedSystemCPUs", str),
     "reserved-memory": ("reservedMemory", _reserved_memory),
+    "runonce": ("runOnce", _truth),
+    "serialize-image-pulls": ("serializeImagePulls", _truth),
+    "system-cgroups": ("systemCgroups", str),
     "system-reserved": ("systemReserved", _pairs),
     "system-reserved-cgroup": ("systemReservedCgroup", str),
     "topology-manager-policy": ("topologyManagerPolicy", str),
@@ -70,7 +99,7 @@ _FIELDS: Final[Mapping[str, tuple[str, _Reading]]] = {
 """Flag -> field of the configuration and how its text is read."""
 
 _PLACES: Final = {"config": "config", "config-dir": "config_dir", "root-dir": "root_dir", "hostname-override": "node"}
-_SWITCHES: Final = frozenset({"cpu-cfs-quota"})
+_SWITCHES: Final = frozenset(flag for flag, (_, read) in _FIELDS.items() if read is _truth)
 """Flags that need no value."""
 
 

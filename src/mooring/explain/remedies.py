@@ -163,6 +163,7 @@ _OTHER = {
     "validation": "MOOR-203",
     "reservation": "MOOR-204",
     "machine": "MOOR-205",
+    "kubelet": "MOOR-204",
     "topologyManager": "MOOR-206",
     "deviceManager": "MOOR-207",
     "cpuManager": "MOOR-208",

@@ -11,10 +11,11 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet, CPUTooLargeError
-from mooring.core.gotext import int64, quote
+from mooring.core.gotext import duration_text, int64, quote
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.quantity import Quantity, QuantitySyntaxError, written
 from mooring.core.release import NEWEST_RULES, ReleaseRules
@@ -42,6 +43,7 @@ EVICTION_SIGNALS = frozenset(
 
 RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
 
+_NO_THRESHOLD = ("0%", "100%")
 _MILLI = 10**6  # billionths in a thousandth
 _DIGITS, _HEX = "[0-9](?:_?[0-9])*", "[0-9a-f](?:_?[0-9a-f])*"
 _FLOAT = re.compile(
@@ -230,8 +232,51 @@ def _memory_eviction(thresholds: Mapping[str, str], memory: int) -> Quantity | N
     return found
 
 
+def soft_eviction_error(config: KubeletConfig, memory: int) -> str:
+    """Return the kubelet's text about soft thresholds, which it reads after the managers are built; else nothing.
+
+    Source: pkg/kubelet/eviction (ParseThresholdConfig), called by pkg/kubelet/kubelet.go; signals in sorted order.
+    """
+    try:
+        _check_soft_eviction(config.checked.values, memory)
+    except _Refused as refused:
+        return f"failed to create kubelet: {refused}"
+    return ""
+
+
+def _check_soft_eviction(values: Mapping[str, Any], memory: int) -> None:
+    soft, periods, reclaims = (
+        values.get(name, {}) for name in ("evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim")
+    )
+    _memory_eviction(soft, memory)
+    for signal in sorted({*periods, *reclaims} - EVICTION_SIGNALS):
+        raise _Refused(f"unsupported eviction signal {signal}")
+    for signal in sorted(periods):
+        if periods[signal] < 0:
+            given = duration_text(periods[signal])
+            raise _Refused(f"invalid eviction grace period specified: {given}, must be a positive value")
+    for signal in sorted(reclaims):
+        _check_reclaim(signal, reclaims[signal])
+    for signal in sorted(soft):
+        if signal not in periods and soft[signal] not in _NO_THRESHOLD:
+            raise _Refused(f"grace period must be specified for the soft eviction threshold {signal}")
+
+
+def _check_reclaim(signal: str, text: str) -> None:
+    if text.endswith("%"):
+        if _parse_float(text.rstrip("%")) <= 0:
+            raise _Refused(f"eviction percentage minimum reclaim {signal} must be positive: {text}")
+        return
+    try:
+        negative = Quantity.parse(text).nano < 0
+    except QuantitySyntaxError as error:
+        raise _Refused(str(error)) from None
+    if negative:
+        raise _Refused(f"negative eviction minimum reclaim specified for {signal}")
+
+
 def _percentage(signal: str, text: str, memory: int) -> Quantity | None:
-    if text in ("0%", "100%"):
+    if text in _NO_THRESHOLD:
         return None
     percent = _parse_float(text.rstrip("%"))
     share = _float32(percent / 100)

@@ -29,7 +29,7 @@ from mooring.cpumanager.policy import StaticPolicy
 from mooring.lazy import lazily
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.node.policies import cpu_policy, memory_policy, numa_info, pod_level_gates
-from mooring.node.reservation import Reservation, reserve
+from mooring.node.reservation import Reservation, reserve, soft_eviction_error
 from mooring.node.validation import validate
 from mooring.releases.flags import unknown_flag
 from mooring.releases.gates import known_gates
@@ -111,7 +111,7 @@ def build_settings(
     if isinstance(gates, StartRefusal):
         return gates
     config = with_defaults(config)
-    invalid = validate(config, gates, mooring.release.rules)
+    invalid = validate(config, gates, mooring.release)
     if invalid:
         return StartRefusal("validation", invalid)
     topology = topology_of(info)
@@ -121,15 +121,13 @@ def build_settings(
     unguarded = _options_without_their_gate(config, gates)
     if unguarded:
         return StartRefusal("options", unguarded)
-    numa = numa_info(config, info, gates, mooring.release)
-    if isinstance(numa, str):
-        return StartRefusal("topologyManager", numa)
-    cpu = cpu_policy(config, mooring, gates, topology, reservation, info.facts)
-    if isinstance(cpu, str):
-        return StartRefusal("cpuManager", cpu)
-    memory = memory_policy(config, mooring, gates, info, reservation)
-    if isinstance(memory, str):
-        return StartRefusal("memoryManager", memory)
+    built = _managers(config, mooring, gates, info, reservation)
+    if isinstance(built, StartRefusal):
+        return built
+    unfit = soft_eviction_error(config, info.memory_capacity)
+    if unfit:
+        return StartRefusal("kubelet", unfit)
+    numa, cpu, memory = built
     return Settings(
         config=config,
         fixed_defects=mooring.fixed_defects,
@@ -149,6 +147,20 @@ def build_settings(
         plugins=_plugins_of(cpu),
         release=mooring.release,
     )
+
+
+def _managers(
+    config: KubeletConfig, mooring: MooringConfig, gates: FeatureGates, info: MachineInfo, reservation: Reservation
+) -> tuple[NUMAInfo, StaticPolicy | None, MemoryPolicy | None] | StartRefusal:
+    """Build the managers in the kubelet's order; the first error stops it."""
+    numa = numa_info(config, info, gates, mooring.release)
+    if isinstance(numa, str):
+        return StartRefusal("topologyManager", numa)
+    cpu = cpu_policy(config, mooring, gates, topology_of(info), reservation, info.facts)
+    if isinstance(cpu, str):
+        return StartRefusal("cpuManager", cpu)
+    memory = memory_policy(config, mooring, gates, info, reservation)
+    return StartRefusal("memoryManager", memory) if isinstance(memory, str) else (numa, cpu, memory)
 
 
 def _plugins_of(policy: StaticPolicy | None) -> PluginHost | None:

@@ -277,6 +277,17 @@ def _validation(question: Question, text: str) -> Iterator[StartChange]:
     if found is not None and found[1] in _MEMBERS:
         yield from _close(question, found[1], found[2], re.findall(r'"(.*?)"', found[3]))
     yield from _zero_memory(question, text)
+    yield from _checked_field(question, text)
+
+
+def _checked_field(question: Question, text: str) -> Iterator[StartChange]:
+    """Yield the change without each field that nothing but a check of the start reads, where the text names it."""
+    checked = question.config.checked
+    for path in checked.values:
+        if path.rpartition(".")[2].lower() in text.lower():
+            kept = replace(checked, values={name: value for name, value in checked.values.items() if name != path})
+            config = replace(question.config, checked=kept)
+            yield StartChange(f"remove {path}", replace(question, config=config))
 
 
 def _unknown_policy(field: str, known: Collection[str]) -> Callable[[Question, str], Iterator[StartChange]]:
@@ -292,6 +303,8 @@ def _eviction(question: Question, text: str) -> Iterator[StartChange]:
     found = re.search(r"threshold (\S+) must", text)
     if found is not None:
         yield from _remove(question, "evictionHard", found[1])
+    if "soft eviction" in text:
+        yield from _checked_field(question, "evictionSoft")
 
 
 def _flag(question: Question, text: str) -> Iterator[StartChange]:

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from mooring.core.config import CheckedFields, KubeletConfig
 from mooring.kubelet.kubelet import StateTexts
+from mooring.node.start_checks import CHECKED_FIELDS
 from mooring.planner.plan import Plan
 from mooring.planner.upgrade.causes import Cause, GateDefault, gates_for
 from mooring.planner.upgrade.decisions import UpgradeOutcome, pod_upgrades
@@ -185,7 +186,19 @@ def _field_changes() -> Iterator[Callable[[KubeletSetup], _Changed | None]]:
 
         return change
 
-    return (without(name) for name in _FIELDS)
+    def without_value(path: str) -> Callable[[KubeletSetup], _Changed | None]:
+        def change(new: KubeletSetup) -> _Changed | None:
+            checked = new.config.checked
+            if path not in checked.values:
+                return None
+            kept = {name: value for name, value in checked.values.items() if name != path}
+            config = replace(new.config, checked=replace(checked, values=kept))
+            return UpgradeAdvice(AdviceKind.REMOVE_FIELD, (path,)), config
+
+        return change
+
+    yield from (without(name) for name in _FIELDS)
+    yield from (without_value(path) for path in CHECKED_FIELDS)
 
 
 def _drained(attempt: _Attempt) -> UpgradeAdvice | None:
