@@ -47,6 +47,11 @@ KIND = "KubeletConfiguration"
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 CONFIGZ = "kubeletconfig"
 """The single key around the configuration that a kubelet prints under ``/configz``."""
+SHOWN_DEFAULTS: Mapping[str, Any] = {
+    "crashLoopBackOff": {"maxContainerRestartPeriod": "5m0s"},
+    "imagePullCredentialsVerificationPolicy": "NeverVerifyPreloadedImages",
+}
+"""Fields that ``/configz`` shows with their defaults, and that kubelets whose gate is off refuse."""
 _SECOND = 10**9
 
 
@@ -168,7 +173,7 @@ _CHECKED: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
     "texts": lambda parent, name: [text_at({name: one}, name) for one in list_at(parent, name)],
     "mapping": texts_at,
     "durations": lambda parent, name: {
-        key: _duration(texts_at(parent, name), key, 0) for key in texts_at(parent, name)
+        key: _duration(periods, key, 0) for periods in [texts_at(parent, name)] for key in periods
     },
 }
 """What a field holds -> how it is read."""

@@ -247,7 +247,10 @@ def _own_layer(
     def place(field: str) -> FieldPlace:
         return FieldPlace(source.places([prefix + field])[prefix + field], prefix + field)
 
-    return Layer(Tier.FILE, content[kubelet.CONFIGZ] if within else content, place)
+    shown = content[kubelet.CONFIGZ] if within else content
+    defaults = kubelet.SHOWN_DEFAULTS if within else {}
+    fields = {name: value for name, value in shown.items() if name not in defaults or defaults[name] != value}
+    return Layer(Tier.FILE, fields, place)
 
 
 def _vendor_layers(part: VendorPart, form: ConfigurationFormat, release: Release) -> list[Layer]:
