@@ -65,8 +65,8 @@ def refusal(fields: dict[str, Any], release: str = "1.37") -> tuple[str, str]:
         (
             {"imageGCHighThresholdPercent": 70},
             (
-                "imageGCLowThresholdPercent (--image-gc-low-threshold) 80 must be less than imageGCHighThresholdPercent "
-                "(--image-gc-high-threshold) 70"
+                "imageGCLowThresholdPercent (--image-gc-low-threshold) 80 must be less than "
+                "imageGCHighThresholdPercent (--image-gc-high-threshold) 70"
             ),
         ),
         (
@@ -83,8 +83,8 @@ def refusal(fields: dict[str, Any], release: str = "1.37") -> tuple[str, str]:
         (
             {"maxParallelImagePulls": 2, "serializeImagePulls": True},
             (
-                "maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls (--serialize-image-pulls) is set "
-                "to false"
+                "maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls (--serialize-image-pulls) is "
+                "set to false"
             ),
         ),
         ({"podLogsDir": "/var//log"}, 'pod logs path "/var//log" must be normalized'),
