@@ -17,6 +17,7 @@ RECORDED = {
     "admission-cpu-uncore.jsonl.gz": (1000, 1000),
     "admission-deltas.jsonl.gz": (513, 232),
     "admission-devices.jsonl.gz": (291, 0),
+    "admission-edges.jsonl.gz": (40, 29),
     "admission-lifecycle-restart.jsonl.gz": (1199, 351),
     "admission-memory.jsonl.gz": (1300, 0),
     "admission-numa-large.jsonl.gz": (180, 153),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from mooring.releases.flags import KNOWN_FLAGS, LASTING_FLAGS, flags_of, is_lasting, unknown_flag
@@ -20,7 +22,7 @@ def test_each_release_has_as_many_flags_as_it_registers() -> None:
 
 
 def test_a_release_lacks_what_the_one_before_had_and_adds_nothing() -> None:
-    for before, after in zip(RELEASE_NAMES, RELEASE_NAMES[1:], strict=False):
+    for before, after in itertools.pairwise(RELEASE_NAMES):
         gone = flags_of(before) - flags_of(after)
         expected = GONE.get(after, set())
         assert flags_of(after) <= flags_of(before)
