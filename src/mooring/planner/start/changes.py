@@ -18,7 +18,7 @@ from mooring.decoding.fields import nearest
 from mooring.explain.phrases import size
 from mooring.explain.remedies import refusal_code
 from mooring.planner.question import Question
-from mooring.releases.gate_history import GATE_HISTORY
+from mooring.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.releases.gates import known_gates
 from mooring.releases.policy_options import cpu_option_groups, topology_option_groups
 from mooring.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
@@ -263,13 +263,15 @@ def _gate(question: Question, text: str) -> Iterator[StartChange]:
         return
     name = next(group for group in found.groups() if group)
     # A gate that another release has is no misspelling.
-    unknown = bool(found[1]) and name not in GATE_HISTORY
+    unknown = bool(found[1]) and name not in GATE_HISTORY and name not in ALWAYS_ON
     close = nearest(name, frozenset(known_gates(question.mooring.release.name).gates)) if unknown else ""
     if close and name in question.config.feature_gates:
         gates = {close if one == name else one: value for one, value in question.config.feature_gates.items()}
         config = replace(question.config, feature_gates=gates)
         yield StartChange(f"write featureGates.{close} for {name}", replace(question, config=config))
-    yield from _remove(question, "featureGates", name)
+    since = ALWAYS_ON.get(name) if found[1] else None
+    for change in _remove(question, "featureGates", name):
+        yield replace(change, words=f"{change.words} (always on since {since})") if since else change
 
 
 def _validation(question: Question, text: str) -> Iterator[StartChange]:
