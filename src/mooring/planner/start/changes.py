@@ -14,15 +14,18 @@ from mooring.core.config import KubeletConfig, ReservedMemory
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import StartRefusal
 from mooring.core.machineinfo import MachineInfo
+from mooring.core.quantity import Quantity
 from mooring.decoding.fields import nearest
 from mooring.explain.phrases import size
 from mooring.explain.remedies import refusal_code
+from mooring.node.reservation import DEFAULT_EVICTION_HARD
 from mooring.planner.question import Question
 from mooring.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.releases.gates import known_gates
 from mooring.releases.policy_options import cpu_option_groups, topology_option_groups
 from mooring.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
 
+_THRESHOLD = "memory.available"
 _CPU = "cpuManagerPolicyOptions"
 _TOPOLOGY = "topologyManagerPolicyOptions"
 _MEMBERS = {
@@ -193,10 +196,11 @@ def _no_distances(question: Question, _text: str) -> Iterator[StartChange]:
 
 def _reserved_sum(question: Question, text: str) -> Iterator[StartChange]:
     """``reservedMemory`` does not add up to what the node reserves: one NUMA node gets all of it."""
-    found = re.search(r'of type "(.*?)" is not equal to the value "(.*?)"', text)
+    found = re.search(r'the total amount "(.*?)" of type "(.*?)" is not equal to the value "(.*?)"', text)
     if found is None:
         return
-    resource, amount = found.groups()
+    given, resource, amount = found.groups()
+    yield from _default_threshold(question, given, amount)
     holders = [entry.numa_node for entry in question.config.reserved_memory if resource in entry.limits]
     node = holders[0] if holders else min((one.node_id for one in question.machine.info.topology), default=0)
     nothing = amount == "0"
@@ -205,6 +209,21 @@ def _reserved_sum(question: Question, text: str) -> Iterator[StartChange]:
         entries = [*entries, (node, {resource: amount})]
     words = f"reserve {_amount_words(amount)} of {resource} on NUMA node {node} in reservedMemory"
     yield _memory(question, f"remove {resource} from reservedMemory" if nothing else words, entries)
+
+
+def _default_threshold(question: Question, given: str, amount: str) -> Iterator[StartChange]:
+    """Yield the change that counts the kubelet's default threshold, where exactly that is the difference."""
+    default = DEFAULT_EVICTION_HARD[_THRESHOLD]
+    thresholds = question.config.eviction_hard
+    missing = Quantity.parse(given).nano - Quantity.parse(amount).nano
+    if thresholds is not None and _THRESHOLD not in thresholds and missing == Quantity.parse(default).nano:
+        change = _put(question, "evictionHard", _THRESHOLD, default)
+        # Without a file, and after an empty map of one, there are no thresholds.
+        file = (
+            f"give the kubelet's configuration file with --config too (the difference of {default} is exactly the "
+            f"default of evictionHard {_THRESHOLD}, which counts with a file alone), or "
+        )
+        yield change if thresholds else replace(change, words=f"{file}{change.words}")
 
 
 def _amount_words(amount: str) -> str:
