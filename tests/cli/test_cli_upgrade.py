@@ -159,3 +159,19 @@ def test_the_archive_of_the_examples_names_its_release() -> None:
     found = mooring("upgrade", "--node", ROOT / "examples" / "node", "-o", "json").document
     assert found["node"]
     assert found["to"] == "v1.37.1"
+
+
+def test_a_flag_that_the_new_release_lacks_stops_it_and_is_to_be_removed_from_its_file(tmp_path: Path) -> None:
+    flags = tmp_path / "kubeadm-flags.env"
+    flags.write_text('KUBELET_KUBEADM_ARGS="--max-pods=50 --pod-infra-container-image=images.example/pause:3.10"\n')
+    given = (*node(tmp_path), "--config", flags)
+    answered = mooring("upgrade", "--from", "1.34", "--to", "1.35", *given, "-o", "json")
+    found = answered.document
+    assert answered.code == 1
+    assert found["startError"] == "failed to parse kubelet flag: unknown flag: --pod-infra-container-image"
+    [advice] = found["advice"]
+    assert advice["kind"] == "remove flags"
+    assert advice["names"] == [f"--pod-infra-container-image from {flags}:1"]
+    text = " ".join(mooring("upgrade", "--from", "1.34", "--to", "1.35", *given).out.split())
+    assert "Remove --pod-infra-container-image from" in text
+    assert mooring("upgrade", "--from", "1.33", "--to", "1.34", *given).code == 0

@@ -92,3 +92,48 @@ def test_strict_refuses_a_misspelt_field_of_a_wrapper(pods: str, tmp_path: Path)
     assert (
         "gke.yaml:2:3: GKEKubeletConfig has no field cpuManagerPolicys; did you mean cpuManagerPolicy?" in answered.err
     )
+
+
+UNKNOWN = "failed to parse kubelet flag: unknown flag: --pod-infra-container-image"
+WAYS = {
+    "kubeadm-flags.env": 'KUBELET_KUBEADM_ARGS="--pod-infra-container-image=pause:3.10"\n',
+    "k3s.yaml": 'kubelet-arg: ["pod-infra-container-image=pause:3.10"]\n',
+    "kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet --pod-infra-container-image=pause:3.10\n",
+    "kubeadm.yaml": """
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+nodeRegistration: {kubeletExtraArgs: [{name: pod-infra-container-image, value: "pause:3.10"}]}
+""",
+    "talos.yaml": """
+version: v1alpha1
+machine: {type: worker, kubelet: {extraArgs: {pod-infra-container-image: pause:3.10}}}
+cluster: {}
+""",
+}
+"""File -> flags of a kubelet, as a vendor writes them."""
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_flag_that_the_release_lacks_ends_the_kubelet_whichever_file_has_it(
+    name: str, pods: str, tmp_path: Path
+) -> None:
+    file, config = tmp_path / name, tmp_path / "kubelet.yaml"
+    file.write_text(WAYS[name])
+    config.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n")
+    beside = () if name == "talos.yaml" else ("--config", config)
+    given = ("-f", pods, *MACHINE, "--config", file, *beside)
+    answered = mooring("plan", *given, "--kubelet-version", "1.35", "-o", "json")
+    assert (answered.code, answered.document["startError"]) == (1, UNKNOWN)
+    assert "startError" not in mooring("plan", *given, "--kubelet-version", "1.34", "-o", "json").document
+    explained = " ".join(mooring("explain", "app", *given, "--kubelet-version", "1.35", columns=400).out.split())
+    assert UNKNOWN in explained
+    assert f"Remove --pod-infra-container-image from {file}" in explained
+
+
+def test_a_flag_that_no_kubelet_has_is_not_only_a_warning(pods: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("kubelet-arg: [cpu-manager=true, cpu-manager-policy=static, reserved-cpus=0-3]\n")
+    answered = mooring("plan", "-f", pods, *MACHINE, "--config", file, "-o", "json")
+    found = answered.document
+    assert (answered.code, found["startError"]) == (1, "failed to parse kubelet flag: unknown flag: --cpu-manager")
+    assert any("did you mean --cpu-manager-policy?" in one["message"] for one in found["findings"])

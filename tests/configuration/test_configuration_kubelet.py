@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.configuration.kubelet_config import KNOWN, READ, kubelet_config
+from mooring.configuration.kubelet_config import DURATIONS, KNOWN, READ, kubelet_config
 from mooring.configuration.mooring_config import mooring_config
 from mooring.configuration.node_configuration import NodeConfiguration, load_config
 from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
@@ -106,10 +106,26 @@ def test_known_fields_are_those_of_the_type() -> None:
 def test_nothing_written_means_the_kubelets_defaults(tmp_path: Path) -> None:
     assert load(tmp_path, "kind: KubeletConfiguration").kubelet == KubeletConfig()
     assert load_config() == NodeConfiguration(KubeletConfig(), MooringConfig())
-    nulls = dict.fromkeys(READ)
+    nulls = dict.fromkeys(READ - DURATIONS)
     assert kubelet_config(nulls, source="k.yaml") == KubeletConfig()
     zeros = {"maxPods": 0, "cpuManagerReconcilePeriod": "0s", "evictionHard": {}}
     assert kubelet_config(zeros, source="k.yaml") == KubeletConfig(eviction_hard={})
+
+
+def test_a_null_is_what_go_decodes(tmp_path: Path) -> None:
+    texts = "systemReserved: {cpu: null}\ncpuManagerPolicyOptions: {full-pcpus-only: null}\n"
+    found = load(tmp_path, f"kind: KubeletConfiguration\n{texts}").kubelet
+    assert (found.system_reserved, found.cpu_manager_policy_options) == ({"cpu": ""}, {"full-pcpus-only": ""})
+    assert load(tmp_path, "kind: KubeletConfiguration\ncpuManagerReconcilePeriod: null").kubelet.checked.null_duration
+    assert not load(tmp_path, "kind: KubeletConfiguration\ncpuCFSQuotaPeriod: null").kubelet.checked.null_duration
+
+
+def test_defaults_that_configz_shows_are_not_settings(tmp_path: Path) -> None:
+    """A kubelet before 1.35 refuses both fields while their gates are off."""
+    shown = '"crashLoopBackOff": {"maxContainerRestartPeriod": "5m0s"}'
+    policy = '"imagePullCredentialsVerificationPolicy": "NeverVerifyPreloadedImages"'
+    assert load(tmp_path, f'{{"kubeletconfig": {{{shown}, {policy}}}}}').kubelet == KubeletConfig()
+    assert load(tmp_path, f'{{"kind": "KubeletConfiguration", {shown}}}').kubelet.checked.values
 
 
 def test_configz_is_unpacked(tmp_path: Path) -> None:

@@ -71,11 +71,11 @@ def test_the_default_configuration_is_valid() -> None:
         ),
         (
             replace(DEFAULT, cpu_cfs_quota_period_ns=999_999),
-            "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) 999.999µs must be between 1ms and 1sec, inclusive",
+            "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {999.999µs} must be between 1ms and 1sec, inclusive",
         ),
         (
             replace(DEFAULT, cpu_cfs_quota_period_ns=1_000_000_001),
-            "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) 1.000000001s must be between 1ms and 1sec, inclusive",
+            "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {1.000000001s} must be between 1ms and 1sec, inclusive",
         ),
     ],
 )
@@ -91,7 +91,7 @@ def test_the_bounds_of_the_period_are_allowed(period: int) -> None:
 def test_another_period_needs_its_gate() -> None:
     config = replace(DEFAULT, cpu_cfs_quota_period_ns=5)
     assert errors(config, CustomCPUCFSQuotaPeriod=False) == (
-        "invalid configuration: cpuCFSQuotaPeriod (--cpu-cfs-quota-period) 5ns "
+        "invalid configuration: cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {5ns} "
         "requires feature gate CustomCPUCFSQuotaPeriod"
     )
     assert errors(DEFAULT, CustomCPUCFSQuotaPeriod=False) == ""

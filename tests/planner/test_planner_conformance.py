@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ RECORDED = {
     "admission-cpu-uncore.jsonl.gz": (1000, 1000),
     "admission-deltas.jsonl.gz": (513, 232),
     "admission-devices.jsonl.gz": (291, 0),
+    "admission-edges.jsonl.gz": (40, 29),
     "admission-lifecycle-restart.jsonl.gz": (1199, 351),
     "admission-memory.jsonl.gz": (1300, 0),
     "admission-numa-large.jsonl.gz": (180, 153),
@@ -28,10 +28,6 @@ RECORDED = {
     "state-files.jsonl.gz": (650, 157),
 }
 """File -> lines, and how many of them the CPU and topology managers decide alone."""
-
-LEFT_ON = {"PodLevelResourceManagers": True}
-RECORDED_WITH_LEFT_ON = frozenset({"corner-gates-018", "corner-gates-046", "corner-gates-050"})
-"""Recorded while a gate of the scenario before was still on (tests/corpora/README.md)."""
 
 PART = 320
 PARTS = [
@@ -57,7 +53,7 @@ def test_each_file_has_its_number_of_lines_and_each_line_an_answer(name: str) ->
 @pytest.mark.corpus
 @pytest.mark.parametrize(("name", "start"), PARTS)
 def test_decisions_equal_the_kubelets(name: str, start: int, tmp_path: Path) -> None:
-    part = [_as_recorded(line) for line in lines(name)[start : start + PART]]
+    part = lines(name)[start : start + PART]
     file = tmp_path / "part.jsonl"
     file.write_text("".join(part), encoding="utf-8")
     outcomes = list(replay_file(file, MACHINES, compare=True))
@@ -71,15 +67,6 @@ def test_one_file_of_machines_needs_no_list(tmp_path: Path) -> None:
     file.write_text(lines("admission-cpu-packed.jsonl.gz")[0], encoding="utf-8")
     [of_list], [of_path] = (list(replay_file(file, machines)) for machines in ([MACHINES[0]], MACHINES[0]))
     assert of_path.answer == of_list.answer
-
-
-def _as_recorded(line: str) -> str:
-    """Return a line with the gates under which it was recorded."""
-    if named(line).id not in RECORDED_WITH_LEFT_ON:
-        return line
-    content = json.loads(line)
-    content["kubelet"]["featureGates"] |= LEFT_ON
-    return json.dumps(content) + "\n"
 
 
 def test_a_compressed_file_finds_the_machines_beside_it() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.explain.refused_starts import RecordedStart, recorded_starts
 
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.core.config import CheckedFields, GivenFlag, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.decision import StartRefusal
 from mooring.discovery.compact import parse_compact
 from mooring.explain.remedies import refusal_code
@@ -100,11 +100,63 @@ def test_advice_that_was_not_run_says_so() -> None:
     [
         ("PodLevelResourceManagers", "Remove featureGates.PodLevelResourceManagers"),
         ("PodLevelResource", "Write featureGates.PodLevelResources for PodLevelResource"),
+        ("TopologyManager", "Remove featureGates.TopologyManager (always on since 1.27)"),
+        ("CPUManager", "Remove featureGates.CPUManager (always on since 1.26)"),
     ],
 )
-def test_a_gate_of_a_later_release_is_no_misspelling(gate: str, advice: str) -> None:
+def test_a_gate_of_another_release_is_no_misspelling(gate: str, advice: str) -> None:
     config = replace(STATIC, feature_gates={gate: True})
     question = Question(SMALL, config, MooringConfig(release=RELEASES["1.34"]))
     begun = start_on(question.machine, question.config, question.mooring, question.files)
     assert begun.refusal is not None
     assert start_advice(question, begun.refusal).startswith(advice)
+
+
+SUMS = KubeletConfig(
+    memory_manager_policy="Static",
+    kube_reserved={"memory": "4Gi"},
+    system_reserved={"memory": "1Gi"},
+    reserved_memory=(ReservedMemory(0, {"memory": "3Gi"}), ReservedMemory(1, {"memory": "2148Mi"})),
+)
+FILE = (
+    "Give the kubelet's configuration file with --config too (the difference of 100Mi is exactly the default of "
+    "evictionHard memory.available, which counts with a file alone), or "
+)
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "memory", "advice"),
+    [
+        ({}, "2148Mi", f'{FILE}set evictionHard.memory.available to "100Mi"'),
+        ({"nodefs.available": "5%"}, "2148Mi", 'Set evictionHard.memory.available to "100Mi"'),
+        ({}, "2147Mi", "Reserve 5Gi of memory on NUMA node 0 in reservedMemory"),
+        ({"memory.available": "1Gi"}, "2148Mi", "Reserve 6Gi of memory on NUMA node 0 in reservedMemory"),
+    ],
+)
+def test_a_difference_that_is_the_default_threshold_is_named(
+    thresholds: dict[str, str], memory: str, advice: str
+) -> None:
+    """Flags alone come without the thresholds of a configuration file."""
+    reserved = (SUMS.reserved_memory[0], ReservedMemory(1, {"memory": memory}))
+    config = replace(SUMS, eviction_hard=thresholds, reserved_memory=reserved)
+    question = Question(SMALL, config)
+    refusal = start_on(question.machine, config, question.mooring, question.files).refusal
+    assert refusal is not None
+    assert start_advice(question, refusal) == f"{advice}: the kubelet then starts (run here)."
+
+
+def test_a_flag_that_the_kubelet_does_not_have_is_removed_from_its_file() -> None:
+    flags = (GivenFlag("--containerd", "kubelet.service:3"), GivenFlag("--x", "flags.txt:1"))
+    question = Question(SMALL, replace(STATIC, checked=CheckedFields(flags=flags)))
+    refusal = start_on(question.machine, question.config, question.mooring, question.files).refusal
+    assert refusal == StartRefusal("flags", "failed to parse kubelet flag: unknown flag: --containerd")
+    advice = "Remove --containerd from kubelet.service:3 and remove --x from flags.txt:1"
+    assert start_advice(question, refusal) == f"{advice}: the kubelet then starts (run here)."
+
+
+def test_a_field_that_is_only_checked_is_removed() -> None:
+    checked = CheckedFields(values={"enforceNodeAllocatable": ["pods", "kube-reserved"], "eventBurst": 3})
+    question = Question(SMALL, replace(STATIC, checked=checked))
+    refusal = start_on(question.machine, question.config, question.mooring, question.files).refusal
+    assert refusal is not None
+    assert start_advice(question, refusal) == "Remove enforceNodeAllocatable: the kubelet then starts (run here)."

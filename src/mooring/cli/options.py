@@ -55,7 +55,7 @@ class NodeOptions:
     debug_image: str = ""
     """Image of the pod that collects a node of the cluster about which nothing is published."""
     named: Sequence[str] = ()
-    """Names of pods that the verb is asked about; other pods that have ended are left out."""
+    """Pods that the verb is asked about, even if they have ended."""
     running: NodeArchive | None = None
     """The node of the cluster that ``node`` names, or of the kubelet that runs on this computer."""
     left_out: frozenset[str] = frozenset()
@@ -245,7 +245,7 @@ name_of_node = click.option(
     "node_name",
     default="",
     metavar="NAME",
-    help="Which node's pods to take. Default: that of the archive, the named pod, all pods, or this computer.",
+    help="Which node's pods to take. Default: the archive's, the named pod's, all pods', or this computer's.",
 )
 
 

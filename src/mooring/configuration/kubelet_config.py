@@ -9,7 +9,8 @@ are known so that a misspelt name is distinguished from one that does not matter
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from mooring.configuration.kubelet_values import value_findings
@@ -39,12 +40,18 @@ from mooring.decoding.fields import (
     wrong_kind,
 )
 from mooring.decoding.quantities import nanoseconds, not_a_quantity, quantity_text
+from mooring.node.start_checks import CHECKED_FIELDS
 from mooring.releases.config_fields import FIELDS_SINCE, later_fields
 
 KIND = "KubeletConfiguration"
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 CONFIGZ = "kubeletconfig"
 """The single key around the configuration that a kubelet prints under ``/configz``."""
+SHOWN_DEFAULTS: Mapping[str, Any] = {
+    "crashLoopBackOff": {"maxContainerRestartPeriod": "5m0s"},
+    "imagePullCredentialsVerificationPolicy": "NeverVerifyPreloadedImages",
+}
+"""Fields that ``/configz`` shows with their defaults, and that kubelets whose gate is off refuse."""
 _SECOND = 10**9
 
 
@@ -100,6 +107,7 @@ def config_of_fields(fields: Mapping[str, Any]) -> KubeletConfig:
     Raises:
         InputError: a value of the wrong type; it names the field alone.
     """
+    fields = with_empty_texts(fields)
     return KubeletConfig(
         cpu_manager_policy=text_at(fields, "cpuManagerPolicy", "none"),
         cpu_manager_policy_options=texts_at(fields, "cpuManagerPolicyOptions"),
@@ -125,8 +133,23 @@ def config_of_fields(fields: Mapping[str, Any]) -> KubeletConfig:
     )
 
 
+def with_empty_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file's fields as Go decodes a null in a mapping of strings: as the empty string.
+
+    >>> with_empty_texts({"kubeReserved": {"cpu": None}})
+    {'kubeReserved': {'cpu': ''}}
+    """
+    decoded = dict(fields)
+    for name in _MAPPINGS & fields.keys():
+        if isinstance(fields[name], dict) and None in fields[name].values():
+            decoded[name] = {key: "" if value is None else value for key, value in fields[name].items()}
+    return decoded
+
+
 def _checked(fields: Mapping[str, Any]) -> CheckedFields:
     return CheckedFields(
+        values=_checked_values(fields),
+        null_duration=any(fields.get(name, "") is None for name in DURATIONS),
         run_once=flag_at(fields, "runOnce", default=False),
         default_pod_sysctls=bool(mapping_at(fields, "defaultPodSysctls")),
         image_minimum_gc_age_ns=_duration(fields, "imageMinimumGCAge", 0),
@@ -139,6 +162,34 @@ def _checked(fields: Mapping[str, Any]) -> CheckedFields:
             fields, "topologyManagerPolicyOptions", "TopologyManagerPolicyOptions"
         ),
     )
+
+
+_CHECKED: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
+    "text": text_at,
+    "flag": partial(flag_at, default=False),
+    "count": partial(count_at, default=0),
+    "duration": lambda parent, name: _duration(parent, name, 0),
+    "list": list_at,
+    "texts": lambda parent, name: [text_at({name: one}, name) for one in list_at(parent, name)],
+    "mapping": texts_at,
+    "durations": lambda parent, name: {
+        key: _duration(periods, key, 0) for periods in [texts_at(parent, name)] for key in periods
+    },
+}
+"""What a field holds -> how it is read."""
+
+
+def _checked_values(fields: Mapping[str, Any]) -> dict[str, Any]:
+    values = {}
+    for path, kind in CHECKED_FIELDS.items():
+        above, _, name = path.rpartition(".")
+        parent = mapping_at(fields, above) if above else fields
+        if parent.get(name) is not None:
+            try:
+                values[path] = _CHECKED[kind](parent, name)
+            except InputError as error:
+                raise (inside(error, above) if above else error) from None
+    return values
 
 
 def _is_empty_behind_gate(fields: Mapping[str, Any], field: str, gate: str) -> bool:
@@ -216,6 +267,27 @@ _READ = """
 """
 READ = frozenset(_READ.split())
 """Fields that the resource managers read (spec: configuration.md section 1)."""
+
+_MAPPINGS = frozenset(
+    {
+        "cpuManagerPolicyOptions",
+        "topologyManagerPolicyOptions",
+        "kubeReserved",
+        "systemReserved",
+        "evictionHard",
+        "evictionSoft",
+        "evictionSoftGracePeriod",
+        "evictionMinimumReclaim",
+    }
+)
+
+_DURATIONS = """
+    syncFrequency fileCheckFrequency httpCheckFrequency streamingConnectionIdleTimeout nodeStatusUpdateFrequency
+    nodeStatusReportFrequency imageMinimumGCAge imageMaximumGCAge volumeStatsAggPeriod cpuManagerReconcilePeriod
+    runtimeRequestTimeout evictionPressureTransitionPeriod shutdownGracePeriod shutdownGracePeriodCriticalPods
+"""
+DURATIONS = frozenset(_DURATIONS.split())
+"""Fields of a duration that cannot be absent in Go: a file with null there is not decoded."""
 
 KNOWN = frozenset(fields_of(KIND))
 """Every field of the type."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from mooring.releases.flags import is_lasting
+
 _Reading: TypeAlias = Callable[[str], Any]
 
 
@@ -31,8 +33,13 @@ def _gates(text: str) -> dict[str, bool]:
     return {name: _truth(value) for name, value in _pairs(text).items()}
 
 
+def _listed(text: str) -> list[str]:
+    return text.split(",") if text else []
+
+
 def _count(text: str) -> int | str:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else text
 
 
 def _reserved_memory(text: str) -> list[dict[str, Any]]:
@@ -50,15 +57,39 @@ _FIELDS: Final[Mapping[str, tuple[str, _Reading]]] = {
     "cpu-manager-policy": ("cpuManagerPolicy", str),
     "cpu-manager-policy-options": ("cpuManagerPolicyOptions", _pairs),
     "cpu-manager-reconcile-period": ("cpuManagerReconcilePeriod", str),
+    "cgroup-root": ("cgroupRoot", str),
+    "cgroups-per-qos": ("cgroupsPerQOS", _truth),
+    "enforce-node-allocatable": ("enforceNodeAllocatable", _listed),
+    "event-burst": ("eventBurst", _count),
+    "event-qps": ("eventRecordQPS", _count),
     "eviction-hard": ("evictionHard", _signals),
+    "eviction-minimum-reclaim": ("evictionMinimumReclaim", _pairs),
+    "eviction-soft": ("evictionSoft", _signals),
+    "eviction-soft-grace-period": ("evictionSoftGracePeriod", _pairs),
     "feature-gates": ("featureGates", _gates),
+    "hairpin-mode": ("hairpinMode", str),
+    "healthz-port": ("healthzPort", _count),
+    "image-gc-high-threshold": ("imageGCHighThresholdPercent", _count),
+    "image-gc-low-threshold": ("imageGCLowThresholdPercent", _count),
+    "kube-api-burst": ("kubeAPIBurst", _count),
+    "kube-api-qps": ("kubeAPIQPS", _count),
     "kube-reserved": ("kubeReserved", _pairs),
     "kube-reserved-cgroup": ("kubeReservedCgroup", str),
+    "max-open-files": ("maxOpenFiles", _count),
     "max-pods": ("maxPods", _count),
     "memory-manager-policy": ("memoryManagerPolicy", str),
+    "node-status-max-images": ("nodeStatusMaxImages", _count),
+    "oom-score-adj": ("oomScoreAdj", _count),
     "pods-per-core": ("podsPerCore", _count),
+    "port": ("port", _count),
+    "read-only-port": ("readOnlyPort", _count),
+    "registry-burst": ("registryBurst", _count),
+    "registry-qps": ("registryPullQPS", _count),
     "reserved-cpus": ("reservedSystemCPUs", str),
     "reserved-memory": ("reservedMemory", _reserved_memory),
+    "runonce": ("runOnce", _truth),
+    "serialize-image-pulls": ("serializeImagePulls", _truth),
+    "system-cgroups": ("systemCgroups", str),
     "system-reserved": ("systemReserved", _pairs),
     "system-reserved-cgroup": ("systemReservedCgroup", str),
     "topology-manager-policy": ("topologyManagerPolicy", str),
@@ -68,47 +99,8 @@ _FIELDS: Final[Mapping[str, tuple[str, _Reading]]] = {
 """Flag -> field of the configuration and how its text is read."""
 
 _PLACES: Final = {"config": "config", "config-dir": "config_dir", "root-dir": "root_dir", "hostname-override": "node"}
-_SWITCHES: Final = frozenset({"cpu-cfs-quota"})
+_SWITCHES: Final = frozenset(flag for flag, (_, read) in _FIELDS.items() if read is _truth)
 """Flags that need no value."""
-
-
-_OTHERS = """
-    address allowed-unsafe-sysctls alsologtostderr anonymous-auth application-metrics-count-limit
-    authentication-token-webhook authentication-token-webhook-cache-ttl authorization-mode
-    authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl
-    azure-container-registry-config boot-id-file bootstrap-checkpoint-path bootstrap-kubeconfig cert-dir
-    cgroup-driver cgroup-root cgroups-per-qos client-ca-file cloud-config cloud-provider cluster-dns
-    cluster-domain cni-bin-dir cni-cache-dir cni-conf-dir container-hints container-log-max-files
-    container-log-max-size container-runtime container-runtime-endpoint containerd containerd-namespace
-    contention-profiling docker docker-endpoint docker-env-metadata-whitelist docker-only docker-root docker-tls
-    enable-controller-attach-detach enable-debugging-handlers enable-load-reader enable-server
-    enforce-node-allocatable event-burst event-qps event-storage-age-limit event-storage-event-limit
-    eviction-max-pod-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-soft
-    eviction-soft-grace-period exit-on-lock-contention experimental-allocatable-ignore-eviction
-    experimental-mounter-path fail-cgroupv1 fail-swap-on file-check-frequency global-housekeeping-interval
-    hairpin-mode healthz-bind-address healthz-port help housekeeping-interval http-check-frequency
-    image-credential-provider-bin-dir image-credential-provider-config image-gc-high-threshold
-    image-gc-low-threshold image-pull-progress-deadline image-service-endpoint iptables-drop-bit
-    iptables-masquerade-bit keep-terminated-pod-volumes kernel-memcg-notification kube-api-burst
-    kube-api-content-type kube-api-qps kubeconfig kubelet-cgroups local-storage-capacity-isolation lock-file
-    log-backtrace-at log-cadvisor-usage log-dir log-file log-file-max-size log-flush-frequency
-    log-json-info-buffer-size log-json-split-stream log-text-info-buffer-size log-text-split-stream
-    logging-format logtostderr machine-id-file make-iptables-util-chains manifest-url manifest-url-header
-    master-service-namespace max-housekeeping-interval max-open-files maximum-dead-containers
-    maximum-dead-containers-per-container minimum-container-ttl-duration minimum-image-ttl-duration
-    network-plugin network-plugin-mtu node-ip node-labels node-status-max-images node-status-update-frequency
-    non-masquerade-cidr one-output oom-score-adj pod-cidr pod-infra-container-image pod-manifest-path
-    pod-max-pids port protect-kernel-defaults provider-id qos-reserved read-only-port
-    register-node register-schedulable register-with-taints registry-burst registry-qps resolv-conf
-    rotate-certificates rotate-server-certificates run-once runonce runtime-cgroups runtime-request-timeout
-    seccomp-default serialize-image-pulls skip-headers skip-log-headers stderrthreshold
-    storage-driver-buffer-duration storage-driver-db storage-driver-host storage-driver-password
-    storage-driver-secure storage-driver-table storage-driver-user streaming-connection-idle-timeout
-    sync-frequency system-cgroups tls-cert-file tls-cipher-suites tls-min-version tls-private-key-file v version
-    vmodule volume-plugin-dir volume-stats-agg-period
-"""
-KNOWN_FLAGS: Final = frozenset({*_FIELDS, *_PLACES, *_OTHERS.split(), "reserved-memory"})
-"""Flags of the kubelet, with those that older releases had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +116,8 @@ class KubeletFlags:
     """Fields of a KubeletConfiguration."""
     positions: Mapping[str, int] = field(default_factory=dict)
     """Field -> number of the last argument that sets it, counted from 0."""
-    unknown: Mapping[str, int] = field(default_factory=dict)
-    """Flag that no kubelet has -> number of its argument; a kubelet refuses to start with it."""
+    leaving: Mapping[str, int] = field(default_factory=dict)
+    """Flag as it is written, with its dashes, that not every release has -> number of its first argument."""
 
     def over(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
         """Return a configuration as the flags change it.
@@ -150,8 +142,13 @@ def kubelet_flags(arguments: Iterable[str]) -> KubeletFlags:
     fields: dict[str, Any] = {}
     places: dict[str, str] = {}
     positions: dict[str, int] = {}
-    unknown: dict[str, int] = {}
-    for position, name, value in _named(list(arguments)):
+    leaving: dict[str, int] = {}
+    arguments = list(arguments)
+    for position, written, value in _named(arguments):
+        name = written.lstrip("-").replace("_", "-")
+        if not is_lasting(written):
+            # The kubelet's text about letters has the whole argument.
+            leaving.setdefault(written if written.startswith("--") else arguments[position], position)
         if name in _PLACES:
             places[_PLACES[name]] = value
         elif name in _FIELDS:
@@ -166,25 +163,23 @@ def kubelet_flags(arguments: Iterable[str]) -> KubeletFlags:
                 fields[target] = [*earlier, *read_value]
             else:
                 fields[target] = read_value
-        elif name not in KNOWN_FLAGS:
-            unknown.setdefault(name, position)
-    return KubeletFlags(**places, fields=fields, positions=positions, unknown=unknown)
+    return KubeletFlags(**places, fields=fields, positions=positions, leaving=leaving)
 
 
 def _named(arguments: list[str]) -> Iterable[tuple[int, str, str]]:
-    """Yield flags with their positions and values, which may be in one argument or in two."""
+    """Yield flags as they are written with their positions and values, which may be in one argument or in two."""
     index = 0
     while index < len(arguments):
         position, argument = index, arguments[index]
         index += 1
         if not argument.startswith("-"):
             continue
-        name, equals, value = argument.lstrip("-").partition("=")
-        name = name.replace("_", "-")
+        written, equals, value = argument.partition("=")
+        name = written.lstrip("-").replace("_", "-")
         if not equals and name not in _SWITCHES and index < len(arguments) and not arguments[index].startswith("-"):
             value = arguments[index]
             index += 1
-        yield position, name, value
+        yield position, written, value
 
 
 def merged_configuration(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

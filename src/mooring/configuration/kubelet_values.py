@@ -18,7 +18,7 @@ from mooring.core.quantity import Quantity, QuantitySyntaxError
 from mooring.decoding.api_fields import Places
 from mooring.decoding.fields import nearest
 from mooring.decoding.quantities import QUANTITY_REMEDY
-from mooring.releases.gate_history import GATE_HISTORY
+from mooring.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
 
 UNKNOWN_VALUE: Final = "MOOR-515"
@@ -69,7 +69,9 @@ def value_problems(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield f"{field}.{name}", f"{value!r:.60} is not a truth value; " + _spoken(meant)
     gates = fields.get("featureGates")
     for name in gates if isinstance(gates, dict) else ():
-        if name not in _GATES:
+        if name not in _GATES and name in ALWAYS_ON:
+            yield f"featureGates.{name}", f"{name!r} is no feature gate any more: always on since {ALWAYS_ON[name]}"
+        elif name not in _GATES:
             yield f"featureGates.{name}", f"{name!r:.60} is not a feature gate; {_hint(name, _GATES)}"
     yield from _unreadable(fields, "kubeReserved", Quantity.parse)
     yield from _unreadable(fields, "systemReserved", Quantity.parse)

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
-from mooring.configuration.kubelet_config import READ
+from mooring.configuration.kubelet_config import DURATIONS, READ, with_empty_texts
 from mooring.configuration.kubelet_flags import merged_configuration
+from mooring.core.config import GivenFlag
 from mooring.core.machine import Finding
 from mooring.core.release import NEWEST, Release
 from mooring.node.reservation import DEFAULT_EVICTION_HARD
@@ -77,6 +78,8 @@ class Layer:
     """Whether no file says so, but the vendor's documentation."""
     reads: Mapping[Tier, str] = field(default_factory=dict)
     """Files and folders that flags name: the kubelet reads these too."""
+    flags: tuple[GivenFlag, ...] = ()
+    """Flags that not every release has."""
     unknown: Mapping[str, Finding] = field(default_factory=dict)
     """Fields that the vendor sets to values that are not known here; each is reported unless another layer sets it."""
 
@@ -120,7 +123,8 @@ def merged_layers(layers: Iterable[Layer], *, has_file: bool, release: Release =
     tiers = _by_tier(layers)
     fields: dict[str, Any] = {}
     for layer in (*tiers[Tier.VENDOR_FILE], *tiers[Tier.FILE]):
-        fields = merged_configuration(fields, layer.fields)
+        nulls = {name: None for name in DURATIONS & layer.fields.keys() if layer.fields[name] is None}
+        fields = {**merged_configuration(fields, with_empty_texts(layer.fields)), **nulls}
     later = [*tiers[Tier.VENDOR_DROP_IN], *tiers[Tier.DROP_IN], *tiers[Tier.FLAGS]]
     if has_file and not any(_EVICTION in layer.fields or _MERGES in layer.fields for layer in later):
         return _with_flags(_patched(fields, tiers), tiers[Tier.FLAGS])

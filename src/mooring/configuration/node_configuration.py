@@ -117,8 +117,11 @@ def configuration_of(
     merged = merged_layers(layers, has_file=has_file, release=release)
     shows_defaults = kubelet.KIND in found and kubelet.CONFIGZ in found[kubelet.KIND].content
     fields = (name for layer in layers if not layer.built_in for name in layer.fields)
+    config = kubelet.config_of_fields(merged) if layers else KubeletConfig()
+    if flags := tuple(flag for layer in layers for flag in layer.flags):
+        config = replace(config, checked=replace(config.checked, flags=flags))
     return NodeConfiguration(
-        kubelet.config_of_fields(merged) if layers else KubeletConfig(),
+        config,
         mooring_part,
         devices,
         tuple(gathered.findings),
@@ -244,7 +247,10 @@ def _own_layer(
     def place(field: str) -> FieldPlace:
         return FieldPlace(source.places([prefix + field])[prefix + field], prefix + field)
 
-    return Layer(Tier.FILE, content[kubelet.CONFIGZ] if within else content, place)
+    shown = content[kubelet.CONFIGZ] if within else content
+    defaults = kubelet.SHOWN_DEFAULTS if within else {}
+    fields = {name: value for name, value in shown.items() if name not in defaults or defaults[name] != value}
+    return Layer(Tier.FILE, fields, place)
 
 
 def _vendor_layers(part: VendorPart, form: ConfigurationFormat, release: Release) -> list[Layer]:

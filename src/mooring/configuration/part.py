@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mooring.configuration.kubelet_flags import KNOWN_FLAGS, kubelet_flags
+from mooring.configuration.kubelet_flags import kubelet_flags
 from mooring.configuration.layers import FieldPlace, Layer, Tier
 from mooring.configuration.sources import ConfigurationSource
+from mooring.core.config import GivenFlag
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.machineinfo import MachineInfo
 from mooring.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD, unknown_fields, unknown_findings
 from mooring.decoding.fields import Report, as_mapping, inside, mapping_at, nearest, text_at
+from mooring.releases.flags import KNOWN_FLAGS, LASTING_FLAGS
 
 VENDOR_DECIDES: Final = "MOOR-514"
 """Code of what a vendor's file does not tell."""
@@ -99,12 +101,14 @@ class VendorPart:
         """Return the layer of flags; each argument comes with its path in the document."""
         given = list(arguments)
         flags = kubelet_flags([text for text, _ in given])
-        for name, position in flags.unknown.items():
-            place = self.place(given[position][1])
-            close = nearest(name, KNOWN_FLAGS)
-            hint = f"; did you mean --{close}?" if close else ""
-            message = f"{place.source}: the kubelet has no flag --{name:.60}{hint}"
-            self.report(Finding("warning", place.field, message, UNKNOWN_CONFIGURATION_FIELD))
+        places = {written: self.place(given[position][1]) for written, position in flags.leaving.items()}
+        for written, place in places.items():
+            name = written.partition("=")[0].lstrip("-").replace("_", "-")
+            if name not in KNOWN_FLAGS:
+                close = nearest(name, LASTING_FLAGS)
+                hint = f"; did you mean --{close}?" if close else ""
+                message = f"{place.source}: the kubelet has no flag --{name:.60}{hint}"
+                self.report(Finding("warning", place.field, message, UNKNOWN_CONFIGURATION_FIELD))
 
         def place_of(field: str) -> FieldPlace:
             position = flags.positions.get(field.partition(".")[0], 0)
@@ -112,7 +116,8 @@ class VendorPart:
 
         named = {Tier.FILE: flags.config, Tier.DROP_IN: flags.config_dir}
         reads = {tier: path for tier, path in named.items() if path}
-        return Layer(Tier.FLAGS, flags.fields, place_of, self.vendor, reads=reads)
+        leaving = tuple(GivenFlag(written, str(place)) for written, place in places.items())
+        return Layer(Tier.FLAGS, flags.fields, place_of, self.vendor, reads=reads, flags=leaving)
 
     def documented(self, tier: Tier, fields: Mapping[str, Any], unknown: Mapping[str, Finding] | None = None) -> Layer:
         """Return what the vendor sets by itself, as it documents; ``unknown`` as in a layer."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
 from mooring.core.dynamic import LocationAttributes
 from mooring.core.plugins import PluginChoice
@@ -66,9 +67,24 @@ class ReservedMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenFlag:
+    """A flag of the kubelet's command line that not every release has."""
+
+    written: str
+    """With its dashes, without its value."""
+    source: str
+    """File and line."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckedFields:
     """Fields that no resource manager reads, and on which some releases refuse to start; None where absent."""
 
+    flags: tuple[GivenFlag, ...] = ()
+    null_duration: bool = False
+    """Whether a duration is null, which the kubelet cannot decode."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Path of a field -> its value, durations in nanoseconds; fields that nothing but a check reads."""
     run_once: bool = False
     default_pod_sysctls: bool = False
     """Whether there are any."""

@@ -21,6 +21,10 @@ class CPUSetSyntaxError(MooringError):
     """A text that is not a CPU list; the message is the kubelet's."""
 
 
+class CPUTooLargeError(CPUSetSyntaxError):
+    """A CPU list with an id beyond :data:`HIGHEST_CPU`, which no machine has; the kubelet reads it."""
+
+
 @dataclass(frozen=True, slots=True)
 class CPUSet:
     """An immutable set of CPU ids (the operating system's numbers).
@@ -51,7 +55,7 @@ class CPUSet:
         Raises:
             CPUSetSyntaxError: with the kubelet's text.
         """
-        mask = NO_CPUS
+        mask, beyond = NO_CPUS, ""
         if not text:
             return CPUSet()
         for part in text.split(","):
@@ -63,9 +67,12 @@ class CPUSet:
                 raise CPUSetSyntaxError(str(error)) from None
             if first > last:
                 raise CPUSetSyntaxError(f"invalid range {quote(part)} ({first} > {last})")
-            if first < 0 or last > HIGHEST_CPU:
-                raise CPUSetSyntaxError(f"CPU ids must be between 0 and {HIGHEST_CPU}: {quote(part)}")
+            if last > HIGHEST_CPU:
+                beyond = beyond or part
+                continue
             mask |= ((1 << (last - first + 1)) - 1) << first
+        if beyond:
+            raise CPUTooLargeError(f"CPU ids must be between 0 and {HIGHEST_CPU}: {quote(beyond)}")
         return CPUSet(mask)
 
     def __str__(self) -> str:

@@ -80,8 +80,8 @@ class StartRefusal:
     """The kubelet does not start."""
 
     stage: str
-    """decode, featureGates, validation, reservation, topologyManager, deviceManager, cpuManager, memoryManager or
-    start."""
+    """flags, decode, featureGates, validation, reservation, options, topologyManager, deviceManager, cpuManager,
+    memoryManager, kubelet, machine or start."""
     message: str
     """The kubelet's text, with checkpoint paths shortened to the file name."""
 

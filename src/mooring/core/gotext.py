@@ -5,7 +5,9 @@ Source: Go's strconv, whose error texts become part of kubelet messages.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from decimal import Decimal
 
 from mooring.core.errors import MooringError
 
@@ -131,6 +133,19 @@ def duration_text(nanoseconds: int) -> str:
     hours, minutes = divmod(minutes, 60)
     text = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
     return text + _decimal(rest, 10**9) + "s"
+
+
+def float_text(number: float) -> str:
+    """Return a number as Go prints it: with an exponent below 0.0001 and from a million on.
+
+    >>> [float_text(one) for one in (1.5, 1e6, -2e6, 0.00001, 100000.0)]
+    ['1.5', '1e+06', '-2e+06', '1e-05', '100000']
+    """
+    text = repr(number)
+    if number == 0 or not math.isfinite(number) or 1e-4 <= abs(number) < 1e6:
+        return text.removesuffix(".0")
+    _, digits, _ = Decimal(text).normalize().as_tuple()
+    return f"{number:.{len(digits) - 1}e}"
 
 
 def _decimal(amount: int, unit: int) -> str:

@@ -108,6 +108,11 @@ class Quantity:
         return self._int64(10**6, self.scale + 3)
 
     @property
+    def micro(self) -> int:
+        """The amount in millionths, rounded away from zero (ScaledValue)."""
+        return self._int64(10**3, self.scale + 6)
+
+    @property
     def units(self) -> int:
         """The amount in whole units, rounded away from zero (Value)."""
         return self._int64(_NANO, self.scale)
@@ -116,6 +121,21 @@ class Quantity:
     def is_zero(self) -> bool:
         """Tell whether the amount is zero."""
         return self.nano == 0
+
+    def stored(self) -> Quantity:
+        """Return the amount as objects of the API hold it: rounded up to thousandths.
+
+        What was a fraction stays without a quick answer (AsInt64). Source: k8s.io/kubernetes/pkg/apis/core/v1
+        (SetDefaults_ResourceList).
+
+        >>> str(Quantity.parse("1001u").stored())
+        '2m'
+        """
+        rest = self.nano % 10**6
+        if not rest:
+            return self
+        up = 10**6 - rest if self.nano > 0 else -rest
+        return Quantity(self.nano + up, self.format, self.fast, -3 if self.fast else 0)
 
     def as_int64(self) -> int | None:
         """Return what AsInt64 answers: the whole number, or None where Kubernetes has no quick answer.
@@ -184,6 +204,29 @@ class Quantity:
 
     def __ge__(self, other: Quantity) -> bool:
         return self.nano >= other.nano
+
+
+def written(text: str) -> str:
+    """Return what Kubernetes prints of a quantity as it was read: the text itself where that is nearly canonical.
+
+    Source: k8s.io/apimachinery/pkg/api/resource (ParseQuantity): the text is kept in the fast form alone.
+
+    Raises:
+        QuantitySyntaxError: with Kubernetes' text.
+
+    >>> written("-01"), written("-1500m"), written("-1000m"), written("-8Mi")
+    ('-01', '-1500m', '-1', '-8Mi')
+    """
+    amount, match = Quantity.parse(text), _GRAMMAR.fullmatch(text)
+    if match is None or not amount.fast:
+        return str(amount)
+    _, leading, fraction, suffix = match.groups()
+    digits = (leading.lstrip("0") or "0") + (fraction or "")
+    if suffix in _BINARY_EXPONENT:
+        kept = int(digits) % 8 != 0
+    else:
+        kept = amount.scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
+    return text if kept else str(amount)
 
 
 @lru_cache(maxsize=4096)

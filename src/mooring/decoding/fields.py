@@ -152,7 +152,7 @@ def flag_at(parent: Mapping[str, Any], field: str, *, default: bool) -> bool:
     return value
 
 
-def count_at(parent: Mapping[str, Any], field: str, default: int, *, least: int = -INT32_MAX) -> int:
+def count_at(parent: Mapping[str, Any], field: str, default: int, *, least: int = -INT32_MAX - 1) -> int:
     """Return the whole number in ``field``, at most 32 bits wide; absent and null give the default.
 
     Raises:
@@ -170,7 +170,7 @@ def count_at(parent: Mapping[str, Any], field: str, default: int, *, least: int 
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise wrong_kind(value, "a whole number", field)
-    if not -INT32_MAX <= value <= INT32_MAX:
+    if not -INT32_MAX - 1 <= value <= INT32_MAX:
         raise InputError("the number is too large", field=field)
     if value < least:
         problem = f"must be at least {least}" if least else "must not be negative"

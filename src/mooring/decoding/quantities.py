@@ -74,17 +74,7 @@ def quantity_text(value: object) -> str:
 
 @lru_cache(maxsize=4096)
 def _stored(text: str) -> Quantity:
-    """Return the quantity as the API server stores it: rounded up to thousandths.
-
-    The memory manager still sees where it came from: what was a fraction stays without a quick answer
-    (AsInt64).
-    """
-    quantity = Quantity.parse(quantity_text(text))
-    rest = quantity.nano % NANOS_PER_MILLI
-    if not rest:
-        return quantity
-    up = NANOS_PER_MILLI - rest if quantity.nano > 0 else -rest
-    return Quantity(quantity.nano + up, quantity.format, quantity.fast, -3 if quantity.fast else 0)
+    return Quantity.parse(quantity_text(text)).stored()
 
 
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}

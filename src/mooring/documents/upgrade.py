@@ -95,8 +95,13 @@ class UpgradeCausePart(DocumentPart, kw_only=True):
 class UpgradeAdvicePart(DocumentPart):
     """Something to do before the upgrade; it was tried."""
 
-    kind: Annotated[str, one_of("remove gates", "set gates", "remove field", "remove option", "recreate pods", "drain")]
-    names: Annotated[list[str], Meta(description="Gates, a field, an option, or pods as NAMESPACE/NAME.")]
+    kind: Annotated[
+        str,
+        one_of("remove flags", "remove gates", "set gates", "remove field", "remove option", "recreate pods", "drain"),
+    ]
+    names: Annotated[
+        list[str], Meta(description="Flags with their files, gates, a field, an option, or pods as NAMESPACE/NAME.")
+    ]
     text: Annotated[str, Meta(description="One or two sentences.")]
     kept: Annotated[Count, Meta(description="Running pods that then keep what they have.")]
     moved: Annotated[Count, Meta(description="Running pods that then get other CPUs or memory.")]

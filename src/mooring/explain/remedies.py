@@ -157,11 +157,13 @@ _REMEDIES = (
 """The first one whose pattern fits counts."""
 
 _OTHER = {
+    "flags": "MOOR-210",
     "decode": "MOOR-202",
     "featureGates": "MOOR-202",
     "validation": "MOOR-203",
     "reservation": "MOOR-204",
     "machine": "MOOR-205",
+    "kubelet": "MOOR-204",
     "topologyManager": "MOOR-206",
     "deviceManager": "MOOR-207",
     "cpuManager": "MOOR-208",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mooring.checkpoint.formats import LoadRefusal
     from mooring.node.start import Started
 
-BEFORE_MACHINE = frozenset({"decode", "featureGates", "validation"})
+BEFORE_MACHINE = frozenset({"flags", "decode", "featureGates", "validation"})
 """Stages of a start in which the kubelet has not read the machine yet."""
 
 

@@ -54,7 +54,7 @@ def reserved_table(
     table: dict[int, dict[str, int]] = {}
     for entry in entries:
         for resource, text in sorted(entry.limits.items()):
-            amount = Quantity.parse(text).as_int64()
+            amount = Quantity.parse(text).stored().as_int64()
             if amount is None:
                 verb = "convert" if "hint-typo" in fixed_defects else "covert"
                 return f"could not {verb} a variable of type Quantity to int64"
@@ -68,7 +68,7 @@ def _disagreement(entries: Collection[ReservedMemory], node_reservation: Mapping
     sums: dict[str, Quantity] = {}
     for entry in entries:
         for resource, text in entry.limits.items():
-            amount = Quantity.parse(text)
+            amount = Quantity.parse(text).stored()
             # The kubelet adds the sum so far to each amount: the last one decides in which format the sum is printed.
             sums[resource] = amount + sums[resource] if resource in sums else amount
     wanted = {resource: amount for resource, amount in node_reservation.items() if is_memory(resource)}

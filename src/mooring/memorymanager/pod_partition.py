@@ -72,12 +72,14 @@ def partition(pod: Pod, budget: Requests, gates: PodLevelGates) -> dict[str, Req
             shares[container.name] = _less(budget, sidecars)
         else:
             late.append(container.name)
-    rest = _less(_less(budget, sidecars), apps)
+    rest = _less(budget, sidecars)
+    # A type that the pod does not name wraps below zero.
+    rest.update((resource, uint64(rest.get(resource, 0) - amount)) for resource, amount in apps.items())
     shares.update(dict.fromkeys(late, rest))
     return {container.name: shares[container.name] for container in pod.containers}
 
 
-def _less(budget: Requests, taken: Requests) -> Requests:
+def _less(budget: Requests, taken: Requests) -> dict[str, int]:
     return {resource: uint64(amount - taken.get(resource, 0)) for resource, amount in budget.items()}
 
 

@@ -83,14 +83,28 @@ def without_pod(state: MemoryState, uid: str) -> MemoryState:
 def without_orphans(policy: MemoryPolicy, state: MemoryState, active: Collection[str]) -> MemoryState:
     """Return the state without pod blocks that no container entry leads to, as a write that was cut short leaves them.
 
-    v1.37.1 looks at container entries only and never drops them (defect pod-restart).
+    v1.37.1 looks at container entries, and at containers that ran at its start: blocks of other pods it never drops,
+    and those of such a pod, which were never charged, it releases (defect pod-restart).
     """
-    if not policy.gates.managers or POD_RESTART not in policy.fixed_defects:
+    if not policy.gates.managers:
+        return state
+    if POD_RESTART not in policy.fixed_defects:
+        for uid in sorted(state.refused.difference(active, state.assignments)):
+            left = dict(state.pods)
+            nodes = release(state.nodes, left.pop(uid, ()))
+            state = replace(state, nodes=nodes, pods=left, refused=state.refused - {uid})
         return state
     for uid in sorted(state.pods):
         if uid not in active and uid not in state.assignments:
             state = without_pod(state, uid)
     return state
+
+
+def refused_at_start(state: MemoryState, uid: str) -> MemoryState:
+    """Return the state after a start refused a pod that ran: its blocks go with the next removal of stale state."""
+    if uid not in state.pods or uid in state.assignments:
+        return state
+    return replace(state, refused=state.refused | {uid})
 
 
 def is_served_as_a_whole(policy: MemoryPolicy, state: MemoryState, pod: Pod) -> bool:

@@ -21,6 +21,7 @@ from mooring.core.pod import ContainerKind, Pod
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.extensions.hidden import hidden_of_pod
+from mooring.memorymanager.pod_restore import refused_at_start
 from mooring.memorymanager.state import Block, MemoryState
 from mooring.memorymanager.static import remove as remove_memory
 from mooring.node.admission import Admission, Verdict
@@ -242,6 +243,10 @@ class Node:
         for pod in pods:
             node, decision = node._decided(pod, observer, sources_ready=False)
             decisions.append(decision)
+            if decision.rejection is not None:
+                memory = refused_at_start(node.memory, pod.uid)
+                if memory is not node.memory:
+                    node = replace(node, providers=replace(node.providers, memory=memory))
             if decision.endless:
                 break
         return node, Readmission(tuple(decisions))

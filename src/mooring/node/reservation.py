@@ -11,12 +11,13 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mooring.core.config import KubeletConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.gotext import quote
+from mooring.core.cpuset import CPUSet, CPUTooLargeError
+from mooring.core.gotext import duration_text, int64, quote
 from mooring.core.machineinfo import MachineInfo
-from mooring.core.quantity import Quantity, QuantitySyntaxError
+from mooring.core.quantity import Quantity, QuantitySyntaxError, written
 from mooring.core.release import NEWEST_RULES, ReleaseRules
 from mooring.core.topology import Topology
 
@@ -42,8 +43,14 @@ EVICTION_SIGNALS = frozenset(
 
 RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
 
+_NO_THRESHOLD = ("0%", "100%")
 _MILLI = 10**6  # billionths in a thousandth
-_FLOAT = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?)", re.ASCII | re.IGNORECASE)
+_DIGITS, _HEX = "[0-9](?:_?[0-9])*", "[0-9a-f](?:_?[0-9a-f])*"
+_FLOAT = re.compile(
+    rf"[+-]?((?P<hex>0x(_?{_HEX}\.?({_HEX})?|\.{_HEX})p[+-]?{_DIGITS})"
+    rf"|({_DIGITS}\.?({_DIGITS})?|\.{_DIGITS})(e[+-]?{_DIGITS})?|inf(inity)?)",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 class _Refused(Exception):  # noqa: N818 - carries a kubelet text out of nested parsing, never leaves this module
@@ -170,9 +177,12 @@ def _explicit_cpus(config: KubeletConfig, topology: Topology | str) -> CPUSet:
         return CPUSet()
     if isinstance(topology, str):
         raise _Refused(f"unable to discover CPU topology info: {topology}")
-    cpus = CPUSet.parse(text)
     online = CPUSet(topology.all_cpus)
-    if not cpus <= online:
+    try:
+        cpus = CPUSet.parse(text)
+    except CPUTooLargeError:
+        cpus = None
+    if cpus is None or not cpus <= online:
         raise _Refused(f"reserved-cpus: {text} is not a subset of online-cpus: {online}")
     return cpus
 
@@ -191,9 +201,11 @@ def _amounts(texts: Mapping[str, str], prefix: str, older: ReleaseRules) -> dict
         if amount.nano < 0:
             raise _Refused(f"{prefix}resource quantity for {quote(resource)} cannot be negative: {texts[resource]}")
         if resource == "cpu" and not older.reserved_cpu_not_rounded:
-            # Rounded to the nearest thousandth, halves up. Up to v1.36 the amount is kept exactly (rule
-            # reserved-cpu-not-rounded; spec: releases.md section 5).
-            amount = Quantity.of_milli((amount.nano + _MILLI // 2) // _MILLI)
+            # Rounded up to millionths, then to the nearest thousandth, in 64 bits. Up to v1.36 the amount is kept
+            # exactly (rule reserved-cpu-not-rounded; spec: releases.md section 5).
+            nearest = int64(amount.micro + 500)
+            milli = nearest // 1000 if nearest >= 0 else -(-nearest // 1000)
+            amount = Quantity(milli * _MILLI, amount.format, fast=True, scale=-3)
         amounts[resource] = amount
     return amounts
 
@@ -220,8 +232,51 @@ def _memory_eviction(thresholds: Mapping[str, str], memory: int) -> Quantity | N
     return found
 
 
+def soft_eviction_error(config: KubeletConfig, memory: int) -> str:
+    """Return the kubelet's text about soft thresholds, which it reads after the managers are built; else nothing.
+
+    Source: pkg/kubelet/eviction (ParseThresholdConfig), called by pkg/kubelet/kubelet.go; signals in sorted order.
+    """
+    try:
+        _check_soft_eviction(config.checked.values, memory)
+    except _Refused as refused:
+        return f"failed to create kubelet: {refused}"
+    return ""
+
+
+def _check_soft_eviction(values: Mapping[str, Any], memory: int) -> None:
+    soft, periods, reclaims = (
+        values.get(name, {}) for name in ("evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim")
+    )
+    _memory_eviction(soft, memory)
+    for signal in sorted({*periods, *reclaims} - EVICTION_SIGNALS):
+        raise _Refused(f"unsupported eviction signal {signal}")
+    for signal in sorted(periods):
+        if periods[signal] < 0:
+            given = duration_text(periods[signal])
+            raise _Refused(f"invalid eviction grace period specified: {given}, must be a positive value")
+    for signal in sorted(reclaims):
+        _check_reclaim(signal, reclaims[signal])
+    for signal in sorted(soft):
+        if signal not in periods and soft[signal] not in _NO_THRESHOLD:
+            raise _Refused(f"grace period must be specified for the soft eviction threshold {signal}")
+
+
+def _check_reclaim(signal: str, text: str) -> None:
+    if text.endswith("%"):
+        if _parse_float(text.rstrip("%")) <= 0:
+            raise _Refused(f"eviction percentage minimum reclaim {signal} must be positive: {text}")
+        return
+    try:
+        negative = Quantity.parse(text).nano < 0
+    except QuantitySyntaxError as error:
+        raise _Refused(str(error)) from None
+    if negative:
+        raise _Refused(f"negative eviction minimum reclaim specified for {signal}")
+
+
 def _percentage(signal: str, text: str, memory: int) -> Quantity | None:
-    if text in ("0%", "100%"):
+    if text in _NO_THRESHOLD:
         return None
     percent = _parse_float(text.rstrip("%"))
     share = _float32(percent / 100)
@@ -235,13 +290,14 @@ def _percentage(signal: str, text: str, memory: int) -> Quantity | None:
 def _parse_float(text: str) -> float:
     """Read a number as Go's strconv does for 32 bits.
 
-    Go also reads ``nan`` and hexadecimal numbers. These are refused here: what the kubelet makes of a threshold of nan
-    depends on the processor.
+    Go also reads ``nan``, which is refused here: what the kubelet makes of such a threshold depends on the processor.
     """
-    if not _FLOAT.fullmatch(text):
+    found = _FLOAT.fullmatch(text)
+    if found is None:
         raise _Refused(f"strconv.ParseFloat: parsing {quote(text)}: invalid syntax")
+    digits = text.replace("_", "")
     try:
-        value = _float32(float(text))
+        value = _float32(float.fromhex(digits) if found["hex"] else float(digits))
     except OverflowError:
         value = math.inf
     if math.isinf(value) and "inf" not in text.lower():
@@ -261,6 +317,5 @@ def _absolute(signal: str, text: str) -> Quantity:
     except QuantitySyntaxError as error:
         raise _Refused(str(error)) from None
     if amount.nano <= 0:
-        # The kubelet prints the amount, which keeps its text in the fast form only.
-        raise _Refused(f"eviction threshold {signal} must be positive: {text if amount.fast else amount}")
+        raise _Refused(f"eviction threshold {signal} must be positive: {written(text)}")
     return amount

@@ -23,14 +23,15 @@ from mooring.core.gates import DECODE_PREFIX, FeatureGates, resolve_gates
 from mooring.core.gotext import map_text, quote
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import PodLevelGates
-from mooring.core.release import NEWEST, Release, ReleaseRules
+from mooring.core.release import NEWEST, Release
 from mooring.core.topology import Topology, TopologyError, discover_topology
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.lazy import lazily
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.node.policies import cpu_policy, memory_policy, numa_info, pod_level_gates
-from mooring.node.reservation import Reservation, reserve
+from mooring.node.reservation import Reservation, reserve, soft_eviction_error
 from mooring.node.validation import validate
+from mooring.releases.flags import unknown_flag
 from mooring.releases.gates import known_gates
 from mooring.topologymanager.distances import NUMAInfo
 
@@ -106,11 +107,11 @@ def build_settings(
         mooring: which defects are fixed.
         info: the kubelet's view of the machine.
     """
+    gates = _gates_of_command(config, mooring)
+    if isinstance(gates, StartRefusal):
+        return gates
     config = with_defaults(config)
-    gates = resolve_gates(config.feature_gates, known_gates(mooring.release.name), mooring.extensions)
-    if isinstance(gates, str):
-        return _gates_refused(gates, mooring.release.rules)
-    invalid = validate(config, gates, mooring.release.rules)
+    invalid = validate(config, gates, mooring.release)
     if invalid:
         return StartRefusal("validation", invalid)
     topology = topology_of(info)
@@ -120,15 +121,13 @@ def build_settings(
     unguarded = _options_without_their_gate(config, gates)
     if unguarded:
         return StartRefusal("options", unguarded)
-    numa = numa_info(config, info, gates, mooring.release)
-    if isinstance(numa, str):
-        return StartRefusal("topologyManager", numa)
-    cpu = cpu_policy(config, mooring, gates, topology, reservation, info.facts)
-    if isinstance(cpu, str):
-        return StartRefusal("cpuManager", cpu)
-    memory = memory_policy(config, mooring, gates, info, reservation)
-    if isinstance(memory, str):
-        return StartRefusal("memoryManager", memory)
+    built = _managers(config, mooring, gates, info, reservation)
+    if isinstance(built, StartRefusal):
+        return built
+    unfit = soft_eviction_error(config, info.memory_capacity)
+    if unfit:
+        return StartRefusal("kubelet", unfit)
+    numa, cpu, memory = built
     return Settings(
         config=config,
         fixed_defects=mooring.fixed_defects,
@@ -150,6 +149,20 @@ def build_settings(
     )
 
 
+def _managers(
+    config: KubeletConfig, mooring: MooringConfig, gates: FeatureGates, info: MachineInfo, reservation: Reservation
+) -> tuple[NUMAInfo, StaticPolicy | None, MemoryPolicy | None] | StartRefusal:
+    """Build the managers in the kubelet's order; the first error stops it."""
+    numa = numa_info(config, info, gates, mooring.release)
+    if isinstance(numa, str):
+        return StartRefusal("topologyManager", numa)
+    cpu = cpu_policy(config, mooring, gates, topology_of(info), reservation, info.facts)
+    if isinstance(cpu, str):
+        return StartRefusal("cpuManager", cpu)
+    memory = memory_policy(config, mooring, gates, info, reservation)
+    return StartRefusal("memoryManager", memory) if isinstance(memory, str) else (numa, cpu, memory)
+
+
 def _plugins_of(policy: StaticPolicy | None) -> PluginHost | None:
     """Return the host of the node's plugins; without exclusive CPUs there is nothing that they could choose."""
     chooser = None if policy is None else policy.chooser
@@ -164,11 +177,23 @@ def topology_of(info: MachineInfo) -> Topology | str:
         return str(error)
 
 
-def _gates_refused(problem: str, older: ReleaseRules) -> StartRefusal:
-    """Refuse gates where the release finds the fault (rule gates-checked-after-decoding, up to v1.31)."""
-    if older.gates_checked_after_decoding:
-        return StartRefusal("featureGates", problem)
-    return StartRefusal("decode", DECODE_PREFIX + problem)
+def _gates_of_command(config: KubeletConfig, mooring: MooringConfig) -> FeatureGates | StartRefusal:
+    """Return the gates, after the checks of the command line and of decoding.
+
+    A gate is refused where the release finds the fault (rule gates-checked-after-decoding, up to v1.31).
+    """
+    release = mooring.release
+    unknown = unknown_flag((flag.written for flag in config.checked.flags), release.name)
+    if unknown:
+        return StartRefusal("flags", unknown)
+    if config.checked.null_duration:
+        return StartRefusal("decode", 'time: invalid duration ""')
+    gates = resolve_gates(config.feature_gates, known_gates(release.name), mooring.extensions)
+    if not isinstance(gates, str):
+        return gates
+    if release.rules.gates_checked_after_decoding:
+        return StartRefusal("featureGates", gates)
+    return StartRefusal("decode", DECODE_PREFIX + gates)
 
 
 def _options_without_their_gate(config: KubeletConfig, gates: FeatureGates) -> str:

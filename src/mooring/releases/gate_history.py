@@ -352,3 +352,27 @@ GATE_HISTORY: Mapping[str, str] = {
     "WorkloadWithJob": "1.36 alpha off",
     "ZeroLimitedNominalConcurrencyShares": "1.31 GA on locked, 1.32 removed",
 }
+
+_GRADUATED: Mapping[str, str] = {
+    "1.14": "HugePages PodPriority",
+    "1.17": "CSINodeInfo NodeLease PodShareProcessNamespace",
+    "1.18": "BlockVolume CSIBlockVolume TaintBasedEvictions",
+    "1.19": "RotateKubeletClientCertificate",
+    "1.20": "RuntimeClass StartupProbe SupportNodePidsLimit SupportPodPidsLimit TokenRequest TokenRequestProjection",
+    "1.21": "CRIContainerLogRotation ImmutableEphemeralVolumes RunAsGroup Sysctls",
+    "1.22": "BoundServiceAccountTokenVolume CSIServiceAccountToken HugePageStorageMediumSize SetHostnameAsFQDN",
+    "1.23": "CSIVolumeFSGroupPolicy ConfigurableFSGroupPolicy GenericEphemeralVolume IPv6DualStack TTLAfterFinished",
+    "1.24": "ExpandCSIVolumes ExpandInUsePersistentVolumes ExpandPersistentVolumes PodOverhead",
+    "1.25": "CSIInlineVolume CSIMigration EphemeralContainers IdentifyPodOS LocalStorageCapacityIsolation",
+    "1.26": "CPUManager DevicePlugins KubeletCredentialProviders",
+    "1.27": "TopologyManager",
+    "1.28": "KubeletPodResources KubeletPodResourcesGetAllocatable",
+    "1.32": "MemoryManager",
+}
+"""Release -> gates that are always on since; most were gone before 1.31.
+
+Source: https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates-removed/
+"""
+
+ALWAYS_ON: Mapping[str, str] = {name: since for since, names in _GRADUATED.items() for name in names.split()}
+"""Gate -> the release since which it is always on."""

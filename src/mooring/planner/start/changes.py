@@ -14,15 +14,18 @@ from mooring.core.config import KubeletConfig, ReservedMemory
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import StartRefusal
 from mooring.core.machineinfo import MachineInfo
+from mooring.core.quantity import Quantity
 from mooring.decoding.fields import nearest
 from mooring.explain.phrases import size
 from mooring.explain.remedies import refusal_code
+from mooring.node.reservation import DEFAULT_EVICTION_HARD
 from mooring.planner.question import Question
-from mooring.releases.gate_history import GATE_HISTORY
+from mooring.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.releases.gates import known_gates
 from mooring.releases.policy_options import cpu_option_groups, topology_option_groups
 from mooring.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
 
+_THRESHOLD = "memory.available"
 _CPU = "cpuManagerPolicyOptions"
 _TOPOLOGY = "topologyManagerPolicyOptions"
 _MEMBERS = {
@@ -193,10 +196,11 @@ def _no_distances(question: Question, _text: str) -> Iterator[StartChange]:
 
 def _reserved_sum(question: Question, text: str) -> Iterator[StartChange]:
     """``reservedMemory`` does not add up to what the node reserves: one NUMA node gets all of it."""
-    found = re.search(r'of type "(.*?)" is not equal to the value "(.*?)"', text)
+    found = re.search(r'the total amount "(.*?)" of type "(.*?)" is not equal to the value "(.*?)"', text)
     if found is None:
         return
-    resource, amount = found.groups()
+    given, resource, amount = found.groups()
+    yield from _default_threshold(question, given, amount)
     holders = [entry.numa_node for entry in question.config.reserved_memory if resource in entry.limits]
     node = holders[0] if holders else min((one.node_id for one in question.machine.info.topology), default=0)
     nothing = amount == "0"
@@ -205,6 +209,21 @@ def _reserved_sum(question: Question, text: str) -> Iterator[StartChange]:
         entries = [*entries, (node, {resource: amount})]
     words = f"reserve {_amount_words(amount)} of {resource} on NUMA node {node} in reservedMemory"
     yield _memory(question, f"remove {resource} from reservedMemory" if nothing else words, entries)
+
+
+def _default_threshold(question: Question, given: str, amount: str) -> Iterator[StartChange]:
+    """Yield the change that counts the kubelet's default threshold, where exactly that is the difference."""
+    default = DEFAULT_EVICTION_HARD[_THRESHOLD]
+    thresholds = question.config.eviction_hard
+    missing = Quantity.parse(given).nano - Quantity.parse(amount).nano
+    if thresholds is not None and _THRESHOLD not in thresholds and missing == Quantity.parse(default).nano:
+        change = _put(question, "evictionHard", _THRESHOLD, default)
+        # Without a file, and after an empty map of one, there are no thresholds.
+        file = (
+            f"give the kubelet's configuration file with --config too (the difference of {default} is exactly the "
+            f"default of evictionHard {_THRESHOLD}, which counts with a file alone), or "
+        )
+        yield change if thresholds else replace(change, words=f"{file}{change.words}")
 
 
 def _amount_words(amount: str) -> str:
@@ -263,13 +282,15 @@ def _gate(question: Question, text: str) -> Iterator[StartChange]:
         return
     name = next(group for group in found.groups() if group)
     # A gate that another release has is no misspelling.
-    unknown = bool(found[1]) and name not in GATE_HISTORY
+    unknown = bool(found[1]) and name not in GATE_HISTORY and name not in ALWAYS_ON
     close = nearest(name, frozenset(known_gates(question.mooring.release.name).gates)) if unknown else ""
     if close and name in question.config.feature_gates:
         gates = {close if one == name else one: value for one, value in question.config.feature_gates.items()}
         config = replace(question.config, feature_gates=gates)
         yield StartChange(f"write featureGates.{close} for {name}", replace(question, config=config))
-    yield from _remove(question, "featureGates", name)
+    since = ALWAYS_ON.get(name) if found[1] else None
+    for change in _remove(question, "featureGates", name):
+        yield replace(change, words=f"{change.words} (always on since {since})") if since else change
 
 
 def _validation(question: Question, text: str) -> Iterator[StartChange]:
@@ -277,6 +298,17 @@ def _validation(question: Question, text: str) -> Iterator[StartChange]:
     if found is not None and found[1] in _MEMBERS:
         yield from _close(question, found[1], found[2], re.findall(r'"(.*?)"', found[3]))
     yield from _zero_memory(question, text)
+    yield from _checked_field(question, text)
+
+
+def _checked_field(question: Question, text: str) -> Iterator[StartChange]:
+    """Yield the change without each field that nothing but a check of the start reads, where the text names it."""
+    checked = question.config.checked
+    for path in checked.values:
+        if path.rpartition(".")[2].lower() in text.lower():
+            kept = replace(checked, values={name: value for name, value in checked.values.items() if name != path})
+            config = replace(question.config, checked=kept)
+            yield StartChange(f"remove {path}", replace(question, config=config))
 
 
 def _unknown_policy(field: str, known: Collection[str]) -> Callable[[Question, str], Iterator[StartChange]]:
@@ -292,6 +324,17 @@ def _eviction(question: Question, text: str) -> Iterator[StartChange]:
     found = re.search(r"threshold (\S+) must", text)
     if found is not None:
         yield from _remove(question, "evictionHard", found[1])
+    if "soft eviction" in text:
+        yield from _checked_field(question, "evictionSoft")
+
+
+def _flag(question: Question, text: str) -> Iterator[StartChange]:
+    config = question.config
+    for flag in config.checked.flags:
+        if text.endswith(f" {flag.written}"):
+            left = tuple(one for one in config.checked.flags if one is not flag)
+            changed = replace(config, checked=replace(config.checked, flags=left))
+            yield StartChange(f"remove {flag.written} from {flag.source}", replace(question, config=changed))
 
 
 _BY_CODE: Mapping[str, Callable[[Question, str], Iterator[StartChange]]] = {
@@ -301,6 +344,7 @@ _BY_CODE: Mapping[str, Callable[[Question, str], Iterator[StartChange]]] = {
     "MOOR-206": _more_nodes,
     "MOOR-208": _unknown_policy("cpuManagerPolicy", ("none", "static")),
     "MOOR-209": _unknown_policy("memoryManagerPolicy", ("None", "Static")),
+    "MOOR-210": _flag,
     "MOOR-211": _group_off,
     "MOOR-212": _group_off,
     "MOOR-213": _options_without_policy,

@@ -7,22 +7,25 @@ moves.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
 from mooring.core.config import CheckedFields, KubeletConfig
 from mooring.kubelet.kubelet import StateTexts
+from mooring.node.start_checks import CHECKED_FIELDS
 from mooring.planner.plan import Plan
 from mooring.planner.upgrade.causes import Cause, GateDefault, gates_for
 from mooring.planner.upgrade.decisions import UpgradeOutcome, pod_upgrades
 from mooring.planner.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
+from mooring.releases.flags import unknown_flag
 from mooring.releases.gates import known_gates
 
 
 class AdviceKind(Enum):
     """What is to be done."""
 
+    REMOVE_FLAGS = "remove flags"
     REMOVE_GATES = "remove gates"
     SET_GATES = "set gates"
     REMOVE_FIELD = "remove field"
@@ -39,7 +42,7 @@ class UpgradeAdvice:
 
     kind: AdviceKind
     names: tuple[str, ...] = ()
-    """Gates, a field, an option, or pods as NAMESPACE/NAME."""
+    """Flags with their files, gates, a field, an option, or pods as NAMESPACE/NAME."""
     value: bool = False
     """What the gates are set to."""
     kept: int = 0
@@ -108,7 +111,7 @@ def advices(
         found: why they decide differently about the running pods.
     """
     attempt, given = _Attempt(node, *kubelets, *plans), list[UpgradeAdvice]()
-    for change in (_without_refused_gates, _with_dependents_off, *_field_changes()):
+    for change in (_without_unknown_flags, _without_refused_gates, _with_dependents_off, *_field_changes()):
         changed = None if attempt.starts else change(attempt.new)
         after = None if changed is None else attempt.with_config(changed[1])
         if changed is not None and after is not None and after.plan.refusal != attempt.plan.refusal:
@@ -120,6 +123,14 @@ def advices(
     if attempt.is_harmless:
         return tuple(given)
     return (*given, *_for_pods(attempt, found))
+
+
+def _without_unknown_flags(new: KubeletSetup) -> _Changed | None:
+    checked = new.config.checked
+    unknown = tuple(one for one in checked.flags if unknown_flag([one.written], new.release.name))
+    names = tuple(f"{one.written} from {one.source}" for one in unknown)
+    kept = replace(checked, flags=tuple(one for one in checked.flags if one not in unknown))
+    return (UpgradeAdvice(AdviceKind.REMOVE_FLAGS, names), replace(new.config, checked=kept)) if names else None
 
 
 def _without_refused_gates(new: KubeletSetup) -> _Changed | None:
@@ -147,6 +158,7 @@ def _with_dependents_off(new: KubeletSetup) -> _Changed | None:
 
 
 _FIELDS: Final[Mapping[str, str]] = {
+    "null_duration": "the null of a duration",
     "run_once": "runOnce",
     "default_pod_sysctls": "defaultPodSysctls",
     "image_minimum_gc_age_ns": "imageMinimumGCAge",
@@ -174,7 +186,19 @@ def _field_changes() -> Iterator[Callable[[KubeletSetup], _Changed | None]]:
 
         return change
 
-    return (without(one.name) for one in fields(CheckedFields))
+    def without_value(path: str) -> Callable[[KubeletSetup], _Changed | None]:
+        def change(new: KubeletSetup) -> _Changed | None:
+            checked = new.config.checked
+            if path not in checked.values:
+                return None
+            kept = {name: value for name, value in checked.values.items() if name != path}
+            config = replace(new.config, checked=replace(checked, values=kept))
+            return UpgradeAdvice(AdviceKind.REMOVE_FIELD, (path,)), config
+
+        return change
+
+    yield from (without(name) for name in _FIELDS)
+    yield from (without_value(path) for path in CHECKED_FIELDS)
 
 
 def _drained(attempt: _Attempt) -> UpgradeAdvice | None:

@@ -58,6 +58,8 @@ def advice_text(advice: UpgradeAdvice) -> str:
 def _what(advice: UpgradeAdvice) -> str:
     names = joined(list(advice.names))
     match advice.kind:
+        case AdviceKind.REMOVE_FLAGS:
+            return f"Remove {names}."
         case AdviceKind.REMOVE_GATES:
             return f"Remove {names} from featureGates."
         case AdviceKind.SET_GATES:

@@ -1,0 +1,177 @@
+"""Checks of fields that no manager reads: the kubelet's texts, in its order, by release, and the page of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.configuration.kubelet_config import config_of_fields
+from mooring.core.config import MooringConfig
+from mooring.core.decision import StartRefusal
+from mooring.discovery.compact import parse_compact
+from mooring.node.settings import build_settings
+from mooring.node.start_checks import CHECKED_FIELDS
+from mooring.node.validation import CHECKS
+from mooring.releases.catalog import RELEASES
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "start-checks.md"
+INFO = parse_compact("cores=4 memory=8Gi").info
+ENFORCE = "enforceNodeAllocatable (--enforce-node-allocatable)"
+KUBE = (
+    'kubeReservedCgroup (--kube-reserved-cgroup) must be specified when "kube-reserved" or '
+    f'"kube-reserved-compressible" included in {ENFORCE}'
+)
+SYSTEM = KUBE.replace("kube", "system")
+PODS = f'cgroupsPerQOS (--cgroups-per-qos) must be set to true when "pods" contained in {ENFORCE}'
+
+
+def refusal(fields: dict[str, Any], release: str = "1.37") -> tuple[str, str]:
+    found = build_settings(config_of_fields(fields), MooringConfig(release=RELEASES[release]), INFO)
+    return (found.stage, found.message) if isinstance(found, StartRefusal) else ("", "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"enforceNodeAllocatable": ["pods", "kube-reserved"]}, KUBE),
+        ({"enforceNodeAllocatable": ["system-reserved-compressible"]}, SYSTEM),
+        ({"cgroupsPerQOS": False}, PODS),
+        ({"enforceNodeAllocatable": ["pods", "pods"]}, f'duplicated enforcements "pods" in {ENFORCE}'),
+        (
+            {"enforceNodeAllocatable": ["none", "pods"]},
+            f'{ENFORCE} may not contain additional enforcements when "none" is specified',
+        ),
+        (
+            {"enforceNodeAllocatable": ["x"]},
+            (
+                f'option "x" specified for {ENFORCE}. Valid options are "pods", "system-reserved", '
+                '"system-reserved-compressible", "kube-reserved", "kube-reserved-compressible" or "none"'
+            ),
+        ),
+        (
+            {"memorySwap": {"swapBehavior": "UnlimitedSwap"}},
+            'memorySwap.swapBehavior "UnlimitedSwap" must be one of: "", "LimitedSwap" or "NoSwap"',
+        ),
+        (
+            {"shutdownGracePeriod": "500ms"},
+            "shutdownGracePeriod {500ms} must be either zero or otherwise >= 1 sec",
+        ),
+        (
+            {"shutdownGracePeriodCriticalPods": "10s"},
+            "shutdownGracePeriodCriticalPods {10s} must be <= shutdownGracePeriod {0s}",
+        ),
+        (
+            {"imageGCHighThresholdPercent": 70},
+            (
+                "imageGCLowThresholdPercent (--image-gc-low-threshold) 80 must be less than "
+                "imageGCHighThresholdPercent (--image-gc-high-threshold) 70"
+            ),
+        ),
+        (
+            {"imageMaximumGCAge": "1m"},
+            "imageMaximumGCAge 1m0s must be greater than imageMinimumGCAge 2m0s",
+        ),
+        ({"healthzPort": 70000}, "healthzPort (--healthz-port) 70000 must be between 1 and 65535, inclusive"),
+        ({"containerLogMaxFiles": 1}, "containerLogMaxFiles must be greater than 1"),
+        ({"nodeLeaseDurationSeconds": -1}, "nodeLeaseDurationSeconds must be greater than 0"),
+        (
+            {"crashLoopBackOff": {"maxContainerRestartPeriod": "301s"}},
+            "CrashLoopBackOff.MaxContainerRestartPeriod (got: 301 seconds) must be set between 1s and 300s",
+        ),
+        (
+            {"maxParallelImagePulls": 2, "serializeImagePulls": True},
+            (
+                "maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls (--serialize-image-pulls) is "
+                "set to false"
+            ),
+        ),
+        ({"podLogsDir": "/var//log"}, 'pod logs path "/var//log" must be normalized'),
+        ({"userNamespaces": {"idsPerPod": 70000}}, "userNamespaces.idsPerPod must be a multiple of 65536"),
+    ],
+)
+def test_a_field_that_no_manager_reads_stops_the_kubelet_in_its_words(fields: dict[str, Any], text: str) -> None:
+    assert refusal(fields) == ("validation", f"invalid configuration: {text}")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"enforceNodeAllocatable": ["none"], "cgroupsPerQOS": False},
+        {"enforceNodeAllocatable": ["pods", "kube-reserved"], "kubeReservedCgroup": "/kube"},
+        {"memorySwap": {"swapBehavior": "NoSwap"}},
+        {"maxParallelImagePulls": 5},
+        {"nodeLeaseDurationSeconds": 0, "port": 0, "readOnlyPort": 0, "podLogsDir": ""},
+        {"evictionSoft": {"memory.available": "0%"}},
+        {"evictionSoft": {"memory.available": "1Gi"}, "evictionSoftGracePeriod": {"memory.available": "1m"}},
+    ],
+)
+def test_a_valid_field_stops_nothing(fields: dict[str, Any]) -> None:
+    assert refusal(fields) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        (
+            {"evictionSoft": {"memory.available": "1Gi"}},
+            "grace period must be specified for the soft eviction threshold memory.available",
+        ),
+        (
+            {"evictionSoftGracePeriod": {"memory.available": "-1s"}},
+            "invalid eviction grace period specified: -1s, must be a positive value",
+        ),
+        ({"evictionMinimumReclaim": {"x": "1"}}, "unsupported eviction signal x"),
+        (
+            {"evictionMinimumReclaim": {"memory.available": "-1"}},
+            "negative eviction minimum reclaim specified for memory.available",
+        ),
+        (
+            {"evictionMinimumReclaim": {"memory.available": "0%"}},
+            "eviction percentage minimum reclaim memory.available must be positive: 0%",
+        ),
+    ],
+)
+def test_soft_thresholds_stop_the_kubelet_after_its_managers_are_built(fields: dict[str, Any], text: str) -> None:
+    assert refusal(fields) == ("kubelet", f"failed to create kubelet: {text}")
+
+
+def test_errors_come_in_the_kubelets_order() -> None:
+    fields = {"hairpinMode": "x", "memorySwap": {"swapBehavior": "x"}, "cgroupsPerQOS": False, "maxPods": -1}
+    _, text = refusal(fields)
+    places = [text.index(word) for word in ("maxPods", "memorySwap", "cgroupsPerQOS", "hairpinMode")]
+    assert places == sorted(places)
+
+
+def test_the_first_release_has_fewer_keys_and_fewer_checks() -> None:
+    _, text = refusal({"enforceNodeAllocatable": ["kube-reserved", "kube-reserved-compressible"]}, "1.31")
+    assert 'must be specified when "kube-reserved" contained in' in text
+    assert 'Valid options are "pods", "system-reserved", "kube-reserved", or "none"' in text
+    assert refusal({"containerLogMaxFiles": 1}, "1.32") == ("", "")
+
+
+def test_a_field_of_a_gate_that_is_off_is_refused() -> None:
+    _, text = refusal({"featureGates": {"NodeSwap": False}, "memorySwap": {"swapBehavior": "NoSwap"}}, "1.33")
+    assert text.endswith("memorySwap.swapBehavior cannot be set when NodeSwap feature flag is disabled")
+    _, text = refusal({"crashLoopBackOff": {"maxContainerRestartPeriod": "60s"}}, "1.34")
+    assert text.endswith("CrashLoopBackOff.MaxContainerRestartPeriod must not be set")
+
+
+def test_every_field_that_is_only_checked_is_in_the_table() -> None:
+    named = {field for check in CHECKS for field in check.fields.split()}
+    eviction = {"evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim"}
+    assert set(CHECKED_FIELDS) - eviction <= named
+    assert all(check.errors or check.note for check in CHECKS)
+
+
+def test_the_page_shows_the_table() -> None:
+    rows = [
+        f"| {' '.join(f'`{field}`' for field in check.fields.split())} | `{check.texts}` | "
+        f"{f'from {check.since}' if check.since else 'all'} | "
+        f"{'; '.join(filter(None, ('yes' if check.errors else 'no', check.note)))} |"
+        for check in CHECKS
+    ]
+    page = PAGE.read_text(encoding="utf-8")
+    assert [line for line in page.splitlines() if line.startswith("| `") and "`--" not in line] == rows
