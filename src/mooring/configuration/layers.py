@@ -63,6 +63,16 @@ class FieldPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class Computed:
+    """A field that a vendor computes on the node."""
+
+    finding: Finding
+    """What is reported, unless another layer sets the field."""
+    formula: Callable[[Mapping[str, Any]], int | None] = lambda _: None
+    """Returns the bytes by the vendor's published formula from the fields in force; None where they do not decide."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """What one place says about the kubelet's configuration."""
 
@@ -77,8 +87,8 @@ class Layer:
     """Whether no file says so, but the vendor's documentation."""
     reads: Mapping[Tier, str] = field(default_factory=dict)
     """Files and folders that flags name: the kubelet reads these too."""
-    unknown: Mapping[str, Finding] = field(default_factory=dict)
-    """Fields that the vendor sets to values that are not known here; each is reported unless another layer sets it."""
+    computed: Mapping[str, Computed] = field(default_factory=dict)
+    """Fields that the vendor sets to values that no file has."""
 
     def sets(self, path: str) -> bool:
         """Tell whether the layer decides a field or a key of one: a flag replaces all keys.

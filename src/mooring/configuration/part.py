@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mooring.configuration.kubelet_flags import KNOWN_FLAGS, kubelet_flags
-from mooring.configuration.layers import FieldPlace, Layer, Tier
+from mooring.configuration.layers import Computed, FieldPlace, Layer, Tier
 from mooring.configuration.sources import ConfigurationSource
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
@@ -18,6 +18,8 @@ from mooring.decoding.fields import Report, as_mapping, inside, mapping_at, near
 
 VENDOR_DECIDES: Final = "MOOR-514"
 """Code of what a vendor's file does not tell."""
+RESERVATION_UNKNOWN: Final = "MOOR-527"
+"""Code of a reservation that a vendor computes on the node, that decides, and that is not known here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,10 @@ class VendorPart:
     report: Report
     machine: MachineInfo | None = None
     """By whose size some vendors reserve; None when it is not known."""
+
+    def computed(self, message: str, formula: Callable[[Mapping[str, Any]], int | None] = lambda _: None) -> Computed:
+        """Return a field that the vendor computes; the message says how, and the formula as in :class:`Computed`."""
+        return Computed(self.finding("", message), formula)
 
     def place(self, path: str) -> FieldPlace:
         """Return where a field of the document is."""
@@ -114,10 +120,12 @@ class VendorPart:
         reads = {tier: path for tier, path in named.items() if path}
         return Layer(Tier.FLAGS, flags.fields, place_of, self.vendor, reads=reads)
 
-    def documented(self, tier: Tier, fields: Mapping[str, Any], unknown: Mapping[str, Finding] | None = None) -> Layer:
-        """Return what the vendor sets by itself, as it documents; ``unknown`` as in a layer."""
+    def documented(
+        self, tier: Tier, fields: Mapping[str, Any], computed: Mapping[str, Computed] | None = None
+    ) -> Layer:
+        """Return what the vendor sets by itself, as it documents; ``computed`` as in a layer."""
         place = FieldPlace(f"{self.vendor}'s default", "")
-        return Layer(tier, fields, lambda _: place, self.vendor, built_in=True, unknown=unknown or {})
+        return Layer(tier, fields, lambda _: place, self.vendor, built_in=True, computed=computed or {})
 
     def note(self, path: str, message: str) -> None:
         """Report what the file does not tell."""

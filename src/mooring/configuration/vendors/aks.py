@@ -6,12 +6,12 @@ https://learn.microsoft.com/azure/aks/node-resource-reservations
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from mooring.configuration.layers import FieldPlace, Layer, Tier
 from mooring.configuration.part import VendorField, VendorPart
-from mooring.configuration.reservations import aks_milli
+from mooring.configuration.reservations import aks_memory, aks_milli
 from mooring.decoding.fields import count_at, text_at
 
 OWN_NAMES: Final = frozenset(
@@ -48,9 +48,16 @@ def custom_kubelet_config(part: VendorPart) -> Iterator[Layer]:
     own: dict[str, Any] = {"evictionHard": dict(_THRESHOLDS)}
     if part.machine is not None:
         own["kubeReserved"] = {"cpu": f"{aks_milli(part.machine.num_cores)}m"}
-    message = "AKS reserves memory by the number of pods (20 MB each, and 50 MB), which is not known here"
-    finding = part.finding("", f"{message}: add kubeReserved.memory as a drop-in to count it")
-    yield part.documented(Tier.VENDOR_FILE, own, {"kubeReserved.memory": finding})
+
+    def memory(fields: Mapping[str, Any]) -> int | None:
+        pods, machine = fields.get("maxPods"), part.machine
+        return aks_memory(pods, machine.memory_capacity) if isinstance(pods, int) and machine is not None else None
+
+    message = (
+        "AKS reserves 50 MB and 20 MB for each of maxPods, at most a quarter of the memory: add maxPods of the node "
+        "pool, or kubeReserved.memory, as a drop-in where neither is there"
+    )
+    yield part.documented(Tier.VENDOR_FILE, own, {"kubeReserved.memory": part.computed(message, memory)})
     yield part.translated(Tier.FILE, "", _TABLE)
     thresholds = part.mapping("hardEvictionThreshold")
     amounts = {"cpu": f"{milli}m" if milli else "", "memory": f"{mebibytes}Mi" if mebibytes else ""}

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from mooring.configuration.part import RESERVATION_UNKNOWN
 from mooring.core.bits import list_text, mask_of
 from mooring.core.config import KubeletConfig, ReservedMemory
 from mooring.core.cpuset import CPUSet
@@ -23,6 +24,7 @@ from mooring.releases.gates import known_gates
 from mooring.releases.policy_options import cpu_option_groups, topology_option_groups
 from mooring.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
 
+_RESERVED_SUM = "MOOR-251"
 _CPU = "cpuManagerPolicyOptions"
 _TOPOLOGY = "topologyManagerPolicyOptions"
 _MEMBERS = {
@@ -53,9 +55,17 @@ class StartChange:
 
 
 def changes_for(question: Question, refusal: StartRefusal) -> Iterator[StartChange]:
-    """Yield the changes that the text of a refusal allows for, the likeliest first."""
+    """Yield the changes that the text of a refusal allows for, the likeliest first; none that rests on a guess."""
+    if reservation_unknown(question, refusal):
+        return iter(())
     changes = _BY_CODE.get(refusal_code(refusal))
     return iter(()) if changes is None else changes(question, refusal.message)
+
+
+def reservation_unknown(question: Question, refusal: StartRefusal) -> str:
+    """Return what is not known of the amount with which ``reservedMemory`` must agree; empty where it is known."""
+    unknown = (finding.message for finding in question.findings if finding.code == RESERVATION_UNKNOWN)
+    return "; ".join(unknown) if refusal_code(refusal) == _RESERVED_SUM else ""
 
 
 def _set(question: Question, field: str, value: str) -> StartChange:
@@ -319,7 +329,7 @@ _BY_CODE: Mapping[str, Callable[[Question, str], Iterator[StartChange]]] = {
     "MOOR-241": _more_nodes,
     "MOOR-242": _no_distances,
     "MOOR-243": _group_off,
-    "MOOR-251": _reserved_sum,
+    _RESERVED_SUM: _reserved_sum,
     "MOOR-252": _unknown_node,
     "MOOR-253": _zero_memory,
     "MOOR-261": _no_file,
