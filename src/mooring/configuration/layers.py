@@ -70,6 +70,8 @@ class Computed:
     """What is reported, unless another layer sets the field."""
     formula: Callable[[Mapping[str, Any]], int | None] = lambda _: None
     """Returns the bytes by the vendor's published formula from the fields in force; None where they do not decide."""
+    least: int = 0
+    """Bytes that every node of the vendor has; 0 where none are known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mooring.configuration.kubelet_flags import KNOWN_FLAGS, kubelet_flags
@@ -54,13 +54,25 @@ class VendorPart:
     machine: MachineInfo | None = None
     """By whose size some vendors reserve; None when it is not known."""
 
-    def computed(self, message: str, formula: Callable[[Mapping[str, Any]], int | None] = lambda _: None) -> Computed:
-        """Return a field that the vendor computes; the message says how, and the formula as in :class:`Computed`."""
-        return Computed(self.finding("", message), formula)
+    def computed(
+        self, message: str, formula: Callable[[Mapping[str, Any]], int | None] = lambda _: None, least: int = 0
+    ) -> Computed:
+        """Return a field that the vendor computes; the message says how, the others as in :class:`Computed`."""
+        return Computed(self.finding("", message), formula, least)
 
     def place(self, path: str) -> FieldPlace:
         """Return where a field of the document is."""
         return FieldPlace(self.source.places([path])[path], path)
+
+    def below(self, path: str, content: dict[str, Any]) -> VendorPart:
+        """Return the part of the document at a path, whose fields have their places in the whole."""
+
+        def places(fields: Iterable[str]) -> dict[str, str]:
+            known = {field: f"{path}.{field}" if field else path for field in fields}
+            found = self.source.places(list(known.values()))
+            return {field: found[whole] for field, whole in known.items()}
+
+        return replace(self, content=content, source=replace(self.source, places=places))
 
     def mapping(self, path: str) -> dict[str, Any]:
         """Return the mapping at a path of names with dots between; absent ones are empty.

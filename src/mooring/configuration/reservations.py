@@ -122,7 +122,8 @@ def with_computed(
             if fields.get("memoryManagerPolicy") == "Static":
                 told = _told(path, fields, machine, release)
                 if exact is None:
-                    amount, origin = told, "assumed"
+                    is_told = told is not None and told >= computed.least
+                    amount, origin = (told, "assumed") if is_told else (computed.least or None, "at least")
                     finding = replace(finding, severity="warning", code=RESERVATION_UNKNOWN)
                 elif told is not None and abs(told - exact) < _MIB:
                     amount = told

@@ -66,7 +66,9 @@ def _own_file(part: VendorPart, *, with_cgroups: bool) -> Layer:
         "EKS reserves 255Mi and 11Mi for each pod that the instance type can have, which a NodeConfig does not tell: "
         "maxPods counts, set kubeReserved.memory where the instance type has another number"
     )
-    return part.documented(Tier.VENDOR_FILE, fields, {"kubeReserved.memory": part.computed(message, _memory)})
+    return part.documented(
+        Tier.VENDOR_FILE, fields, {"kubeReserved.memory": part.computed(message, _memory, eks_memory(0))}
+    )
 
 
 def _memory(fields: Mapping[str, Any]) -> int | None:
