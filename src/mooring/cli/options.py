@@ -26,6 +26,7 @@ class NodeOptions:
 
     manifests: Sequence[str] = ()
     machine: str = ""
+    """What ``--machine`` names, one a line."""
     config: Sequence[str] = ()
     state: str = ""
     active: Sequence[str] = ()
@@ -73,7 +74,7 @@ class NodeOptions:
         given = (
             ("-f", self.manifests),
             ("--pod-template-path", self.template_paths),
-            ("--machine", [self.machine]),
+            ("--machine", self.machine.split("\n")),
             ("--config", self.config),
             ("--state", [self.state]),
             ("--active", self.active),
@@ -129,12 +130,14 @@ def _complete_machine(
 machine = click.option(
     "--machine",
     "machine",
-    default="",
+    multiple=True,
+    callback=lambda _context, _parameter, values: "\n".join(values),
     metavar="MACHINE",
     shell_complete=_complete_machine,
     help="A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, or a file: "
     "MachineInfo, lscpu -J, lstopo XML, numactl -H, virsh capabilities, NodeResourceTopology; - is standard input. "
-    "Default: this computer.",
+    "Amounts such as memory=64Gi or node0.hugepages-1Gi=8 may follow. Repeatable where each completes the others, such "
+    "as lscpu and numactl. Default: this computer.",
 )
 
 

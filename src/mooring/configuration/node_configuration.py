@@ -110,6 +110,8 @@ def configuration_of(
     if own := found.get(declared.KIND):
         with located(own.document):
             devices = declared.declared_devices(own.content, source=own.source)
+            if machine is not None:
+                declared.check_nodes(devices, machine, source=own.source)
             preferences = declared.declared_preferences(own.content, source=own.source)
     gathered.report_unread()
     has_file = gathered.has_file or not layers or any(Tier.FILE in layer.reads for layer in layers)

@@ -38,7 +38,7 @@ def check_standard_input(options: NodeOptions) -> None:
             ("-f", options.manifests),
             ("--active", options.active),
             ("--config", options.config),
-            ("--machine", [options.machine]),
+            ("--machine", options.machine.split("\n")),
         )
         for source in sources
         if source == STANDARD_INPUT
