@@ -82,10 +82,8 @@ SYSFS = MachineOrigin()
 class PublishedNode:
     """What an object about the node says beyond its machine."""
 
-    policy: str = ""
-    """``topologyManagerPolicy``; empty where it says none."""
-    scope: str = ""
-    """``topologyManagerScope``; empty as before."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Fields of its kubelet's configuration, such as ``topologyManagerPolicy``."""
     devices: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """Resource of a device plugin -> NUMA node -> how many devices."""
     taken: Mapping[int, Mapping[str, int]] = field(default_factory=dict)

@@ -150,7 +150,8 @@ def with_assumed(answers: Iterable[Answer], machine: Machine, *, reservation: bo
     memory, unknown = size(machine.info.memory_capacity), machine.origin.unknown
     texts = {
         "memory": f"The machine's {memory} of memory (assumed) are in no given file: add --machine memory=AMOUNT.",
-        "huge pages": "The machine's huge pages, none (assumed), are in no given file: add --machine hugepages-1Gi=COUNT.",
+        "huge pages": "The machine's huge pages, none (assumed), are in no given file: add --machine "
+        "hugepages-1Gi=COUNT.",
         "reservation": "What the vendor reserves (assumed) is in no given file.",
     }
 

@@ -86,6 +86,7 @@ _POLICIES: Final = {
 _SCOPES: Final = {"": "", "ContainerLevel": "container", "PodLevel": "pod"}
 _OLD_POLICY: Final = re.compile(f"({'|'.join(_POLICIES)})({'|'.join(_SCOPES)})")
 _KNOWN: Final = re.compile(r"cpu|memory|hugepages-.+")
+_FIELDS: Final = ("topologyManagerPolicy", "topologyManagerScope", "cpuManagerPolicy", "memoryManagerPolicy")
 _MOST_DEVICES: Final = 4096
 
 
@@ -97,7 +98,7 @@ def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]
     Raises:
         InputError: an attribute or an amount cannot be understood.
     """
-    given = {}
+    given: dict[str, str] = {}
     for index, entry in enumerate(list_at(content, "attributes")):
         try:
             attribute = as_mapping(entry)
@@ -105,7 +106,8 @@ def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]
         except InputError as error:
             raise inside(error, f"attributes[{index}]") from None
     old = [match for text in list_at(content, "topologyPolicies") if (match := _OLD_POLICY.fullmatch(str(text)))]
-    policy, scope = (_POLICIES[old[0][1]], _SCOPES[old[0][2]]) if old else ("", "")
+    fields = dict(zip(_FIELDS, (_POLICIES[old[0][1]], _SCOPES[old[0][2] or ""]) if old else ("", ""), strict=False))
+    fields |= {name: value for name, value in given.items() if name in _FIELDS}
     allocatable, available = (
         {node: _amounts(zone, field) for node, zone in zones.items()} for field in ("allocatable", "available")
     )
@@ -123,8 +125,7 @@ def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]
         for node, amounts in allocatable.items()
     }
     return PublishedNode(
-        given.get("topologyManagerPolicy") or policy,
-        given.get("topologyManagerScope") or scope,
+        {name: value for name, value in fields.items() if value},
         devices,
         {node: amounts for node, amounts in taken.items() if amounts},
     )
