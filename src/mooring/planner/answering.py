@@ -134,9 +134,9 @@ _OF_MEMORY = frozenset(
         code.TOO_MANY_NODES_FOR_MEMORY,
         code.TOO_LITTLE_WHERE_CHOSEN,
         code.OUT_OF_MEMORY,
-        code.OUT_OF_ANOTHER_RESOURCE,
     }
 )
+_OF_HUGE_PAGES = _OF_MEMORY | {code.OUT_OF_ANOTHER_RESOURCE, code.CRASHES}
 
 
 def with_assumed(answers: Iterable[Answer], machine: Machine, *, reservation: bool) -> list[Answer]:
@@ -158,10 +158,14 @@ def with_assumed(answers: Iterable[Answer], machine: Machine, *, reservation: bo
     def marked(answer: Answer) -> Answer:
         asked = {name for one in answer.pod.containers for name in one.requests}
         huge = any(name.startswith("hugepages-") for name in asked)
-        reserved = reservation and answer.code != code.OUT_OF_ANOTHER_RESOURCE
-        known = {"memory": "memory" in unknown, "huge pages": huge and "huge pages" in unknown, "reservation": reserved}
-        names = [name for name, is_assumed in known.items() if is_assumed]
-        if answer.admitted or answer.code not in _OF_MEMORY or not names:
+        is_memory = answer.code in _OF_MEMORY
+        rests = {
+            "memory": is_memory and "memory" in unknown,
+            "huge pages": huge and answer.code in _OF_HUGE_PAGES and "huge pages" in unknown,
+            "reservation": is_memory and reservation,
+        }
+        names = [name for name, is_assumed in rests.items() if is_assumed]
+        if answer.admitted or not names:
             return answer
         return replace(answer, why=" ".join((answer.why, *(texts[name] for name in names))), assumed=tuple(names))
 
