@@ -87,7 +87,7 @@ class TestWhatAVendorReserves:
         config = write("node.json", eks(reservedMemory=reserved(amount)))
         answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *SIXTEEN_CPUS, "--config", config)
         assert answered.code == 1
-        assert "What the vendor reserves is not known" in answered.out
+        assert "What decides is not known" in answered.out
         assert "run here" not in answered.out
 
     def test_a_rejection_for_memory_that_a_vendor_may_reserve_says_so(self, write: Write) -> None:
@@ -241,6 +241,22 @@ class TestAssumedMemory:
         assert answered.code == 0, answered.out
         sizes = [node["memoryBytes"] >> 30 for node in answered.document["numaNodes"]]
         assert sizes == [64, 32]
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"evictionHard": {"memory.available": "5%"}},
+            {"kubeReserved": {"memory": "40Gi"}, "memoryManagerPolicy": "None", "reservedMemory": []},
+        ],
+    )
+    def test_no_remedy_of_a_start_rests_on_it(
+        self, write: Write, words: tuple[str, ...], fields: dict[str, Any]
+    ) -> None:
+        config = write("kubelet.json", {**KUBELET, **fields})
+        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *words[:2], "--config", config)
+        assert answered.code == 1
+        assert "memory (assumed) is in no given file" in " ".join(answered.out.split())
+        assert "run here" not in answered.out
 
     def test_explain_says_it_too(self, write: Write, words: tuple[str, ...]) -> None:
         answered = mooring("explain", "app", "-f", write("pod.json", a_pod(cpu="2", memory="20Gi")), *words)

@@ -25,6 +25,7 @@ from mooring.releases.policy_options import cpu_option_groups, topology_option_g
 from mooring.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
 
 _RESERVED_SUM = "MOOR-251"
+_TOO_MUCH_RESERVED = "MOOR-235"
 _CPU = "cpuManagerPolicyOptions"
 _TOPOLOGY = "topologyManagerPolicyOptions"
 _MEMBERS = {
@@ -56,16 +57,21 @@ class StartChange:
 
 def changes_for(question: Question, refusal: StartRefusal) -> Iterator[StartChange]:
     """Yield the changes that the text of a refusal allows for, the likeliest first; none that rests on a guess."""
-    if reservation_unknown(question, refusal):
+    if not_known(question, refusal):
         return iter(())
     changes = _BY_CODE.get(refusal_code(refusal))
     return iter(()) if changes is None else changes(question, refusal.message)
 
 
-def reservation_unknown(question: Question, refusal: StartRefusal) -> str:
-    """Return what is not known of the amount with which ``reservedMemory`` must agree; empty where it is known."""
-    unknown = (finding.message for finding in question.findings if finding.code == RESERVATION_UNKNOWN)
-    return "; ".join(unknown) if refusal_code(refusal) == _RESERVED_SUM else ""
+def not_known(question: Question, refusal: StartRefusal) -> str:
+    """Return what is only assumed of the amounts that a refusal compares; empty where they are known."""
+    code, config = refusal_code(refusal), question.config
+    unknown = [finding.message for finding in question.findings if finding.code == RESERVATION_UNKNOWN]
+    is_share = (config.eviction_hard or {}).get("memory.available", "").endswith("%")
+    compares_size = code == _TOO_MUCH_RESERVED and 'Resource "memory"' in refusal.message
+    if "memory" in question.machine.origin.unknown and (is_share or compares_size):
+        unknown.append("the machine's memory (assumed) is in no given file, add --machine memory=AMOUNT")
+    return "; ".join(unknown) if compares_size or code == _RESERVED_SUM else ""
 
 
 def _set(question: Question, field: str, value: str) -> StartChange:
@@ -325,7 +331,7 @@ _BY_CODE: Mapping[str, Callable[[Question, str], Iterator[StartChange]]] = {
     "MOOR-232": _reserve_a_core,
     "MOOR-233": _not_online,
     "MOOR-234": _not_reservable,
-    "MOOR-235": _too_much_reserved,
+    _TOO_MUCH_RESERVED: _too_much_reserved,
     "MOOR-241": _more_nodes,
     "MOOR-242": _no_distances,
     "MOOR-243": _group_off,
