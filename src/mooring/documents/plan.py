@@ -21,6 +21,7 @@ from mooring.documents.parts import (
     PlacementPart,
     PodPart,
     ResourceHintLists,
+    one_of,
 )
 
 # A member that is only there to be true.
@@ -38,7 +39,7 @@ class PlannedPodPart(DocumentPart, kw_only=True):
     remedy: Annotated[str, Meta(description="What to do; empty where nothing is known.")]
     assumed: (
         Annotated[
-            list[Literal["memory", "huge pages", "reservation"]],
+            list[Annotated[str, one_of("memory", "huge pages", "reservation")]],
             Meta(description="Only for a rejection: the amounts on which it rests although no source tells them."),
         ]
         | UnsetType
