@@ -146,7 +146,7 @@ FORMATS = {
         DEVICES,
         {
             "type": ("[0]", "0", "devices.example.com/gpu[0].numa"),
-            "negative": ("[0]", "[-1]", "devices.example.com/gpu[0].numa"),
+            "negative": ("[0]", "[-2]", "devices.example.com/gpu[0].numa"),
             "id": ("id: gpu0", "id: ''", "devices.example.com/gpu[0].id"),
             "field": ("devices:", "device:", "devices"),
         },

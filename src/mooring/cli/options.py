@@ -26,6 +26,7 @@ class NodeOptions:
 
     manifests: Sequence[str] = ()
     machine: str = ""
+    """What ``--machine`` names, one a line."""
     config: Sequence[str] = ()
     state: str = ""
     active: Sequence[str] = ()
@@ -78,7 +79,7 @@ class NodeOptions:
             ("-f", self.manifests),
             ("--pod-template-path", self.template_paths),
             ("--inject", self.inject),
-            ("--machine", [self.machine]),
+            ("--machine", self.machine.split("\n")),
             ("--config", self.config),
             ("--state", [self.state]),
             ("--active", self.active),
@@ -105,18 +106,12 @@ class NodeOptions:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def complete_file(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[shell_completion.CompletionItem]:
-    """Let the shell complete a file."""
-    return [shell_completion.CompletionItem(incomplete, type="file")]
+def _completes(kind: str) -> Callable[[click.Context, click.Parameter, str], list[shell_completion.CompletionItem]]:
+    return lambda _context, _parameter, incomplete: [shell_completion.CompletionItem(incomplete, type=kind)]
 
 
-def complete_folder(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[shell_completion.CompletionItem]:
-    """Let the shell complete a directory."""
-    return [shell_completion.CompletionItem(incomplete, type="dir")]
+complete_file, complete_folder = _completes("file"), _completes("dir")
+"""Let the shell complete a file, a directory."""
 
 
 def _complete_machine(
@@ -134,12 +129,14 @@ def _complete_machine(
 machine = click.option(
     "--machine",
     "machine",
-    default="",
+    multiple=True,
+    callback=lambda _context, _parameter, values: "\n".join(values),
     metavar="MACHINE",
     shell_complete=_complete_machine,
     help="A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, or a file: "
     "MachineInfo, lscpu -J, lstopo XML, numactl -H, virsh capabilities, NodeResourceTopology; - is standard input. "
-    "Default: this computer.",
+    "Amounts such as memory=64Gi or node0.hugepages-1Gi=8 may follow. Repeatable where each completes the others, such "
+    "as lscpu and numactl. Default: this computer.",
 )
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from mooring.core.errors import InputError
 from mooring.core.machine import PCIDevice
+from mooring.core.machineinfo import MachineInfo
 from mooring.decoding.fields import choice_at, flag_at, inside, mapping_at, name_at, text_at, wrong_kind
-from mooring.devicemanager.state import Device, Preference
+from mooring.devicemanager.state import NOWHERE, Device, Preference
 
 KIND = "NodeDevices"
 API_VERSION = "mooring/v1alpha1"
@@ -125,6 +126,25 @@ def _declared(content: Mapping[str, Any]) -> Declared:
     return declared
 
 
+def check_nodes(declared: Declared, machine: MachineInfo, *, source: str) -> None:
+    """Refuse listed devices on NUMA nodes that the machine lacks.
+
+    Raises:
+        InputError: naming the device, and the nodes of the machine.
+    """
+    known = {NOWHERE, *(node.node_id for node in machine.topology)}
+    for resource, devices in declared.items():
+        for index, device in enumerate(devices if isinstance(devices, tuple) else ()):
+            if missing := sorted(set(device.numa or ()) - known):
+                nodes = ", ".join(map(str, sorted(known - {NOWHERE})))
+                raise InputError(
+                    f"{device.id} is on NUMA node {missing[0]}, which the machine does not have: it has {nodes}",
+                    source=source,
+                    field=f"devices.{resource}[{index}].numa",
+                    remedy="give the machine of these devices, or their nodes on it",
+                )
+
+
 def declared_preferences(content: Mapping[str, Any], *, source: str) -> dict[str, Preference]:
     """Return which devices the plugins prefer, as a document of kind ``NodeDevices`` declares it.
 
@@ -194,9 +214,10 @@ def _device(item: Any, field: str) -> Device:
         )
     numa = item.get("numa")
     if numa is not None and not (
-        isinstance(numa, list) and all(type(node) is int and 0 <= node <= HIGHEST_NODE for node in numa)
+        isinstance(numa, list) and all(type(node) is int and NOWHERE <= node <= HIGHEST_NODE for node in numa)
     ):
-        raise InputError("is not a list of NUMA nodes", field=f"{field}.numa", remedy="write numa: [0] or leave it out")
+        remedy = "write numa: [0], [-1] where the plugin reports that, or leave it out"
+        raise InputError("is not a list of NUMA nodes", field=f"{field}.numa", remedy=remedy)
     try:
         return Device(
             id=name_at(item, "id"),

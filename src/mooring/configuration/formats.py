@@ -142,6 +142,7 @@ FORMATS: Final = (
         several=True,
         one_of="document of Talos",
     ),
+    ConfigurationFormat("AKS", aks.is_node_pool, aks.node_pool, version=aks.pool_version),
     ConfigurationFormat(
         "GKE",
         _plain(lambda content: bool(content) and not gke.SECTIONS.isdisjoint(content)),

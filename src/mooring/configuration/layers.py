@@ -64,6 +64,18 @@ class FieldPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class Computed:
+    """A field that a vendor computes on the node."""
+
+    finding: Finding
+    """What is reported, unless another layer sets the field."""
+    formula: Callable[[Mapping[str, Any]], int | None] = lambda _: None
+    """Returns the bytes by the vendor's published formula from the fields in force; None where they do not decide."""
+    least: int = 0
+    """Bytes that every node of the vendor has; 0 where none are known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """What one place says about the kubelet's configuration."""
 
@@ -80,8 +92,8 @@ class Layer:
     """Files and folders that flags name: the kubelet reads these too."""
     flags: tuple[GivenFlag, ...] = ()
     """Flags that not every release has."""
-    unknown: Mapping[str, Finding] = field(default_factory=dict)
-    """Fields that the vendor sets to values that are not known here; each is reported unless another layer sets it."""
+    computed: Mapping[str, Computed] = field(default_factory=dict)
+    """Fields that the vendor sets to values that no file has."""
 
     def sets(self, path: str) -> bool:
         """Tell whether the layer decides a field or a key of one: a flag replaces all keys.

@@ -26,7 +26,7 @@ from mooring.devicemanager.state import Preference
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.configuration import formats, part
+    from mooring.configuration import formats, part, reservations
 
 if TYPE_CHECKING:
     from mooring.configuration.formats import ConfigurationFormat
@@ -110,10 +110,14 @@ def configuration_of(
     if own := found.get(declared.KIND):
         with located(own.document):
             devices = declared.declared_devices(own.content, source=own.source)
+            if machine is not None:
+                declared.check_nodes(devices, machine, source=own.source)
             preferences = declared.declared_preferences(own.content, source=own.source)
     gathered.report_unread()
-    gathered.report_unknown()
     has_file = gathered.has_file or not layers or any(Tier.FILE in layer.reads for layer in layers)
+    if any(layer.computed for layer in layers):
+        layers, told = reservations.with_computed(layers, machine, has_file=has_file, release=release)
+        gathered.findings += told
     merged = merged_layers(layers, has_file=has_file, release=release)
     shows_defaults = kubelet.KIND in found and kubelet.CONFIGZ in found[kubelet.KIND].content
     fields = (name for layer in layers if not layer.built_in for name in layer.fields)
@@ -190,16 +194,6 @@ class _Gathered:
                 raise _second("configuration of the kubelet", document, self.file.source)
             self.file = document
         self.layers += layers
-
-    def report_unknown(self) -> None:
-        """Report the fields that vendors set to values that are not known, each once."""
-        unknown: dict[str, Finding] = {}
-        for layer in self.layers:
-            for path, finding in layer.unknown.items():
-                unknown.setdefault(path, finding)
-        for path, finding in unknown.items():
-            if not any(layer.sets(path) for layer in self.layers):
-                self.findings.append(finding)
 
     def report_unread(self) -> None:
         """Report the files that flags name and that were not given."""

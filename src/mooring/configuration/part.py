@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mooring.configuration.kubelet_flags import kubelet_flags
-from mooring.configuration.layers import FieldPlace, Layer, Tier
+from mooring.configuration.layers import Computed, FieldPlace, Layer, Tier
 from mooring.configuration.sources import ConfigurationSource
 from mooring.core.config import GivenFlag
 from mooring.core.errors import InputError
@@ -20,6 +20,8 @@ from mooring.releases.flags import KNOWN_FLAGS, LASTING_FLAGS
 
 VENDOR_DECIDES: Final = "MOOR-514"
 """Code of what a vendor's file does not tell."""
+RESERVATION_UNKNOWN: Final = "MOOR-527"
+"""Code of a reservation that a vendor computes on the node, that decides, and that is not known here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,25 @@ class VendorPart:
     machine: MachineInfo | None = None
     """By whose size some vendors reserve; None when it is not known."""
 
+    def computed(
+        self, message: str, formula: Callable[[Mapping[str, Any]], int | None] = lambda _: None, least: int = 0
+    ) -> Computed:
+        """Return a field that the vendor computes; the message says how, the others as in :class:`Computed`."""
+        return Computed(self.finding("", message), formula, least)
+
     def place(self, path: str) -> FieldPlace:
         """Return where a field of the document is."""
         return FieldPlace(self.source.places([path])[path], path)
+
+    def below(self, path: str, content: dict[str, Any]) -> VendorPart:
+        """Return the part of the document at a path, whose fields have their places in the whole."""
+
+        def places(fields: Iterable[str]) -> dict[str, str]:
+            known = {field: f"{path}.{field}" if field else path for field in fields}
+            found = self.source.places(list(known.values()))
+            return {field: found[whole] for field, whole in known.items()}
+
+        return replace(self, content=content, source=replace(self.source, places=places))
 
     def mapping(self, path: str) -> dict[str, Any]:
         """Return the mapping at a path of names with dots between; absent ones are empty.
@@ -119,10 +137,12 @@ class VendorPart:
         leaving = tuple(GivenFlag(written, str(place)) for written, place in places.items())
         return Layer(Tier.FLAGS, flags.fields, place_of, self.vendor, reads=reads, flags=leaving)
 
-    def documented(self, tier: Tier, fields: Mapping[str, Any], unknown: Mapping[str, Finding] | None = None) -> Layer:
-        """Return what the vendor sets by itself, as it documents; ``unknown`` as in a layer."""
+    def documented(
+        self, tier: Tier, fields: Mapping[str, Any], computed: Mapping[str, Computed] | None = None
+    ) -> Layer:
+        """Return what the vendor sets by itself, as it documents; ``computed`` as in a layer."""
         place = FieldPlace(f"{self.vendor}'s default", "")
-        return Layer(tier, fields, lambda _: place, self.vendor, built_in=True, unknown=unknown or {})
+        return Layer(tier, fields, lambda _: place, self.vendor, built_in=True, computed=computed or {})
 
     def note(self, path: str, message: str) -> None:
         """Report what the file does not tell."""

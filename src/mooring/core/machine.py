@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mooring.core.hardware import Hardware
 from mooring.core.machineinfo import MachineInfo
@@ -79,6 +79,18 @@ SYSFS = MachineOrigin()
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedNode:
+    """What an object about the node says beyond its machine."""
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Fields of its kubelet's configuration, such as ``topologyManagerPolicy``."""
+    devices: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """Resource of a device plugin -> NUMA node -> how many devices."""
+    taken: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    """NUMA node -> resource -> CPUs, bytes or devices of what can be allocated that containers hold."""
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """A machine as read from somewhere."""
 
@@ -92,5 +104,7 @@ class Machine:
     pci: tuple[PCIDevice, ...] = ()
     """PCI devices by address, where sysfs tells them; a declaration of devices can choose from them."""
     origin: MachineOrigin = SYSFS
+    published: PublishedNode | None = None
+    """Of a machine that is read from an object about its node."""
     findings: tuple[Finding, ...] = ()
     """Where the kubelet's view is wrong, and what was odd while reading."""

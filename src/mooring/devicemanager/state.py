@@ -8,6 +8,10 @@ from enum import Enum
 
 from mooring.core.bits import NO_NODES, NUMAMask, mask_of
 
+NOWHERE = -1
+"""What plugins report for devices whose NUMA node the kernel does not know, as in virtual machines: no node at all, but
+the resource counts as one that has nodes (devicemanager/topology_hints.go, deviceHasTopologyAlignment)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -15,7 +19,7 @@ class Device:
 
     id: str
     numa: tuple[int, ...] | None = None
-    """NUMA nodes that it is near to, several or one; None when nothing is known."""
+    """NUMA nodes that it is near to, several or one; None when nothing is known; :data:`NOWHERE` as reported."""
     healthy: bool = True
     root: str = ""
     """Its PCIe root, such as ``pci0000:3a``; empty when nothing is known."""
@@ -23,7 +27,7 @@ class Device:
     @property
     def mask(self) -> NUMAMask:
         """Mask of its NUMA nodes; 0 when nothing is known."""
-        return NUMAMask(mask_of(self.numa)) if self.numa else NO_NODES
+        return NUMAMask(mask_of(node for node in self.numa if node >= 0)) if self.numa else NO_NODES
 
 
 class Preference(Enum):

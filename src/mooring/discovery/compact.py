@@ -24,6 +24,7 @@ are uncore caches, and one that spans several nodes is an uncore cache whose id 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -42,10 +43,15 @@ MAX_NODES: Final = 1024
 MAX_BYTES: Final = 2**60
 """Memory that it may have (1Ei); the managers count in 64 bits."""
 
+OF_MEMORY: Final = "memory"
+"""What a format may leave open, and the key for it."""
+ASSUMED_NODE_MEMORY: Final = "4Gi of memory for each NUMA node"
+
 _GIB: Final = 2**30
-_PAGE: Final = 4096
+PAGE: Final = 4096
 _MAX_TEXT: Final = 4096
-_HUGEPAGES: Final = "hugepages-"
+HUGEPAGES: Final = "hugepages-"
+"""Before the size of a page, in keys."""
 _EXAMPLE: Final = "for example sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi"
 _KEYS: Final = (
     "sockets", "numa", "cores", "threads", "l3", "memory", "siblings", "distances", "hugepages-2Mi", "hugepages-1Gi",
@@ -65,11 +71,13 @@ def parse_compact(text: str) -> Machine:
     """
     info, hardware = views_of(parse_shape(text))
     info = replace(info, facts=hardware.facts)
+    # A typed machine without a word about memory says nothing about it.
+    told = re.search(r"(?:^|\s)memory=", text) is not None
     return Machine(
         " ".join(text.split()),
         info,
         hardware,
-        origin=MachineOrigin("compact text"),
+        origin=MachineOrigin("compact text", () if told else (OF_MEMORY,), () if told else (ASSUMED_NODE_MEMORY,)),
         findings=differences(info, hardware),
     )
 
@@ -81,19 +89,19 @@ def parse_shape(text: str) -> Shape:
         InputError: as :func:`parse_compact`.
     """
     values = _pairs(text)
-    sockets = _count(values, "sockets", 1)
-    numa = _count(values, "numa", sockets)
-    l3_caches = _count(values, "l3", max(numa, sockets))
-    cpuless = _count(values, "cpuless", 0)
+    sockets = count_of(values, "sockets", 1)
+    numa = count_of(values, "numa", sockets)
+    l3_caches = count_of(values, "l3", max(numa, sockets))
+    cpuless = count_of(values, "cpuless", 0)
     shape = Shape(
         sockets=sockets,
         numa_nodes=numa,
-        cores=_count(values, "cores", 4 * max(numa, l3_caches)),
-        threads=_count(values, "threads", 1),
+        cores=count_of(values, "cores", 4 * max(numa, l3_caches)),
+        threads=count_of(values, "threads", 1),
         l3_caches=l3_caches,
         memory=_size(values, "memory", 4 * _GIB * numa),
         siblings=_siblings(values.get("siblings", Siblings.SPLIT.value)),
-        efficiency_cores=_count(values, "efficiency-cores", 0),
+        efficiency_cores=count_of(values, "efficiency-cores", 0),
         cpuless_nodes=cpuless,
         cpuless_memory=_size(values, "cpuless-memory", 4 * _GIB * cpuless),
         hugepages=_hugepages(values),
@@ -113,12 +121,12 @@ def _pairs(text: str) -> dict[str, str]:
     for part in text.split():
         key, equals, value = part.partition("=")
         if not (key and equals and value):
-            raise _refusal(part, "is not a pair", "write key=value without spaces around the =")
+            raise refusal(part, "is not a pair", "write key=value without spaces around the =")
         if key in values:
-            raise _refusal(key, "is given twice", "keep one")
-        if key not in _KEYS and not key.startswith(_HUGEPAGES):
+            raise refusal(key, "is given twice", "keep one")
+        if key not in _KEYS and not key.startswith(HUGEPAGES):
             close = difflib.get_close_matches(key, _KEYS, n=1)
-            raise _refusal(
+            raise refusal(
                 key,
                 "is not a key of a machine",
                 f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}",
@@ -127,32 +135,42 @@ def _pairs(text: str) -> dict[str, str]:
     return values
 
 
-def _count(values: Mapping[str, str], key: str, default: int) -> int:
+def count_of(values: Mapping[str, str], key: str, default: int) -> int:
+    """Return the count under a key.
+
+    Raises:
+        InputError: it is none.
+    """
     text = values.get(key)
     if text is None:
         return default
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise _refusal(key, f"{text[:40]!r} is not a count", "write a plain number such as 8")
+        raise refusal(key, f"{text[:40]!r} is not a count", "write a plain number such as 8")
     # A kernel lists the sizes of huge pages that it supports, also with no page of that size.
-    if int(text) == 0 and not key.startswith(_HUGEPAGES):
-        raise _refusal(key, "must not be 0", "leave the key out for its default")
+    if int(text) == 0 and not key.startswith(HUGEPAGES):
+        raise refusal(key, "must not be 0", "leave the key out for its default")
     return int(text)
 
 
 def _size(values: Mapping[str, str], key: str, default: int) -> int:
     text = values.get(key)
-    return default if text is None else _bytes(key, text)
+    return default if text is None else size_of(key, text)
 
 
-def _bytes(key: str, text: str) -> int:
+def size_of(key: str, text: str) -> int:
+    """Return the bytes that a text stands for.
+
+    Raises:
+        InputError: it is no size.
+    """
     try:
         size, rest = divmod(Quantity.parse(text).nano, 10**9)
     except QuantitySyntaxError:
         size, rest = 0, 0
     if size <= 0 or rest or size % 1024:
-        raise _refusal(key, f"{text[:40]!r} is not a size in whole KiB", "write it as 64Gi or 512Mi")
+        raise refusal(key, f"{text[:40]!r} is not a size in whole KiB", "write it as 64Gi or 512Mi")
     if size > MAX_BYTES:
-        raise _refusal(key, f"{text[:40]!r} is more than 1Ei", "write a smaller size")
+        raise refusal(key, f"{text[:40]!r} is more than 1Ei", "write a smaller size")
     return size
 
 
@@ -160,7 +178,7 @@ def _siblings(text: str) -> Siblings:
     try:
         return Siblings(text)
     except ValueError:
-        raise _refusal("siblings", f"{text[:40]!r} is not a numbering", "write split or adjacent") from None
+        raise refusal("siblings", f"{text[:40]!r} is not a numbering", "write split or adjacent") from None
 
 
 def _distances(text: str | None) -> Distances:
@@ -169,24 +187,24 @@ def _distances(text: str | None) -> Distances:
     parts = text.split(",")
     # ACPI has one byte for an entry, below 10 are reserved and 255 means unreachable.
     if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts):
-        raise _refusal("distances", f"{text[:40]!r} is not a list of two or three numbers", "write 10,21 or 10,12,32")
+        raise refusal("distances", f"{text[:40]!r} is not a list of two or three numbers", "write 10,21 or 10,12,32")
     local, same_socket, remote = (int(part) for part in (*parts, parts[-1])[:3])
     if not 10 <= local <= same_socket <= remote <= 250:
-        raise _refusal("distances", f"{text!r} does not ascend from 10 to at most 250", "write 10,21 or 10,12,32")
+        raise refusal("distances", f"{text!r} does not ascend from 10 to at most 250", "write 10,21 or 10,12,32")
     return Distances(local, same_socket, remote)
 
 
 def _hugepages(values: Mapping[str, str]) -> tuple[HugePages, ...]:
     pools: dict[int, HugePages] = {}
     for key in values:
-        if not key.startswith(_HUGEPAGES):
+        if not key.startswith(HUGEPAGES):
             continue
-        size = _bytes(key, key.removeprefix(_HUGEPAGES))
-        if size < 2 * _PAGE or size & (size - 1):
-            raise _refusal(key, "is not a size of a huge page", "write hugepages-2Mi or hugepages-1Gi")
+        size = size_of(key, key.removeprefix(HUGEPAGES))
+        if size < 2 * PAGE or size & (size - 1):
+            raise refusal(key, "is not a size of a huge page", "write hugepages-2Mi or hugepages-1Gi")
         if size in pools:
-            raise _refusal(key, "is given twice", "keep one")
-        pools[size] = HugePages(size // 1024, _count(values, key, 0))
+            raise refusal(key, "is given twice", "keep one")
+        pools[size] = HugePages(size // 1024, count_of(values, key, 0))
     # cAdvisor lists pools in the text order of hugepages-<KiB>kB.
     return tuple(sorted(pools.values(), key=lambda pool: f"hugepages-{pool.page_size}kB"))
 
@@ -199,23 +217,21 @@ def _check(shape: Shape) -> None:
     """
     cpus = shape.cores * shape.threads + shape.efficiency_cores
     if cpus > MAX_CPUS:
-        raise _refusal("cores", f"the machine would have {cpus} CPUs", f"Linux has at most {MAX_CPUS}")
+        raise refusal("cores", f"the machine would have {cpus} CPUs", f"Linux has at most {MAX_CPUS}")
     if shape.numa_nodes + shape.cpuless_nodes > MAX_NODES:
         nodes = shape.numa_nodes + shape.cpuless_nodes
-        raise _refusal("numa", f"the machine would have {nodes} NUMA nodes", f"Linux has at most {MAX_NODES}")
+        raise refusal("numa", f"the machine would have {nodes} NUMA nodes", f"Linux has at most {MAX_NODES}")
     for key, count in (("cores", shape.cores), ("efficiency-cores", shape.efficiency_cores)):
         for other, parts in (("sockets", shape.sockets), ("numa", shape.numa_nodes), ("l3", shape.l3_caches)):
             if count % parts:
-                raise _refusal(
-                    key, f"{count} cannot be divided evenly by {other}={parts}", f"use a multiple of {parts}"
-                )
+                raise refusal(key, f"{count} cannot be divided evenly by {other}={parts}", f"use a multiple of {parts}")
     if shape.l3_caches % shape.sockets:
-        raise _refusal(
+        raise refusal(
             "l3", f"{shape.l3_caches} is not a multiple of sockets={shape.sockets}", "no L3 spans two sockets"
         )
     for key, count in (("sockets", shape.sockets), ("l3", shape.l3_caches), ("cpuless", shape.cpuless_nodes)):
         if count % shape.numa_nodes and (not count or shape.numa_nodes % count):
-            raise _refusal(
+            raise refusal(
                 "numa",
                 f"{shape.numa_nodes} is neither a multiple nor a divisor of {key}={count}",
                 "make one divide the other",
@@ -228,25 +244,26 @@ def _check_memory(shape: Shape) -> None:
         ("memory", shape.memory, shape.numa_nodes),
         ("cpuless-memory", shape.cpuless_memory, shape.cpuless_nodes),
     ):
-        if nodes and size % (nodes * _PAGE):
-            raise _refusal(
+        if nodes and size % (nodes * PAGE):
+            raise refusal(
                 key, f"{size} bytes do not make whole pages on {nodes} nodes", "use a size that divides evenly"
             )
         if size and not nodes:
-            raise _refusal(key, "is given, but there are no CPU-less nodes", "add cpuless=1")
+            raise refusal(key, "is given, but there are no CPU-less nodes", "add cpuless=1")
     reserved = 0
     for pool in shape.hugepages:
         if pool.num_pages % shape.numa_nodes:
             problem = f"{pool.num_pages} pages cannot be divided evenly by numa={shape.numa_nodes}"
-            raise _refusal(f"hugepages of {pool.page_size}Ki", problem, f"use a multiple of {shape.numa_nodes}")
+            raise refusal(f"hugepages of {pool.page_size}Ki", problem, f"use a multiple of {shape.numa_nodes}")
         reserved += pool.page_size * 1024 * pool.num_pages
     if reserved > shape.memory:
-        raise _refusal(
+        raise refusal(
             "memory",
             f"{shape.memory} bytes cannot hold {reserved} bytes of huge pages",
             "give more memory or fewer pages",
         )
 
 
-def _refusal(key: str, problem: str, remedy: str) -> InputError:
+def refusal(key: str, problem: str, remedy: str) -> InputError:
+    """Return the error about a key of a machine."""
     return InputError(problem, source="machine", field=key[:40], remedy=remedy)

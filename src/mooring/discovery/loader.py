@@ -34,7 +34,8 @@ _FORMS: Final = "name a folder or file with a machine, FILE.jsonl#NAME, a shippe
 def load_machine(source: str) -> Machine:
     """Return the machine that ``source`` names.
 
-    The form of the text decides, in this order:
+    Lines complete each other, and amounts may follow (:mod:`mooring.discovery.composition`). Of what remains the form
+    decides, in this order:
 
     1. empty or ``live``: this computer;
     2. the name of a shipped machine (write ``./NAME`` for a file of that name);
@@ -48,6 +49,30 @@ def load_machine(source: str) -> Machine:
     Raises:
         InputError: there is no such machine, or it cannot be understood.
     """
+    if _is_source(source):
+        return _of_source(source)
+    from mooring.discovery import composition  # noqa: PLC0415 - only when needed
+
+    parts = composition.parts_of(source, _is_source)
+    machine = composition.completed([_of_source(one) for one in parts.sources])
+    if parts.amounts:
+        machine = composition.with_amounts(machine, parts.amounts)
+    others = [finding for finding in machine.findings if finding.code != UNTOLD]
+    if len(others) < len(machine.findings) and machine.origin.unknown:
+        others = [*_unknown_parts(machine.origin), *others]
+    return replace(machine, findings=tuple(others))
+
+
+def _is_source(text: str) -> bool:
+    """Tell whether a text is the whole name of a machine, apart from compact text."""
+    from mooring.discovery.shipped import shipped_names  # noqa: PLC0415 - only when needed
+
+    path, hash_sign, _ = text.rpartition("#")
+    is_known = text in ("", LIVE, STANDARD_INPUT) or text in shipped_names()
+    return is_known or _exists(text) or bool(hash_sign and path.endswith(".jsonl") and _exists(path))
+
+
+def _of_source(source: str) -> Machine:
     if source in ("", LIVE):
         return _from_tree("/")
     from mooring.discovery.shipped import shipped_machine, shipped_names  # noqa: PLC0415 - only when needed
@@ -94,7 +119,12 @@ def machine_in(data: bytes, source: str) -> Machine:
     if found is not None:
         name = found.name or _base_name(source)
         read = machine_of(description.tree_of(found, source), name)
-        return replace(read, origin=found.origin, findings=(*_unknown_parts(found.origin), *read.findings))
+        return replace(
+            read,
+            origin=found.origin,
+            published=found.published,
+            findings=(*_unknown_parts(found.origin), *read.findings),
+        )
     document = parse_machine_lines(data, source, "") if is_lines(data) else parse_machine_info(data, source)
     return _of_description(document, document.name or _base_name(source))
 

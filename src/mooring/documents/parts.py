@@ -26,6 +26,8 @@ def one_of(*words: str) -> Meta:
 APIVersion: TypeAlias = Literal["mooring/v1alpha1"]
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Numbers: TypeAlias = list[Count]
+DeviceNodes: TypeAlias = list[Annotated[int, Meta(ge=-1)]]
+"""NUMA nodes of a device; -1 where its plugin reports that."""
 CPUList: TypeAlias = Annotated[
     str, Meta(pattern=_LIST, description="CPUs as Linux lists them: ascending, runs as a-b, commas; empty for none.")
 ]
@@ -115,7 +117,7 @@ class HeldDevicesPart(DocumentPart):
     """The devices of one resource that a container holds."""
 
     ids: list[str]
-    numa: Annotated[list[Numbers], Meta(description="The NUMA nodes of each device, sorted as texts.")]
+    numa: Annotated[list[DeviceNodes], Meta(description="The NUMA nodes of each device, sorted as texts.")]
 
 
 HeldDeviceTable: TypeAlias = Annotated[

@@ -21,6 +21,7 @@ from mooring.documents.parts import (
     PlacementPart,
     PodPart,
     ResourceHintLists,
+    one_of,
 )
 
 # A member that is only there to be true.
@@ -36,6 +37,13 @@ class PlannedPodPart(DocumentPart, kw_only=True):
     why: Annotated[str, Meta(description="One sentence for people.")]
     code: Code
     remedy: Annotated[str, Meta(description="What to do; empty where nothing is known.")]
+    assumed: (
+        Annotated[
+            list[Annotated[str, one_of("memory", "huge pages", "reservation")]],
+            Meta(description="Only for a rejection: the amounts on which it rests although no source tells them."),
+        ]
+        | UnsetType
+    ) = UNSET
     running: (
         Annotated[bool, Meta(description="Only for pods that run already.", extra_json_schema=_TRUE)] | UnsetType
     ) = UNSET

@@ -11,6 +11,7 @@ from mooring.documents.parts import (
     APIVersion,
     Count,
     CPUList,
+    DeviceNodes,
     DocumentPart,
     FindingPart,
     NodeList,
@@ -162,7 +163,7 @@ class AgentDevicePart(DocumentPart):
 
     resource: Annotated[str, Meta(description="Of a device plugin, or a driver of dynamic resource allocation.")]
     id: Annotated[str, Meta(description="The plugin's, or POOL/DEVICE.")]
-    numa_nodes: Annotated[list[Count], Meta(description="NUMA nodes that it is near; empty when none is known.")]
+    numa_nodes: Annotated[DeviceNodes, Meta(description="NUMA nodes that it is near; empty when none is known.")]
     healthy: bool
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from mooring.core.bits import members
 from mooring.core.pod import ContainerKind
 from mooring.devicemanager.facts import DeviceHintsAsked, DevicesTaken
+from mooring.devicemanager.state import NOWHERE
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.phrases import device_words, joined, nodes, only, per_node, plural
@@ -44,10 +45,14 @@ def _unknown_nodes(asked: DeviceHintsAsked, circumstances: Circumstances) -> Rea
         return None
     total = sum(1 for device in circumstances.devices.devices.get(asked.resource, ()) if device.mask & known)
     has = f"it holds {free}" if asked.held else f"{free} {'is' if free == 1 else 'are'} free"
+    listed = circumstances.devices.devices.get(asked.resource, ())
+    nowhere = [device.id for device in listed if device.id in asked.free and NOWHERE in (device.numa or ())]
+    named = joined(nowhere if len(nowhere) < 4 else [*nowhere[:2], f"{len(nowhere) - 2} more"])
+    reported = f": the plugin reports NUMA node {NOWHERE} for {named}" if nowhere else ""
     return Reason(
         code.UNKNOWN_NODES,
         f"requests {device_words(asked.resource, asked.need)}; {has}, but {only(near)} on a known NUMA node, which "
-        f"{policy} requires",
+        f"{policy} requires{reported}",
         "Let the device plugin report NUMA nodes of the machine for all of them, request fewer, "
         f"{'remove a pod that holds some, ' if total >= asked.need else ''}or use topologyManagerPolicy best-effort.",
     )

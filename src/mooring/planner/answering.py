@@ -7,11 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from mooring.core.config import CPU_HOTPLUG
 from mooring.core.cpuset import CPUSet
+from mooring.core.machine import Machine
 from mooring.core.pod import Pod
 from mooring.cpumanager.policy import withheld
 from mooring.cpumanager.requests import exclusive_cpus
+from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.device_remarks import distances_of
+from mooring.explain.phrases import size
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import left_out_words, loss_words
 from mooring.explain.why import why, why_crash, why_out_of
@@ -48,6 +51,8 @@ class Answer:
     """The stable code of the reason, such as ``MOOR-103``."""
     remedy: str = ""
     """What to do about a refusal, or for exclusive CPUs; empty where nothing is to be done."""
+    assumed: tuple[str, ...] = ()
+    """The amounts on which a rejection rests although no source tells them: memory, huge pages, the reservation."""
 
     @property
     def admitted(self) -> bool:
@@ -120,6 +125,51 @@ def _reason(result: AdmitResult, circumstances: Circumstances) -> Reason:
     if result.out_of is not None:
         return why_out_of(result.out_of)
     return why(result.decision, circumstances)
+
+
+_OF_MEMORY = frozenset(
+    {
+        code.NOT_ENOUGH_MEMORY,
+        code.NO_SINGLE_NODE_FOR_MEMORY,
+        code.TOO_MANY_NODES_FOR_MEMORY,
+        code.TOO_LITTLE_WHERE_CHOSEN,
+        code.OUT_OF_MEMORY,
+    }
+)
+_OF_HUGE_PAGES = _OF_MEMORY | {code.OUT_OF_ANOTHER_RESOURCE, code.CRASHES}
+
+
+def with_assumed(answers: Iterable[Answer], machine: Machine, *, reservation: bool) -> list[Answer]:
+    """Return the answers; a rejection that rests on an assumed amount says so.
+
+    Args:
+        answers: of a plan.
+        machine: whose source leaves its memory or huge pages open.
+        reservation: whether what a vendor reserves is assumed.
+    """
+    memory, unknown = size(machine.info.memory_capacity), machine.origin.unknown
+    texts = {
+        "memory": f"The machine's {memory} of memory (assumed) are in no given file: add --machine memory=AMOUNT.",
+        "huge pages": "The machine's huge pages, none (assumed), are in no given file: add --machine "
+        "hugepages-1Gi=COUNT.",
+        "reservation": "What the vendor reserves (assumed) is in no given file.",
+    }
+
+    def marked(answer: Answer) -> Answer:
+        asked = {name for one in answer.pod.containers for name in one.requests}
+        huge = any(name.startswith("hugepages-") for name in asked)
+        is_memory = answer.code in _OF_MEMORY
+        rests = {
+            "memory": is_memory and "memory" in unknown,
+            "huge pages": huge and answer.code in _OF_HUGE_PAGES and "huge pages" in unknown,
+            "reservation": is_memory and reservation,
+        }
+        names = [name for name, is_assumed in rests.items() if is_assumed]
+        if answer.admitted or not names:
+            return answer
+        return replace(answer, why=" ".join((answer.why, *(texts[name] for name in names))), assumed=tuple(names))
+
+    return [marked(answer) for answer in answers]
 
 
 def corrected(answers: Iterable[Answer], kubelet: Kubelet, facts: Sequence[object]) -> list[Answer]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mooring.configuration.part import RESERVATION_UNKNOWN
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
@@ -26,7 +27,7 @@ from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.lazy import lazily
 from mooring.manifest.steps import Admit, Remove
 from mooring.node.hotplug_findings import hotplug_findings
-from mooring.planner.answering import Answer, answer_of, corrected
+from mooring.planner.answering import Answer, answer_of, corrected, with_assumed
 from mooring.planner.plan_findings import (
     chance_findings,
     crash_findings,
@@ -176,13 +177,14 @@ def make_plan(question: Question) -> Plan:
     noticed += recorded_findings(run.answers, question.recorded)
     if not question.stop_at_crash:
         noticed += crash_findings(run.answers, question.machine.info)
+    is_assumed = any(finding.code == RESERVATION_UNKNOWN for finding in question.findings)
     unasked = pods_in(queue)[len(run.answers) :]
     if unasked and run.answers:
         noticed.append(unasked_finding(run.answers[-1], unasked))
     return Plan(
         machine=question.machine,
         refusal=None,
-        answers=tuple(run.answers),
+        answers=tuple(with_assumed(run.answers, question.machine, reservation=is_assumed)),
         kubelet=run.kubelet,
         findings=tuple(noticed),
         unasked=unasked,

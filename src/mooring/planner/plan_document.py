@@ -76,6 +76,7 @@ def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
         why=answer.why,
         code=answer.code,
         remedy=answer.remedy,
+        assumed=list(answer.assumed) or UNSET,
         running=answer.running or UNSET,
         left=answer.pod.uid in plan.left or UNSET,
         endless=UNSET if decision.endless is None else decision.endless.defect,

@@ -17,12 +17,12 @@ from mooring.core.bits import list_text
 from mooring.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import HIGHEST_NODE
-from mooring.devicemanager.state import Device, DeviceState, Holdings
+from mooring.devicemanager.state import NOWHERE, Device, DeviceState, Holdings
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.validation import LABEL, SUBDOMAIN, check_name
 from mooring.publisher.objects import STATE, NodeState, PodKey, new_object, read_object
 
-_NodeId = Annotated[int, msgspec.Meta(ge=0, le=HIGHEST_NODE)]
+_NodeId = Annotated[int, msgspec.Meta(ge=NOWHERE, le=HIGHEST_NODE)]
 _CPU = Annotated[int, msgspec.Meta(ge=0, le=HIGHEST_CPU)]
 
 

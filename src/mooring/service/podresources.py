@@ -16,7 +16,7 @@ from mooring.core.bits import mask_of
 from mooring.core.cpuset import HIGHEST_CPU
 from mooring.core.errors import MooringError
 from mooring.core.machineinfo import HIGHEST_NODE
-from mooring.devicemanager.state import Device
+from mooring.devicemanager.state import NOWHERE, Device
 from mooring.service.grpc_client import CallError, CallStatus, UnaryClient
 from mooring.service.podresources_messages import (
     SERVICE,
@@ -205,7 +205,7 @@ def _claim_device(namespace: str, claim: str, found: ClaimResourceMessage) -> Li
 
 def _devices(entries: Iterable[ContainerDevicesMessage]) -> Iterable[tuple[str, Device]]:
     for entry in entries:
-        nodes = tuple(sorted({node.ID for node in entry.topology.nodes if 0 <= node.ID <= HIGHEST_NODE}))
+        nodes = tuple(sorted({max(node.ID, NOWHERE) for node in entry.topology.nodes if node.ID <= HIGHEST_NODE}))
         for name in entry.device_ids:
             yield entry.resource_name, Device(name, nodes or None)
 

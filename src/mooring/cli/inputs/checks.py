@@ -39,7 +39,7 @@ def check_standard_input(options: NodeOptions) -> None:
             ("--active", options.active),
             ("--config", options.config),
             ("--inject", options.inject),
-            ("--machine", [options.machine]),
+            ("--machine", options.machine.split("\n")),
         )
         for source in sources
         if source == STANDARD_INPUT

@@ -230,9 +230,10 @@ def _asked(options: CompareOptions) -> tuple[tuple[Question, tuple[Document, ...
     given = _Given(_name(options.node), question.config, question.mooring, {})
     sites = [_Site(question.machine, question.devices)]
     if len(options.machines) > 1:
-        declared = read_config(options.node.config, read_node(options.node.node)).devices
-        machines = [load_machine(name) for name in options.machines[1:]]
-        sites += [_Site(machine, offered_devices(declared, machine.pci)) for machine in machines]
+        archive = read_node(options.node.node)
+        for machine in map(load_machine, options.machines[1:]):
+            declared = read_config(options.node.config, archive, machine=machine).devices
+            sites.append(_Site(machine, offered_devices(declared, machine.pci)))
     return (question, tuple(read.manifests)), given, sites
 
 

@@ -94,6 +94,6 @@ def _configuration(
     return node_configuration.NodeConfiguration(
         found.kubelet,
         found.mooring,
-        node_configuration.configuration_of(declared).devices,
+        node_configuration.configuration_of(declared, release, machine.info if machine else None).devices,
         found.findings,
     )

@@ -32,7 +32,7 @@ with lazily():
     from mooring.manifest.dynamic import objects as objects_of_claims
     from mooring.manifest.workloads import objects
     from mooring.planner import plan as planning
-    from mooring.planner import pod_names, question
+    from mooring.planner import pod_names, published, question
     from mooring.planner.nodearchive import devices as node_devices
     from mooring.planner.nodearchive import layout, reader
 
@@ -264,7 +264,7 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
     noticed += devices.findings
     if options.strict:
         check_strict(noticed)
-    return question.Question(
+    asked = question.Question(
         machine,
         configuration.kubelet,
         configuration.mooring,
@@ -282,6 +282,7 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
         recorded=inputs.recorded,
         alone=options.alone,
     )
+    return published.with_published(asked, lambda field: any(layer.sets(field) for layer in configuration.layers))
 
 
 def _with_named(

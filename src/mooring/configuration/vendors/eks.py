@@ -8,13 +8,13 @@ templates/al2/runtime/bootstrap.sh and kubelet-config.json
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from mooring.configuration.kubelet_arguments import split_arguments
 from mooring.configuration.layers import Layer, Tier
 from mooring.configuration.part import VendorPart, strings_of
-from mooring.configuration.reservations import milli_by_ranges
+from mooring.configuration.reservations import eks_memory, milli_by_ranges
 from mooring.configuration.sources import BOOTSTRAP_OPTIONS
 from mooring.core.errors import InputError
 from mooring.decoding.fields import as_mapping, list_at
@@ -63,7 +63,14 @@ def _own_file(part: VendorPart, *, with_cgroups: bool) -> Layer:
         reserved["cpu"] = f"{milli_by_ranges(part.machine.num_cores)}m"
     fields = {"evictionHard": dict(_THRESHOLDS), "kubeReserved": reserved, **(_CGROUPS if with_cgroups else {})}
     message = (
-        "EKS reserves memory by the instance type (11 MiB a pod that it can have, and 255 MiB), which is not known "
-        "here: set kubeReserved.memory to count it"
+        "EKS reserves 255Mi and 11Mi for each pod that the instance type can have, which a NodeConfig does not tell: "
+        "maxPods counts, set kubeReserved.memory where the instance type has another number"
     )
-    return part.documented(Tier.VENDOR_FILE, fields, {"kubeReserved.memory": part.finding("", message)})
+    return part.documented(
+        Tier.VENDOR_FILE, fields, {"kubeReserved.memory": part.computed(message, _memory, eks_memory(0))}
+    )
+
+
+def _memory(fields: Mapping[str, Any]) -> int | None:
+    pods = fields.get("maxPods")
+    return eks_memory(pods) if isinstance(pods, int) else None

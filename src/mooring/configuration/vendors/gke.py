@@ -32,15 +32,14 @@ _TABLE: Final = (
 def node_system_config(part: VendorPart) -> Iterator[Layer]:
     """Yield the user's settings over what GKE reserves."""
     reserved = "reserves CPU and memory by the size of the machine"
-    if part.machine is None:
+    machine = part.machine
+    if machine is None:
         part.note("", f"GKE {reserved}, which is not known here")
     else:
-        part.note("", f"GKE {reserved}: taken from its documentation; system pods of GKE are not counted")
-        amounts = {
-            "cpu": f"{milli_by_ranges(part.machine.num_cores)}m",
-            "memory": str(gke_memory(part.machine.memory_capacity)),
-        }
-        yield part.documented(Tier.VENDOR_FILE, {"kubeReserved": amounts})
+        message = f"GKE {reserved}, as its documentation says; system pods of GKE are not counted"
+        memory = {"kubeReserved.memory": part.computed(message, lambda _: gke_memory(machine.memory_capacity))}
+        cpu = {"cpu": f"{milli_by_ranges(machine.num_cores)}m"}
+        yield part.documented(Tier.VENDOR_FILE, {"kubeReserved": cpu}, memory)
     yield part.translated(Tier.FILE, _SECTION, _TABLE)
     policy = text_at(part.mapping(f"{_SECTION}.memoryManager"), "policy")
     if not policy:
@@ -48,9 +47,9 @@ def node_system_config(part: VendorPart) -> Iterator[Layer]:
     path = f"{_SECTION}.memoryManager.policy"
     part.check_value(path, policy.lower(), tuple(_MEMORY))
     message = "GKE sets reservedMemory itself and does not document how: add it as a drop-in"
-    unknown = {"reservedMemory": part.finding(path, message)} if policy.lower() == "static" else {}
+    computed = {"reservedMemory": part.computed(message)} if policy.lower() == "static" else {}
     fields = {"memoryManagerPolicy": _MEMORY[policy.lower()]}
-    yield Layer(Tier.FILE, fields, lambda field: _at(part, path, field), unknown=unknown)
+    yield Layer(Tier.FILE, fields, lambda field: _at(part, path, field), part.vendor, computed=computed)
 
 
 def _at(part: VendorPart, path: str, _field: str) -> FieldPlace:

@@ -49,11 +49,11 @@ def kubelet_config_object(part: VendorPart) -> Iterator[Layer]:
     if automatic and given.get("systemReserved"):
         remedy = "remove one of the two"
         raise part.refusal("spec.autoSizingReserved", "cannot be set together with systemReserved", remedy)
-    yield part.documented(Tier.VENDOR_FILE, _FILE)
+    message = "with autoSizingReserved the node computes its own reservation, by a formula of its release"
+    sized = {"systemReserved.memory": part.computed(message)} if automatic else {}
+    yield part.documented(Tier.VENDOR_FILE, _FILE, sized)
     yield part.layer(Tier.FILE, _CONFIG)
-    if automatic:
-        part.note("spec.autoSizingReserved", "the node computes its own reservation, which is not known here")
-    else:
+    if not automatic:
         yield _system_reserved(part, texts_at(given, "systemReserved"), _CONFIG)
 
 

@@ -68,8 +68,9 @@ def kubelet_document(part: VendorPart) -> Iterator[Layer]:
     part.refuse_fields("config", _PROTECTED_FIELDS)
     part.refuse_fields("extraArgs", _PROTECTED_FLAGS)
     if not part.mapping("config.systemReserved"):
-        yield part.documented(Tier.VENDOR_FILE, {"systemReserved": _RESERVED})
-        part.note("config", "Talos reserves 384Mi of memory on workers, 512Mi on others: give the machine's file too")
+        message = "Talos reserves 384Mi of memory on workers, 512Mi on others: give the machine's file too"
+        memory = {"systemReserved.memory": part.computed(message)}
+        yield part.documented(Tier.VENDOR_FILE, {"systemReserved": _RESERVED}, memory)
     yield part.layer(Tier.FILE, "config")
     arguments = pairs_of(part.content.get("extraArgs"), "extraArgs")
     if arguments:

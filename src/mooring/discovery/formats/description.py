@@ -9,10 +9,10 @@ from typing import Final
 
 from mooring.core.bits import list_text, mask_of, members
 from mooring.core.errors import InputError
-from mooring.core.machine import MachineOrigin, PCIDevice
+from mooring.core.machine import MachineOrigin, PCIDevice, PublishedNode
 from mooring.core.machineinfo import HugePages
 from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.compact import MAX_BYTES, MAX_CPUS, MAX_NODES
+from mooring.discovery.compact import ASSUMED_NODE_MEMORY, MAX_BYTES, MAX_CPUS, MAX_NODES, OF_MEMORY
 
 LOCAL_DISTANCE: Final = 10
 REMOTE_DISTANCE: Final = 20
@@ -22,6 +22,13 @@ MEMORY_OF_A_CPU: Final = 4 * 2**30
 ASSUMED_MEMORY: Final = "4Gi of memory for each CPU"
 ASSUMED_DISTANCES: Final = f"distances {LOCAL_DISTANCE} and {REMOTE_DISTANCE}"
 ASSUMED_CORES: Final = "every CPU is a core"
+OF_DISTANCES: Final = "distances"
+OF_PART: Final = {
+    ASSUMED_MEMORY: OF_MEMORY,
+    ASSUMED_NODE_MEMORY: OF_MEMORY,
+    ASSUMED_DISTANCES: OF_DISTANCES,
+}
+"""What was assumed -> what the format leaves open."""
 ASSUMED_SOCKETS: Final = "every NUMA node is a socket"
 
 
@@ -102,6 +109,7 @@ class Description:
     pci: tuple[PCIDevice, ...] = ()
     name: str = ""
     """The computer's name, where the file tells it."""
+    published: PublishedNode | None = None
 
 
 def row_of(distances: Mapping[int, int], node: int, nodes: Iterable[int]) -> tuple[int, ...]:

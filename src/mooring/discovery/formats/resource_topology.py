@@ -1,4 +1,4 @@
-"""A NodeResourceTopology: zones with their CPUs, memory, huge pages and costs, as counts.
+"""A NodeResourceTopology: zones with their CPUs, memory, huge pages, devices and costs, as counts, and policies.
 
 Source: k8stopologyawareschedwg/noderesourcetopology-api, v1alpha1 and v1alpha2.
 """
@@ -10,7 +10,7 @@ from collections.abc import Container, Mapping
 from typing import Any, Final
 
 from mooring.core.errors import InputError
-from mooring.core.machine import MachineOrigin
+from mooring.core.machine import MachineOrigin, PublishedNode
 from mooring.core.machineinfo import HugePages
 from mooring.core.quantity import Quantity, QuantitySyntaxError
 from mooring.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at
@@ -41,12 +41,14 @@ def read_resource_topology(content: Mapping[str, Any]) -> Description:
     """
     amounts: dict[int, dict[str, int]] = {}
     costs: dict[int, dict[int, int]] = {}
+    zones: dict[int, Mapping[str, Any]] = {}
     for index, entry in enumerate(list_at(content, "zones")):
         try:
             zone = as_mapping(entry)
             if text_at(zone, "type") == "Node":
                 number = _number_of(zone, amounts)
-                amounts[number], costs[number] = _amounts(zone), _costs(zone)
+                amounts[number], costs[number] = _amounts(zone, "capacity"), _costs(zone)
+                zones[number] = zone
         except InputError as error:
             raise inside(error, f"zones[{index}]") from None
     if not any(found.get("cpu") for found in amounts.values()):
@@ -71,6 +73,61 @@ def read_resource_topology(content: Mapping[str, Any]) -> Description:
             for node in nodes
         ),
         name=text_at(mapping_at(content, "metadata"), "name"),
+        published=_published(content, zones),
+    )
+
+
+_POLICIES: Final = {
+    "None": "none",
+    "BestEffort": "best-effort",
+    "Restricted": "restricted",
+    "SingleNUMANode": "single-numa-node",
+}
+_SCOPES: Final = {"": "", "ContainerLevel": "container", "PodLevel": "pod"}
+_OLD_POLICY: Final = re.compile(f"({'|'.join(_POLICIES)})({'|'.join(_SCOPES)})")
+_KNOWN: Final = re.compile(r"cpu|memory|hugepages-.+")
+_FIELDS: Final = ("topologyManagerPolicy", "topologyManagerScope", "cpuManagerPolicy", "memoryManagerPolicy")
+_MOST_DEVICES: Final = 4096
+
+
+def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]]) -> PublishedNode:
+    """Return what the object says of the node: attributes win over the older list of policies.
+
+    What can be allocated and is not available is held by containers; what cannot be allocated is no device that works.
+
+    Raises:
+        InputError: an attribute or an amount cannot be understood.
+    """
+    given: dict[str, str] = {}
+    for index, entry in enumerate(list_at(content, "attributes")):
+        try:
+            attribute = as_mapping(entry)
+            given[name_at(attribute, "name")] = text_at(attribute, "value")
+        except InputError as error:
+            raise inside(error, f"attributes[{index}]") from None
+    old = [match for text in list_at(content, "topologyPolicies") if (match := _OLD_POLICY.fullmatch(str(text)))]
+    fields = dict(zip(_FIELDS, (_POLICIES[old[0][1]], _SCOPES[old[0][2] or ""]) if old else ("", ""), strict=False))
+    fields |= {name: value for name, value in given.items() if name in _FIELDS}
+    allocatable, available = (
+        {node: _amounts(zone, field) for node, zone in zones.items()} for field in ("allocatable", "available")
+    )
+    devices: dict[str, dict[int, int]] = {}
+    for node, amounts in allocatable.items():
+        for name, amount in amounts.items():
+            if "/" in name and not name.startswith(HUGE_PAGES) and amount <= _MOST_DEVICES:
+                devices.setdefault(name, {})[node] = amount
+    taken = {
+        node: {
+            name: amount - available[node][name]
+            for name, amount in amounts.items()
+            if amount > available[node].get(name, amount) and (name in devices or _KNOWN.fullmatch(name))
+        }
+        for node, amounts in allocatable.items()
+    }
+    return PublishedNode(
+        {name: value for name, value in fields.items() if value},
+        devices,
+        {node: amounts for node, amounts in taken.items() if amounts},
     )
 
 
@@ -106,15 +163,15 @@ def _number_of(zone: Mapping[str, Any], known: Container[int]) -> int:
     return int(match[1])
 
 
-def _amounts(zone: Mapping[str, Any]) -> dict[str, int]:
-    """Return the whole CPUs or bytes of a zone's resources."""
+def _amounts(zone: Mapping[str, Any], field: str) -> dict[str, int]:
+    """Return the whole CPUs, bytes or devices of a zone's resources; without a capacity what can be allocated."""
     amounts: dict[str, int] = {}
     for index, entry in enumerate(list_at(zone, "resources")):
         try:
             resource = as_mapping(entry)
             name = name_at(resource, "name")
-            field = "capacity" if resource.get("capacity") is not None else "allocatable"
-            amounts[name] = _amount(resource, field, MAX_CPUS - 1 if name == "cpu" else MAX_BYTES)
+            found = next((one for one in (field, "allocatable", "capacity") if resource.get(one) is not None), field)
+            amounts[name] = _amount(resource, found, MAX_CPUS - 1 if name == "cpu" else MAX_BYTES)
         except InputError as error:
             raise inside(error, f"resources[{index}]") from None
     return amounts

@@ -13,7 +13,7 @@ from mooring.explain.phrases import joined
 from mooring.explain.remedies import remedy
 from mooring.kubelet.start import start_on
 from mooring.planner.question import Question
-from mooring.planner.start.changes import StartChange, changes_for
+from mooring.planner.start.changes import StartChange, changes_for, not_known
 
 GENERAL = "In general (not run here): "
 """Before advice that was not tried."""
@@ -52,6 +52,8 @@ def start_advice(question: Question, refusal: StartRefusal) -> str:
     found = advice_to_start(question, refusal)
     if found is not None:
         return found.sentence
+    if unknown := not_known(question, refusal):
+        return f"What decides is not known: {unknown}."
     general = remedy(refusal)
     return f"{GENERAL}{general}" if general else ""
 

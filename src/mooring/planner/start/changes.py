@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from mooring.configuration.part import RESERVATION_UNKNOWN
 from mooring.core.bits import list_text, mask_of
 from mooring.core.config import KubeletConfig, ReservedMemory
 from mooring.core.cpuset import CPUSet
@@ -26,6 +27,8 @@ from mooring.releases.policy_options import cpu_option_groups, topology_option_g
 from mooring.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
 
 _THRESHOLD = "memory.available"
+_RESERVED_SUM = "MOOR-251"
+_TOO_MUCH_RESERVED = "MOOR-235"
 _CPU = "cpuManagerPolicyOptions"
 _TOPOLOGY = "topologyManagerPolicyOptions"
 _MEMBERS = {
@@ -56,9 +59,22 @@ class StartChange:
 
 
 def changes_for(question: Question, refusal: StartRefusal) -> Iterator[StartChange]:
-    """Yield the changes that the text of a refusal allows for, the likeliest first."""
+    """Yield the changes that the text of a refusal allows for, the likeliest first; none that rests on a guess."""
+    if not_known(question, refusal):
+        return iter(())
     changes = _BY_CODE.get(refusal_code(refusal))
     return iter(()) if changes is None else changes(question, refusal.message)
+
+
+def not_known(question: Question, refusal: StartRefusal) -> str:
+    """Return what is only assumed of the amounts that a refusal compares; empty where they are known."""
+    code, config = refusal_code(refusal), question.config
+    unknown = [finding.message for finding in question.findings if finding.code == RESERVATION_UNKNOWN]
+    is_share = (config.eviction_hard or {}).get("memory.available", "").endswith("%")
+    compares_size = code == _TOO_MUCH_RESERVED and 'Resource "memory"' in refusal.message
+    if "memory" in question.machine.origin.unknown and (is_share or compares_size):
+        unknown.append("the machine's memory (assumed) is in no given file, add --machine memory=AMOUNT")
+    return "; ".join(unknown) if compares_size or code == _RESERVED_SUM else ""
 
 
 def _set(question: Question, field: str, value: str) -> StartChange:
@@ -359,11 +375,11 @@ _BY_CODE: Mapping[str, Callable[[Question, str], Iterator[StartChange]]] = {
     "MOOR-232": _reserve_a_core,
     "MOOR-233": _not_online,
     "MOOR-234": _not_reservable,
-    "MOOR-235": _too_much_reserved,
+    _TOO_MUCH_RESERVED: _too_much_reserved,
     "MOOR-241": _more_nodes,
     "MOOR-242": _no_distances,
     "MOOR-243": _group_off,
-    "MOOR-251": _reserved_sum,
+    _RESERVED_SUM: _reserved_sum,
     "MOOR-252": _unknown_node,
     "MOOR-253": _zero_memory,
     "MOOR-261": _no_file,

@@ -1,0 +1,409 @@
+"""What a source leaves open is computed by a published formula, given beside it, or said to be assumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.command import Answered, mooring
+
+STATIC = {"cpuManagerPolicy": "static", "memoryManagerPolicy": "Static"}
+SIXTEEN_CPUS = ("--machine", "cores=8 threads=2 memory=64Gi")
+
+Write = Callable[[str, Any], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def written(name: str, content: Any) -> str:
+        file = tmp_path / name
+        file.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+        return str(file)
+
+    return written
+
+
+def a_pod(**limits: str) -> dict[str, Any]:
+    containers = [{"name": "main", "resources": {"limits": limits}}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "app"}, "spec": {"containers": containers}}
+
+
+def planned(write: Write, pod: dict[str, Any], *words: str) -> Answered:
+    return mooring("plan", "-f", write("pod.json", pod), *words, "-o", "json")
+
+
+def messages(answered: Answered) -> str:
+    return " ".join(finding["message"] for finding in answered.document["findings"])
+
+
+def why_of(answered: Answered) -> str:
+    return str(answered.document["pods"][0]["why"])
+
+
+def reserved(memory: str) -> list[dict[str, Any]]:
+    return [{"numaNode": 0, "limits": {"memory": memory}}]
+
+
+def eks(**fields: Any) -> dict[str, Any]:
+    config = {**STATIC, **fields}
+    return {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": {"kubelet": {"config": config}}}
+
+
+def pool(**fields: Any) -> dict[str, Any]:
+    kubelet = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node"}
+    return {"kubeletConfig": kubelet, **fields}
+
+
+class TestWhatAVendorReserves:
+    def test_eks_with_known_pods_starts_with_what_its_formula_gives(self, write: Write) -> None:
+        config = write("node.json", eks(maxPods=58, reservedMemory=reserved("993Mi")))
+        answered = planned(write, a_pod(cpu="2", memory="1Gi"), *SIXTEEN_CPUS, "--config", config)
+        assert answered.code == 0, answered.out
+
+    def test_eks_with_another_amount_is_advised_by_the_formula(self, write: Write) -> None:
+        config = write("node.json", eks(maxPods=110, reservedMemory=reserved("993Mi")))
+        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *SIXTEEN_CPUS, "--config", config)
+        assert answered.code == 1
+        assert "Reserve 1565Mi of memory on NUMA node 0" in answered.out
+
+    def test_eks_with_pods_in_a_flag_counts_them(self, write: Write) -> None:
+        content = eks(reservedMemory=reserved("575Mi"))
+        content["spec"]["kubelet"]["flags"] = ["--max-pods=20"]
+        config = write("node.json", content)
+        answered = planned(write, a_pod(cpu="2", memory="1Gi"), *SIXTEEN_CPUS, "--config", config)
+        assert answered.code == 0, answered.out
+
+    def test_eks_with_unknown_pods_is_assumed_to_add_up(self, write: Write) -> None:
+        config = write("node.json", eks(reservedMemory=reserved("993Mi")))
+        answered = planned(write, a_pod(cpu="2", memory="1Gi"), *SIXTEEN_CPUS, "--config", config)
+        assert answered.code == 0
+        assert "kubeReserved.memory is 893Mi (assumed)" in messages(answered)
+
+    @pytest.mark.parametrize("amount", ["100Mi", "50Mi"])
+    def test_no_remedy_rests_on_a_reservation_that_is_not_known(self, write: Write, amount: str) -> None:
+        config = write("node.json", eks(reservedMemory=reserved(amount)))
+        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *SIXTEEN_CPUS, "--config", config)
+        assert answered.code == 1
+        assert "What decides is not known" in answered.out
+        assert "run here" not in answered.out
+
+    def test_a_rejection_for_memory_that_a_vendor_may_reserve_says_so(self, write: Write) -> None:
+        config = write("node.json", eks(reservedMemory=reserved("993Mi")))
+        answered = planned(write, a_pod(cpu="2", memory="64Gi"), *SIXTEEN_CPUS, "--config", config)
+        assert "(assumed)" in why_of(answered)
+        assert answered.document["pods"][0]["assumed"] == ["reservation"]
+
+    def test_gke_with_static_memory_starts(self, write: Write) -> None:
+        content = {"kubeletConfig": {"cpuManagerPolicy": "static", "memoryManager": {"policy": "static"}}}
+        config = write("gke.json", content)
+        answered = planned(write, a_pod(cpu="2", memory="1Gi"), *SIXTEEN_CPUS, "--config", config)
+        assert answered.code == 0, answered.out
+        assert "(assumed)" in messages(answered)
+
+    def test_gke_takes_an_amount_that_its_formula_rounds_to(self, write: Write, tmp_path: Path) -> None:
+        content = {"kubeletConfig": {"cpuManagerPolicy": "static", "memoryManager": {"policy": "static"}}}
+        drop_ins = tmp_path / "conf.d"
+        drop_ins.mkdir()
+        fields = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "reservedMemory": reserved("5711Mi"),
+        }
+        (drop_ins / "10.conf").write_text(json.dumps(fields), "utf-8")
+        words = ("--config", write("gke.json", content), "--config", str(drop_ins))
+        assert planned(write, a_pod(cpu="2", memory="1Gi"), *SIXTEEN_CPUS, *words).code == 0
+
+    def test_openshift_with_automatic_sizes_is_assumed_to_add_up(self, write: Write) -> None:
+        spec = {"autoSizingReserved": True, "kubeletConfig": {**STATIC, "reservedMemory": reserved("4Gi")}}
+        content = {"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "KubeletConfig", "spec": spec}
+        spec["kubeletConfig"]["reservedSystemCPUs"] = "0"  # type: ignore[index]
+        answered = planned(
+            write, a_pod(cpu="2", memory="1Gi"), *SIXTEEN_CPUS, "--config", write("config.json", content)
+        )
+        assert answered.code == 0, answered.out
+        assert "systemReserved.memory is 3996Mi (assumed)" in messages(answered)
+
+
+class TestNodePoolsOfAKS:
+    @pytest.mark.parametrize(
+        "content",
+        [
+            pool(),
+            pool(linuxOsConfig={"transparentHugePageEnabled": "madvise"}, name="pool1", kubeletDiskType="OS"),
+            {"properties": pool(vmSize="Standard_D16s_v5")},
+            {"kind": "Base", "name": "cluster", "agentPoolProfiles": [{"name": "a", "kubeletConfig": None}, pool()]},
+            {
+                "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
+                "resources": [{"type": "Microsoft.ContainerService/managedClusters/agentPools", "properties": pool()}],
+            },
+        ],
+    )
+    def test_every_form_has_its_topology_policy(self, write: Write, content: dict[str, Any]) -> None:
+        words = ("--machine", "sockets=2 cores=16 threads=2 memory=64Gi", "--config", write("pool.json", content))
+        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2", memory="1Gi")), *words)
+        assert answered.code == 0
+        assert "topology manager single-numa-node" in answered.out
+        assert "AKS" in answered.err
+        assert "MOOR-501" not in answered.err
+
+    def test_a_pool_has_its_pods_version_and_reservation(self, write: Write) -> None:
+        content = pool(maxPods=60, currentOrchestratorVersion="1.33.2")
+        words = ("--machine", "cores=8 memory=64Gi", "--config", write("pool.json", content))
+        answered = mooring("plan", "-v", "-f", write("pod.json", a_pod(cpu="2")), *words, columns=200)
+        assert "kubelet v1.33" in answered.out
+        assert "kubeReserved.memory            1250Mi" in answered.out
+
+    def test_several_pools_are_refused_with_their_places(self, write: Write) -> None:
+        content = {"agentPoolProfiles": [pool(), pool()]}
+        answered = planned(write, a_pod(cpu="2"), *SIXTEEN_CPUS, "--config", write("pools.json", content))
+        assert answered.code == 2
+        assert "agentPoolProfiles[0], agentPoolProfiles[1]" in answered.complaint
+
+    def test_a_node_system_configuration_of_gke_stays_one(self, write: Write) -> None:
+        content = {"kubeletConfig": {"cpuManagerPolicy": "static", "topologyManager": {"policy": "restricted"}}}
+        answered = mooring(
+            "plan", "-f", write("pod.json", a_pod(cpu="2")), *SIXTEEN_CPUS, "--config", write("gke.json", content)
+        )
+        assert "topology manager restricted" in answered.out
+        assert "GKE" in answered.err
+
+
+ROWS = [
+    {
+        "cpu": str(cpu),
+        "node": str(cpu // 4),
+        "socket": str(cpu // 4),
+        "core": str(cpu),
+        "l1d:l1i:l2": f"{cpu}:{cpu}:{cpu}",
+    }
+    for cpu in range(8)
+]
+NUMACTL = """\
+available: 2 nodes (0-1)
+node 0 cpus: 0 1 2 3
+node 0 size: 65536 MB
+node 0 free: 1 MB
+node 1 cpus: 4 5 6 7
+node 1 size: 32768 MB
+node 1 free: 1 MB
+node distances:
+node   0   1
+  0:  10  21
+  1:  21  10
+"""
+KUBELET = {
+    **STATIC,
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "kind": "KubeletConfiguration",
+    "topologyManagerPolicy": "single-numa-node",
+    "reservedSystemCPUs": "0",
+    "kubeReserved": {"memory": "924Mi"},
+    "evictionHard": {"memory.available": "100Mi"},
+    "reservedMemory": reserved("1Gi"),
+}
+
+
+class TestAssumedMemory:
+    @pytest.fixture
+    def words(self, write: Write) -> tuple[str, ...]:
+        return ("--machine", write("lscpu.json", {"cpus": ROWS}), "--config", write("kubelet.json", KUBELET))
+
+    def test_a_rejection_that_rests_on_it_says_so(self, write: Write, words: tuple[str, ...]) -> None:
+        answered = planned(write, a_pod(cpu="2", memory="20Gi"), *words)
+        assert "32 GiB of memory (assumed)" in why_of(answered)
+        assert answered.document["pods"][0]["assumed"] == ["memory"]
+
+    def test_compact_text_without_memory_is_assumed_too(self, write: Write) -> None:
+        words = ("--machine", "sockets=2 cores=8", "--config", write("kubelet.json", KUBELET))
+        answered = planned(write, a_pod(cpu="2", memory="20Gi"), *words)
+        assert "8 GiB of memory (assumed)" in why_of(answered)
+
+    @pytest.mark.parametrize("limits", [{"cpu": "8", "memory": "1Gi"}, {"cpu": "2", "memory": "20Gi"}])
+    def test_nothing_is_said_where_it_is_known_or_plays_no_part(
+        self, write: Write, words: tuple[str, ...], limits: dict[str, str]
+    ) -> None:
+        known = () if limits["cpu"] == "8" else ("--machine", "memory=24Gi")
+        answered = planned(write, a_pod(**limits), *words, *known)
+        assert answered.code == 1
+        assert "(assumed)" not in answered.out
+        assert "assumed" not in answered.document["pods"][0]
+
+    def test_memory_beside_the_file_decides(self, write: Write, words: tuple[str, ...]) -> None:
+        pod = a_pod(cpu="2", memory="20Gi")
+        assert planned(write, pod, *words, "--machine", "memory=64Gi").code == 0
+        assert planned(write, pod, *words, "--machine", "node1.memory=32Gi").code == 0
+
+    def test_numactl_beside_lscpu_tells_memory(self, write: Write, words: tuple[str, ...]) -> None:
+        answered = planned(write, a_pod(cpu="2", memory="20Gi"), *words, "--machine", write("numactl.txt", NUMACTL))
+        assert answered.code == 0, answered.out
+        sizes = [node["memoryBytes"] >> 30 for node in answered.document["numaNodes"]]
+        assert sizes == [64, 32]
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"evictionHard": {"memory.available": "5%"}},
+            {"kubeReserved": {"memory": "40Gi"}, "memoryManagerPolicy": "None", "reservedMemory": []},
+        ],
+    )
+    def test_no_remedy_of_a_start_rests_on_it(
+        self, write: Write, words: tuple[str, ...], fields: dict[str, Any]
+    ) -> None:
+        config = write("kubelet.json", {**KUBELET, **fields})
+        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *words[:2], "--config", config)
+        assert answered.code == 1
+        assert "memory (assumed) is in no given file" in " ".join(answered.out.split())
+        assert "run here" not in answered.out
+
+    def test_explain_says_it_too(self, write: Write, words: tuple[str, ...]) -> None:
+        answered = mooring("explain", "app", "-f", write("pod.json", a_pod(cpu="2", memory="20Gi")), *words)
+        assert "(assumed)" in answered.out
+
+    def test_huge_pages_that_no_file_tells_are_assumed(self, write: Write, words: tuple[str, ...]) -> None:
+        pod = a_pod(cpu="2", memory="1Gi", **{"hugepages-1Gi": "2Gi"})
+        answered = planned(write, pod, *words)
+        assert "huge pages, none (assumed)" in why_of(answered)
+        assert planned(write, pod, *words, "--machine", "hugepages-1Gi=8").code == 0
+
+
+TWO_SOCKETS = ("--machine", "sockets=2 cores=8 memory=64Gi")
+
+
+def devices(numa: list[int]) -> dict[str, Any]:
+    listed = [{"id": "gpu0", "numa": numa}, {"id": "gpu1", "numa": numa}]
+    return {"apiVersion": "mooring/v1alpha1", "kind": "NodeDevices", "devices": {"vendor.example/gpu": listed}}
+
+
+class TestDevicesOffTheMachine:
+    def test_a_node_that_the_machine_lacks_is_refused_with_both(self, write: Write) -> None:
+        given = write("devices.json", devices([2]))
+        answered = planned(write, a_pod(cpu="2"), *TWO_SOCKETS, "--config", given)
+        assert answered.code == 2
+        assert f"{given}:" in answered.complaint
+        assert "gpu0 is on NUMA node 2, which the machine does not have: it has 0, 1" in answered.complaint
+
+    def test_it_is_refused_for_each_machine_that_is_compared(self, write: Write) -> None:
+        words = ("--config", write("devices.json", devices([1])), *TWO_SOCKETS, "--machine", "cores=8 memory=64Gi")
+        answered = mooring("compare", "-f", write("pod.json", a_pod(cpu="2")), *words)
+        assert answered.code == 2
+        assert "NUMA node 1" in answered.complaint
+
+    @pytest.mark.parametrize(("policy", "code"), [("single-numa-node", 1), ("restricted", 1), ("best-effort", 0)])
+    def test_node_minus_one_is_taken_and_named_where_it_rejects(self, write: Write, policy: str, code: int) -> None:
+        config = {**KUBELET, "topologyManagerPolicy": policy}
+        words = ("--config", write("kubelet.json", config), "--config", write("devices.json", devices([-1])))
+        pod = a_pod(cpu="2", memory="1Gi", **{"vendor.example/gpu": "1"})
+        answered = planned(write, pod, *TWO_SOCKETS, *words)
+        assert answered.code == code
+        if code:
+            assert "the plugin reports NUMA node -1 for gpu0 and gpu1" in why_of(answered)
+        assert "NUMA -1" in mooring("plan", "-f", write("pod.json", pod), *TWO_SOCKETS, *words).out
+
+
+def zone(number: int, **amounts: tuple[str, str, str]) -> dict[str, Any]:
+    resources = [
+        {"name": name, "capacity": capacity, "allocatable": allocatable, "available": available}
+        for name, (capacity, allocatable, available) in amounts.items()
+    ]
+    return {"name": f"node-{number}", "type": "Node", "resources": resources}
+
+
+def topology(**fields: Any) -> dict[str, Any]:
+    gpu = "vendor.example/gpu"
+    zones = [
+        zone(0, cpu=("40", "38", "12"), memory=("125Gi", "120Gi", "100Gi"), **{gpu: ("4", "4", "1")}),
+        zone(1, cpu=("40", "40", "14"), memory=("125Gi", "125Gi", "100Gi"), **{gpu: ("4", "4", "4")}),
+    ]
+    metadata = {"name": "worker-1"}
+    kind = {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": metadata}
+    return {**kind, "topologyPolicies": ["SingleNUMANodeContainerLevel"], "zones": zones, **fields}
+
+
+PUBLISHED_CONFIG = {
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "kind": "KubeletConfiguration",
+    "cpuManagerPolicy": "static",
+    "reservedSystemCPUs": "0-1",
+}
+
+
+class TestAPublishedNode:
+    def words(self, write: Write, content: dict[str, Any], **config: Any) -> tuple[str, ...]:
+        return (
+            "--machine",
+            write("nrt.json", content),
+            "--config",
+            write("kubelet.json", {**PUBLISHED_CONFIG, **config}),
+        )
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {},
+            {"topologyPolicies": ["SingleNUMANodePodLevel"]},
+            {"topologyPolicies": [], "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}]},
+            {
+                "topologyPolicies": ["BestEffort"],
+                "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}],
+            },
+        ],
+    )
+    def test_its_policy_and_what_is_left_decide(self, write: Write, said: dict[str, Any]) -> None:
+        answered = planned(write, a_pod(cpu="20", memory="10Gi"), *self.words(write, topology(**said)))
+        app = answered.document["pods"][-1]
+        assert (answered.code, app["reason"]) == (1, "TopologyAffinityError")
+        assert "14 on NUMA node 1, 12 on NUMA node 0" in app["why"]
+
+    def test_its_devices_decide(self, write: Write) -> None:
+        pod = a_pod(cpu="2", memory="1Gi", **{"vendor.example/gpu": "2"})
+        answered = planned(write, pod, *self.words(write, topology()))
+        app = answered.document["pods"][-1]
+        assert answered.code == 0
+        assert app["devices"]["main"]["vendor.example/gpu"]["numa"] == [[1], [1]]
+        assert "no devices are declared" not in messages(answered)
+
+    def test_what_is_left_of_memory_decides_with_a_memory_manager(self, write: Write) -> None:
+        static = {
+            "memoryManagerPolicy": "Static",
+            "reservedMemory": reserved("5Gi"),
+            "kubeReserved": {"memory": "5020Mi"},
+        }
+        words = self.words(write, topology(), **static)
+        assert planned(write, a_pod(cpu="2", memory="99Gi"), *words).code == 0
+        answered = planned(write, a_pod(cpu="2", memory="101Gi"), *words)
+        assert answered.code == 1
+        assert "only 100 GiB of memory free" in str(answered.document["pods"][-1]["why"])
+
+    def test_a_configuration_that_says_otherwise_counts_and_is_named(self, write: Write) -> None:
+        words = self.words(write, topology(), topologyManagerPolicy="best-effort")
+        answered = planned(write, a_pod(cpu="20", memory="10Gi"), *words)
+        assert answered.code == 0
+        assert "the NodeResourceTopology says single-numa-node, the configuration best-effort" in messages(answered)
+
+    def test_given_pods_count_in_place_of_its_amounts(self, write: Write) -> None:
+        running = {**a_pod(cpu="2", memory="1Gi"), "metadata": {"name": "runs", "uid": "runs"}}
+        words = self.words(write, topology())
+        answered = planned(write, a_pod(cpu="20", memory="10Gi"), *words, "--active", write("runs.json", running))
+        assert answered.code == 0
+        assert "running pods are given" in messages(answered)
+
+
+class TestSecondMachine:
+    def test_two_machines_are_an_error(self, write: Write) -> None:
+        answered = planned(write, a_pod(cpu="1"), "--machine", "small-1s8", "--machine", "xeon-6338n-1s")
+        assert answered.code == 2
+        assert "NUMA node 0 has 64 CPUs in one and 8 in the other" in answered.complaint or (
+            "NUMA node 0 has 8 CPUs in one and 64 in the other" in answered.complaint
+        )
+
+    def test_compact_text_may_be_divided(self) -> None:
+        answered = mooring("topology", "--machine", "sockets=2 cores=16", "--machine", "memory=64Gi")
+        assert answered.out.splitlines()[0].endswith("32 CPUs · 64 GiB") or "16 CPUs · 64 GiB" in answered.out
+
+    def test_a_key_that_is_given_twice_is_an_error(self) -> None:
+        answered = mooring("topology", "--machine", "sockets=2 cores=16", "--machine", "sockets=1")
+        assert answered.code == 2
+        assert "sockets: is given twice" in answered.complaint
