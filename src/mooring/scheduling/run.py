@@ -254,4 +254,6 @@ def _listening(options: ExtenderOptions, report: Report) -> tuple[socket.socket,
 def limits_of(options: ExtenderOptions) -> ConnectionLimits:
     """Return how long clients may take."""
     seconds = options.request_time
-    return ConnectionLimits(seconds, seconds * _BUSY, _IDLE, connections=CONNECTIONS, head=64 * 1024, grace=_GRACE)
+    return ConnectionLimits(
+        seconds, seconds * _BUSY, seconds * _BUSY, _IDLE, connections=CONNECTIONS, head=64 * 1024, grace=_GRACE
+    )

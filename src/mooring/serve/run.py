@@ -28,7 +28,7 @@ from mooring.service.http import HTTPServer, listener_at
 from mooring.service.options import Address
 from mooring.service.pages import Application, ConnectionLimits
 
-LIMITS: Final = ConnectionLimits(first=5.0, busy=3600.0, idle=75.0, connections=2048, head=32 * 1024)
+LIMITS: Final = ConnectionLimits(first=5.0, body=10.0, busy=3600.0, idle=75.0, connections=2048, head=32 * 1024)
 """A stream of changes is cut after an hour; the browser opens it again."""
 
 
