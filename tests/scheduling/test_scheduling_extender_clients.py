@@ -21,9 +21,9 @@ from tests.scheduling.extender_requests import PATIENT, ready_extender
 from mooring.core.errors import InputError
 from mooring.scheduling.options import TLS, ExtenderOptions
 from mooring.scheduling.run import limits_of, serve
-from mooring.scheduling.tls import tls_context
 from mooring.service.connections import HANDSHAKES
 from mooring.service.options import Address
+from mooring.service.tls import TLSFiles, tls_context
 
 IMPATIENT = 0.2
 SILENT = 1100
@@ -190,7 +190,7 @@ def test_who_has_no_certificate_or_another_authoritys_is_refused(
 def test_files_that_are_no_certificates_are_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "no.crt").write_text("no certificate", encoding="utf-8")
     options = ExtenderOptions(tls=TLS(str(tmp_path / "no.crt"), str(tmp_path / "no.crt")))
-    with pytest.raises(InputError, match="check certificate, key and clientCA") as caught:
+    with pytest.raises(InputError, match="check certificate, key and CA") as caught:
         serve(options, ready_extender(options).service.app)
     assert "\n" not in str(caught.value)
 
@@ -210,7 +210,7 @@ def test_replaced_certificates_are_used_from_the_next_connection_on(signer: Auth
 
     place(signer)
     problems: list[str] = []
-    context = tls_context(TLS(*map(str, files)), lambda _about, problem: problems.append(problem))
+    context = tls_context(TLSFiles(*map(str, files)), problems.append)
     clients = {one.name: (one, one.issue("scheduler", "extendedKeyUsage=clientAuth")) for one in (signer, other)}
     assert accepted(context, *clients["authority"])
     assert not accepted(context, *clients["other"])

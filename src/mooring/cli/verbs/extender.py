@@ -19,7 +19,6 @@ EPILOG = """\b
 Examples:
   mooring extender --config /etc/mooring/extender.yaml
   mooring extender --config extender.yaml --kubeconfig ~/.kube/config
-  mooring extender --config extender.yaml --advertise 10.0.0.7:8888
   mooring extender --config extender.yaml --check
 """
 
@@ -27,11 +26,8 @@ Examples:
 @click.command("extender", cls=Verb, epilog=EPILOG)
 @options.configuration("ExtenderConfiguration.")
 @options.kubeconfig("the configuration's kubeconfig, or else the pod's service account")
-@click.option(
-    "--advertise", default="", metavar="HOST:PORT", help="Where other replicas reach this one; with lease in the file."
-)
 @click.option("--check", is_flag=True, help="Check the configuration and exit.")
-def command(config: str, kubeconfig: str, advertise: str, *, check: bool) -> int:
+def command(config: str, kubeconfig: str, *, check: bool) -> int:
     """Run a scheduler extender until SIGTERM or SIGINT: filter, prioritize, preempt and bind.
 
     It runs the engine on what nodes published with mooring publish or mooring agent, and on the pods bound since.
@@ -41,5 +37,5 @@ def command(config: str, kubeconfig: str, advertise: str, *, check: bool) -> int
             asked = extender_options.load_extender_options(config)
             emit(f"The configuration can be used; the extender would listen on {asked.listen}.")
             return YES
-        run.run_extender(config, kubeconfig, advertise)
+        run.run_extender(config, kubeconfig)
     return YES
