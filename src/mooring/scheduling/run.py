@@ -198,12 +198,13 @@ def extender_with(
     return made
 
 
-def run_extender(config: str, kubeconfig: str) -> None:
+def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
     """Be the extender until SIGTERM or SIGINT.
 
     Args:
         config: its file.
         kubeconfig: in place of the file's.
+        advertise: name of this replica in the Lease; by default the host's with the port.
 
     Raises:
         InputError: it cannot begin.
@@ -224,7 +225,7 @@ def run_extender(config: str, kubeconfig: str) -> None:
     election = None
     if options.lease.name:
         lease = lease_of(configuration, options.lease.namespace, options.lease.name)
-        election = Election(lease, f"{socket.gethostname()}:{options.listen.port}", time.monotonic)
+        election = Election(lease, advertise or f"{socket.gethostname()}:{options.listen.port}", time.monotonic)
 
     def report(about: str, problem: str) -> None:
         log.warning(problem, about=about)

@@ -26,8 +26,9 @@ Examples:
 @click.command("extender", cls=Verb, epilog=EPILOG)
 @options.configuration("ExtenderConfiguration.")
 @options.kubeconfig("the configuration's kubeconfig, or else the pod's service account")
+@click.option("--advertise", default="", metavar="NAME", help="Name in the Lease; by default the host's with the port.")
 @click.option("--check", is_flag=True, help="Check the configuration and exit.")
-def command(config: str, kubeconfig: str, *, check: bool) -> int:
+def command(config: str, kubeconfig: str, advertise: str, *, check: bool) -> int:
     """Run a scheduler extender until SIGTERM or SIGINT: filter, prioritize, preempt and bind.
 
     It runs the engine on what nodes published with mooring publish or mooring agent, and on the pods bound since.
@@ -37,5 +38,5 @@ def command(config: str, kubeconfig: str, *, check: bool) -> int:
             asked = extender_options.load_extender_options(config)
             emit(f"The configuration can be used; the extender would listen on {asked.listen}.")
             return YES
-        run.run_extender(config, kubeconfig)
+        run.run_extender(config, kubeconfig, advertise)
     return YES
