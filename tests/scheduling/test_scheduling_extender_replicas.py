@@ -179,45 +179,34 @@ def test_one_replica_reads_no_node() -> None:
     assert server.reads == 0
 
 
-class Candidate:
-    """An extender whose engine hangs when the test says so."""
-
-    has_listed = True
-
-    def __init__(self) -> None:
-        self.hangs = ""
-
-    def hang(self) -> str:
-        return self.hangs
-
-
-class Steps:
+class Steps(threading.Event):
     """An end that comes after so many steps, each a second long."""
 
     def __init__(self, replica: Replica, happens: dict[int, Callable[[], object]]) -> None:
+        super().__init__()
         self.replica, self.happens, self.number = replica, happens, 0
 
     def is_set(self) -> bool:
         return self.number > 20
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, timeout: float | None = None) -> bool:
         self.number += 1
-        self.replica.now += seconds
+        self.replica.now += timeout or 0.0
         self.happens.get(self.number, lambda: None)()
+        return False
 
 
 def test_an_engine_that_hangs_loses_the_lease() -> None:
-    replica, candidate = Replica(Server()), Candidate()
-    steps = Steps(replica, {5: lambda: setattr(candidate, "hangs", "the engine hangs")})
+    replica, gets_on = Replica(Server()), [True]
+    steps = Steps(replica, {5: gets_on.clear})
     with pytest.raises(ClusterError, match="the lease is lost"):
-        take_part(replica.election, candidate, steps, lambda _about, _problem: None)
+        take_part(replica.election, lambda: bool(gets_on), steps, lambda _about, _problem: None)
     assert 5 < steps.number < 11
 
 
 def test_a_replica_that_has_not_listed_everything_takes_no_lease() -> None:
-    replica, candidate = Replica(Server()), Candidate()
-    candidate.has_listed = False
-    take_part(replica.election, candidate, Steps(replica, {}), lambda _about, _problem: None)
+    replica = Replica(Server())
+    take_part(replica.election, bool, Steps(replica, {}), lambda _about, _problem: None)
     assert not replica.election.leads
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -246,7 +246,7 @@ def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
             if election is None:
                 stop.wait()
             else:
-                take_part(election, extender, stop, report)
+                take_part(election, lambda: extender.has_listed and not extender.hang(), stop, report)
         if election is not None:
             extender.service.finish_binds()
             with suppress(ClusterError):
@@ -254,31 +254,14 @@ def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
     log.info("extender stopped")
 
 
-class LeaseCandidate(Protocol):
-    """A replica as far as the election goes."""
-
-    @property
-    def has_listed(self) -> bool:
-        """Whether everything has been listed."""
-
-    def hang(self) -> str:
-        """Return what has stopped to get on; empty when nothing has."""
-
-
-class End(Protocol):
-    """Set when the process is to end."""
-
-    def is_set(self) -> bool:
-        """Tell whether it is to end."""
-
-    def wait(self, seconds: float) -> object:
-        """Wait for it so long."""
-
-
-def take_part(election: Election, extender: LeaseCandidate, stop: End, report: Report) -> None:
+def take_part(election: Election, stands: Callable[[], bool], stop: threading.Event, report: Report) -> None:
     """Take the Lease once it is free, and renew it until the process is to end.
 
-    A replica whose engine hangs renews nothing, so that another one takes over.
+    Args:
+        election: of this replica.
+        stands: whether it wants the Lease; where its engine hangs, another one takes over.
+        stop: set when the process is to end.
+        report: receives what is the matter.
 
     Raises:
         ClusterError: the Lease is lost: another replica decides by now, or will soon.
@@ -286,7 +269,7 @@ def take_part(election: Election, extender: LeaseCandidate, stop: End, report: R
     led = False
     while not stop.is_set():
         try:
-            election.step(stands=extender.has_listed and not extender.hang())
+            election.step(stands=stands())
         except ClusterError as error:
             report("lease", str(error))
         if led and not election.leads:
