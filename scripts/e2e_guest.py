@@ -41,7 +41,7 @@ WHEELS = ("click", "msgspec", "pluggy", "pyyaml", "rich")
 RUNTIME_PACKAGES = ("libseccomp2", "libstdc++6", "libgcc-s1")
 """What runc and grpcio load."""
 RUNTIME_WHEELS = (
-    *("grpcio", "h11", "h2", "hpack", "hyperframe", "prometheus-client", "protobuf", "typing-extensions", "uvicorn"),
+    *("grpcio", "h11", "h2", "hpack", "hyperframe", "prometheus-client", "protobuf", "typing-extensions"),
 )
 """What the agent imports without an API server, and the client that plays the kubelet."""
 OVERLAY = "kernel/fs/overlayfs/overlay.ko*"

@@ -1,13 +1,17 @@
-"""Waiting for what other processes, threads and kernels do: until it is so, and never longer than a test's patience.
+"""Waiting for what other processes, threads and kernels do, never longer than a test's patience; many files.
 
 The pause is no synchronisation: it only leaves the processor to those that are waited for.
 """
 
 from __future__ import annotations
 
+import resource
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
 
 
 def until(condition: Callable[[], object], what: str, *, seconds: float = 60.0, pause: float = 0.005) -> None:
@@ -27,3 +31,16 @@ def until(condition: Callable[[], object], what: str, *, seconds: float = 60.0, 
     while not condition():
         assert time.monotonic() < end, f"after {seconds:g} s still not: {what}"
         resting.wait(pause)
+
+
+@contextmanager
+def many_files(count: int) -> Iterator[None]:
+    """Let this process have so many files; skip where the system does not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        pytest.skip(f"a process may have {hard} files here, and {count} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

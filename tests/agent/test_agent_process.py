@@ -165,7 +165,7 @@ Session.register = register
 from mooring.cli.main import run
 run(["agent", "--config", "/nowhere/agent.yaml"])
 """
-HEAVY = {"asyncio", "grpc", "http", "msgspec", "prometheus_client", "rich", "ssl", "uvicorn", "yaml"}
+HEAVY = {"asyncio", "grpc", "http", "msgspec", "prometheus_client", "rich", "ssl", "h11", "yaml"}
 OWN = {f"mooring.{room}" for room in ("checkpoint", "discovery", "explain", "kubelet", "manifest", "node", "planner")}
 
 

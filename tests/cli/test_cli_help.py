@@ -110,7 +110,7 @@ import sys
 from mooring.cli.main import run
 code = run(sys.argv[1:])
 {EXECUTED}
-heavy = {{"asyncio", "grpc", "importlib.metadata", "jsonschema", "msgspec", "rich", "ssl", "uvicorn", "yaml"}}
+heavy = {{"asyncio", "grpc", "importlib.metadata", "jsonschema", "msgspec", "rich", "ssl", "h11", "yaml"}}
 rooms = {{"mooring." + room for room in ("agent", "dra", "node", "publisher", "scheduling", "service.http")}}
 sys.stderr.write(" ".join(sorted((heavy | rooms) & executed)))
 sys.exit(code)

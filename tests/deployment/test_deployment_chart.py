@@ -26,7 +26,7 @@ PAGE = (ROOT / "docs" / "reference" / "chart.md").read_text(encoding="utf-8")
 OF_THE_CHART = {
     *("assignedDir", "claimsSocket", "kubeconfig", "kubeletConfig", "kubeletPodResourcesSocket", "nodeName"),
     *("nriSocket", "podManifests", "podResourcesSocket", "stateDir", "statusSocket"),
-    *("deviceClaims", "lease", "listen", "tls"),
+    *("deviceClaims", "healthAddress", "lease", "listen", "tls"),
 }
 
 

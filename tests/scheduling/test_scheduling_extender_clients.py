@@ -14,17 +14,19 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.patience import until
+from tests.patience import many_files, until
 from tests.scheduling.authority import Authority, Certified, authority
 from tests.scheduling.extender_requests import PATIENT, ready_extender
 
 from mooring.core.errors import InputError
 from mooring.scheduling.options import TLS, ExtenderOptions
 from mooring.scheduling.run import limits_of, serve
-from mooring.scheduling.tls import tls_context
+from mooring.service.connections import HANDSHAKES
 from mooring.service.options import Address
+from mooring.service.tls import TLSFiles, tls_context
 
 IMPATIENT = 0.2
+SILENT = 1100
 POD = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": [{"name": "a"}]}}
 QUESTION = json.dumps({"Pod": POD, "NodeNames": ["node-x"]}).encode()
 HEAD = b"POST /filter HTTP/1.1\r\nHost: extender\r\nContent-Length: 1000\r\n"
@@ -77,6 +79,17 @@ def is_cut(client: socket.socket) -> bool:
     return True
 
 
+def has_ended(client: socket.socket) -> bool:
+    """Tell whether the other side has ended the connection, without sending anything."""
+    client.setblocking(False)
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
 @pytest.mark.parametrize(
     "sent",
     [b"", b"POST /fil", HEAD, HEAD + b"\r\n", HEAD + b"\r\n{"],
@@ -99,7 +112,7 @@ def test_a_body_that_does_not_come_is_answered_before_the_connection_ends() -> N
     # The connection's own end is far away, so that it does not come first on a machine that stood still.
     impatient = structs.replace(ExtenderOptions(), request_time=IMPATIENT)
     with (
-        serving(impatient, first=PATIENT, busy=PATIENT, idle=PATIENT) as port,
+        serving(impatient, first=PATIENT, body=PATIENT, busy=PATIENT, idle=PATIENT) as port,
         dawdling(port, HEAD + b"\r\n{") as client,
         client.makefile("rb") as answer,
     ):
@@ -150,6 +163,18 @@ def test_a_client_with_a_certificate_of_the_authority_is_answered(signer: Author
         assert answered(port, trusting(signer, scheduler)) == 200
 
 
+def test_clients_that_never_begin_their_handshake_keep_no_certified_client_out(
+    signer: Authority, secured: ExtenderOptions
+) -> None:
+    scheduler = trusting(signer, signer.issue("scheduler", "extendedKeyUsage=clientAuth"))
+    with many_files(SILENT * 2), serving(secured) as port, contextlib.ExitStack() as opened:
+        silent = [opened.enter_context(dawdling(port, b"")) for _ in range(SILENT)]
+        assert answered(port, scheduler) == 200
+        until(lambda: sum(not has_ended(one) for one in silent) <= HANDSHAKES, "those that began first are cut")
+        assert not has_ended(silent[-1])
+        assert answered(port, scheduler) == 200
+
+
 def test_who_has_no_certificate_or_another_authoritys_is_refused(
     signer: Authority, secured: ExtenderOptions, tmp_path: Path
 ) -> None:
@@ -165,7 +190,7 @@ def test_who_has_no_certificate_or_another_authoritys_is_refused(
 def test_files_that_are_no_certificates_are_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "no.crt").write_text("no certificate", encoding="utf-8")
     options = ExtenderOptions(tls=TLS(str(tmp_path / "no.crt"), str(tmp_path / "no.crt")))
-    with pytest.raises(InputError, match="check certificate, key and clientCA") as caught:
+    with pytest.raises(InputError, match="check certificate, key and CA") as caught:
         serve(options, ready_extender(options).service.app)
     assert "\n" not in str(caught.value)
 
@@ -185,7 +210,7 @@ def test_replaced_certificates_are_used_from_the_next_connection_on(signer: Auth
 
     place(signer)
     problems: list[str] = []
-    context = tls_context(TLS(*map(str, files)), lambda _about, problem: problems.append(problem))
+    context = tls_context(TLSFiles(*map(str, files)), problems.append)
     clients = {one.name: (one, one.issue("scheduler", "extendedKeyUsage=clientAuth")) for one in (signer, other)}
     assert accepted(context, *clients["authority"])
     assert not accepted(context, *clients["other"])

@@ -52,6 +52,7 @@ def test_mistakes_are_reported_in_one_line(content: dict[str, Any]) -> None:
 def test_every_field_is_read() -> None:
     content: dict[str, Any] = {
         "listen": "[::1]:9000",
+        "healthAddress": "[::]:9001",
         "tls": {"certificate": "a", "key": "b", "clientCA": "c"},
         "lease": {"namespace": "n", "name": "l"},
         "kubeconfig": "k",
@@ -154,7 +155,15 @@ def test_replicas_share_the_lease_and_a_configuration_that_can_be_read(deployed:
     options = extender_options(content, source="deploy")
     lease = deployed["Lease"]["metadata"]
     assert (lease["namespace"], lease["name"]) == (options.lease.namespace, options.lease.name)
-    assert container["args"][container["args"].index("--advertise") + 1] == f"$(POD_IP):{options.listen.port}"
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert options.health_address is not None
+    assert ports == {"https": options.listen.port, "health": options.health_address.port}
+    probes = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("readiness", "liveness")}
+    assert probes["readiness"] == {"path": "/readyz", "port": "health"}
+    assert probes["liveness"] == {"path": "/healthz", "port": "health"}
+    # Only the leader is ready: neither a rollout nor a budget may wait for another one.
+    assert spec["strategy"] == {"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": "100%"}}
+    assert "PodDisruptionBudget" not in deployed
     documents = yaml.safe_load_all((ROOT / "deploy" / "scheduler.yaml").read_text(encoding="utf-8"))
     (scheduler,) = [one["data"]["scheduler.yaml"] for one in documents if one["kind"] == "ConfigMap"]
     (told,) = yaml.safe_load(scheduler)["extenders"]

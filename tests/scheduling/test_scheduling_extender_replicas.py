@@ -1,20 +1,18 @@
-"""A replica that takes over knows what the one before has bound; a standby passes connections on."""
+"""A replica that takes over knows what the one before has bound; only the leader is ready."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import msgspec
 import pytest
+from tests.patience import until
 from tests.scheduling.extender_cluster import NODE, facts_with, started, state_of_node
+from tests.scheduling.extender_requests import PATIENT, Recorder, ask, no_cluster, ready_extender
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
@@ -22,10 +20,9 @@ from mooring.kubelet.shapes import shape_of
 from mooring.publisher.facts_document import digest_of
 from mooring.scheduling.binding import Binder
 from mooring.scheduling.deciding import Decider, NodeVerdict
-from mooring.scheduling.options import extender_options
+from mooring.scheduling.options import ExtenderOptions, extender_options
 from mooring.scheduling.pods import Shapes, seen_pod
-from mooring.scheduling.replicas import Standby
-from mooring.scheduling.run import run_extender
+from mooring.scheduling.run import Extender, extender_with, take_part
 from mooring.scheduling.view import ClusterView
 from mooring.scheduling.wire import BindAnswer, BindArguments
 from mooring.service.cluster.apiserver import ClusterError
@@ -182,72 +179,78 @@ def test_one_replica_reads_no_node() -> None:
     assert server.reads == 0
 
 
-@contextlib.contextmanager
-def listening() -> Iterator[tuple[socket.socket, str]]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(60)
-        yield listener, f"127.0.0.1:{listener.getsockname()[1]}"
+class Steps(threading.Event):
+    """An end that comes after so many steps, each a second long."""
+
+    def __init__(self, replica: Replica, happens: dict[int, Callable[[], object]]) -> None:
+        super().__init__()
+        self.replica, self.happens, self.number = replica, happens, 0
+
+    def is_set(self) -> bool:
+        return self.number > 20
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.number += 1
+        self.replica.now += timeout or 0.0
+        self.happens.get(self.number, lambda: None)()
+        return False
 
 
-def test_a_standby_passes_bytes_on_both_ways_until_a_side_ends_it() -> None:
-    with listening() as (leader, address), listening() as (listener, here):
-        port = int(here.rpartition(":")[2])
-        with (
-            closing(Standby(listener, lambda: address, 8)),
-            socket.create_connection(("127.0.0.1", port), timeout=60) as client,
-        ):
-            passed, _ = leader.accept()
-            passed.settimeout(60)
-            client.sendall(b"question")
-            assert passed.recv(100) == b"question"
-            passed.sendall(b"answer")
-            assert client.recv(100) == b"answer"
-            passed.close()
-            assert client.recv(100) == b""
-        assert listener.fileno() >= 0
+def test_an_engine_that_hangs_loses_the_lease() -> None:
+    replica, gets_on = Replica(Server()), [True]
+    steps = Steps(replica, {5: gets_on.clear})
+    with pytest.raises(ClusterError, match="the lease is lost"):
+        take_part(replica.election, lambda: bool(gets_on), steps, lambda _about, _problem: None)
+    assert 5 < steps.number < 11
 
 
-def test_a_standby_without_a_holder_closes_connections_and_one_that_takes_over_those_passed_on() -> None:
-    with listening() as (leader, address), listening() as (listener, here):
-        holder = [""]
-        standby = Standby(listener, lambda: holder[0], 8)
-        port = int(here.rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
-            assert client.recv(100) == b""
-        holder[0] = address
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
-            passed, _ = leader.accept()
-            standby.close()
-            assert client.recv(100) == b""
-            passed.close()
-        threads = [one.name for one in threading.enumerate()]
-        assert "standby" not in threads
+def test_a_replica_that_has_not_listed_everything_takes_no_lease() -> None:
+    replica = Replica(Server())
+    take_part(replica.election, bool, Steps(replica, {}), lambda _about, _problem: None)
+    assert not replica.election.leads
 
 
-def test_a_standby_that_ends_while_it_connects_ends(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    connect = asyncio.open_connection
+def test_only_the_leader_is_ready_and_answers() -> None:
+    now = [0.0]
+    lease = OneLease()
+    first, second = (Election(lease, name, lambda: now[0]) for name in ("first", "second"))
+    first.step()
+    second.step()
+    answers = {}
+    for election in (first, second):
+        extender = extender_with(
+            ExtenderOptions(request_time=PATIENT), no_cluster, lambda _about, _problem: None, Recorder(), election
+        )
+        for follower in extender.followers:
+            follower.has_listed.set()
+        question = json.dumps({"Pod": {"spec": {"containers": [{"name": "a"}]}}, "NodeNames": ["x"]}).encode()
+        answers[election] = ask(extender, "/readyz", b"", "GET"), ask(extender, "/filter", question)[1].get("Error", "")
+        assert ask(extender, "/healthz", b"", "GET")[0] == 200
+        extender.service.close()
+    assert answers[first] == ((200, "ok\n"), "")
+    assert answers[second] == ((503, "another replica decides\n"), "mooring: another replica decides")
 
-    async def connected(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        ways = await connect(host, port)
-        standby._stop.set()  # noqa: SLF001 - between two turns of its loop
-        return ways
 
-    monkeypatch.setattr(asyncio, "open_connection", connected)
-    with listening() as (_, address), listening() as (listener, here):
-        standby = Standby(listener, lambda: address, 8)
-        with socket.create_connection(("127.0.0.1", int(here.rpartition(":")[2])), timeout=60) as client:
-            assert client.recv(100) == b""
-        standby._thread.join(60)  # noqa: SLF001
-        assert not standby._thread.is_alive()  # noqa: SLF001
-    assert not caplog.records
+def fails(extender: Extender, path: str) -> bool:
+    return ask(extender, path, b"", "GET")[0] == 503
 
 
-def test_lease_and_advertised_address_belong_together(tmp_path: Path) -> None:
-    file = tmp_path / "extender.yaml"
-    file.write_text("apiVersion: mooring/v1alpha1\nkind: ExtenderConfiguration\n", encoding="utf-8")
-    with pytest.raises(InputError, match="belongs together with --advertise"):
-        run_extender(str(file), "", "10.0.0.7:8888")
+def test_an_engine_that_does_not_answer_is_neither_ready_nor_alive() -> None:
+    """The probes ask the threads that work, and not the one that answers them."""
+    extender = ready_extender(ExtenderOptions(request_time=0.05))
+    ends = threading.Event()
+    extender.service._thinking.submit(ends.wait)  # noqa: SLF001 - an engine that hangs
+    extender.start()
+    try:
+        for path in ("/healthz", "/readyz"):
+            until(partial(fails, extender, path), f"{path} fails")
+        ends.set()
+        until(lambda: not fails(extender, "/healthz"), "it gets on")
+    finally:
+        ends.set()
+        extender.stop()
+
+
+def test_a_lease_has_namespace_and_name() -> None:
     with pytest.raises(InputError, match="namespace and name belong together"):
         extender_options({"lease": {"name": "x"}}, source="extender.yaml")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,21 +10,16 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.patience import until
 from tests.scheduling.extender_cluster import facts_with, guaranteed, started, state_of_node
 from tests.scheduling.extender_requests import Recorder, ask, ready_extender
 
-from mooring.core.pod import Pod
 from mooring.kubelet.kubelet import Kubelet
-from mooring.planner.prediction import Prediction, predicted
 from mooring.publisher.facts_document import digest_of
 from mooring.publisher.objects import NodeFacts
 from mooring.scheduling.options import ExtenderOptions
 from mooring.scheduling.pods import Seen, Shapes, seen_pod
-from mooring.scheduling.replicas import hold_lease
 from mooring.scheduling.run import Extender
 from mooring.service.cluster.apiserver import ClusterError
-from mooring.service.cluster.lease import Election, Lease
 
 WIRE = Path(__file__).parents[3] / "shared" / "wire"
 FACTS = facts_with("sockets=2 numa=2 cores=64 threads=1 memory=64Gi", topology_manager_policy="single-numa-node")
@@ -304,40 +298,3 @@ def test_pods_of_one_shape_share_everything_but_their_names() -> None:
     other = seen_pod(json.dumps(pod_body("two", "2")).encode(), shapes).pod
     assert one.containers is other.containers
     assert one.uid != other.uid
-
-
-class NoLease:
-    """A Lease that must not be touched."""
-
-    def read(self) -> Lease:
-        raise AssertionError
-
-    def write(self, lease: Lease) -> None:
-        raise AssertionError(lease)
-
-
-def test_an_engine_that_hangs_is_not_alive_and_leaves_the_lease(
-    extender: Extender, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entered, over = threading.Event(), threading.Event()
-
-    def hanging(kubelet: Kubelet, pod: Pod) -> tuple[Kubelet, Prediction]:
-        entered.set()
-        over.wait()
-        return predicted(kubelet, pod)
-
-    monkeypatch.setattr("mooring.scheduling.service._HANGS", 0.0)
-    monkeypatch.setattr("mooring.scheduling.replicas.PERIOD", 0.0)
-    monkeypatch.setattr("mooring.scheduling.deciding.predicted", hanging)
-    question = body(Pod=pod_body("p", "2"), NodeNames=["node-a"])
-    asking = threading.Thread(target=ask, args=(extender, "/filter", question))
-    asking.start()
-    entered.wait()
-    until(lambda: extender.hangs, "the engine hangs")
-    assert ask(extender, "/healthz", b"", "GET") == (503, "the engine hangs\n")
-    election = Election(NoLease(), "here:1", lambda: 0.0)
-    with pytest.raises(ClusterError, match="the engine hangs"):
-        hold_lease(election, extender, threading.Event(), lambda _about, _problem: None)
-    over.set()
-    asking.join()
-    until(lambda: ask(extender, "/healthz", b"", "GET")[0] == 200, "the engine answers")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,11 +16,12 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from tests.scheduling.authority import authority
 from tests.serve.site import node_site, recording
 
 from mooring.core.errors import InputError
-from mooring.serve.access import EVERYTHING, KEPT, REVIEWING, ClusterGuard, Viewer
-from mooring.serve.run import ServeOptions, connection, guard_of
+from mooring.serve.access import EVERYTHING, KEPT, REVIEWING, ClusterGuard, OpenGuard, Viewer
+from mooring.serve.run import ServeOptions, connection, guard_of, node_application, run_application
 from mooring.service.cluster.apiserver import ClusterError
 from mooring.service.options import Address
 
@@ -221,3 +224,66 @@ def test_beyond_loopback_an_api_server_is_needed(host: str, is_loopback: bool, t
     else:
         with pytest.raises(InputError, match="nowhere"):
             guard_of(options)
+
+
+def test_a_certificate_that_is_replaced_is_served_from_the_next_connection_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signer = authority(tmp_path, "authority")
+    files = [tmp_path / "tls.crt", tmp_path / "tls.key"]
+
+    def place(name: str) -> str:
+        own = signer.issue(name, "subjectAltName=IP:127.0.0.1", "basicConstraints=critical,CA:FALSE")
+        for target, source in zip(files, (own.certificate, own.key), strict=True):
+            fresh = target.with_suffix(".new")
+            fresh.write_bytes(source.read_bytes())
+            fresh.replace(target)
+        return ssl.PEM_cert_to_DER_cert(own.certificate.read_text(encoding="ascii")).hex()
+
+    def served() -> str:
+        with (
+            socket.create_connection(("127.0.0.1", int(port[0])), timeout=20) as plain,
+            ssl.create_default_context(cafile=str(signer.certificate)).wrap_socket(
+                plain, server_hostname="127.0.0.1"
+            ) as client,
+        ):
+            return (client.getpeercert(binary_form=True) or b"").hex()
+
+    stop, started, port = threading.Event(), threading.Event(), [""]
+
+    def say(words: str) -> None:
+        if words.startswith("serving "):
+            port[0] = words.rstrip("/").rpartition(":")[2]
+            started.set()
+
+    monkeypatch.setattr("mooring.serve.run.stop_signals", lambda: nullcontext(stop))
+    first = place("first")
+    options = ServeOptions(Address("127.0.0.1", 0), certificate=str(files[0]), key=str(files[1]))
+    app = node_application(recording(), OpenGuard(), loopback=True)
+    thread = Thread(target=run_application, args=(app, options, say), daemon=True)
+    thread.start()
+    try:
+        assert started.wait(20)
+        assert served() == first
+        second = place("second")
+        assert first != second
+        assert served() == second
+    finally:
+        stop.set()
+        thread.join(20)
+
+
+def test_a_page_whose_reader_has_stopped_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.serve.app._LONGEST_PAUSE", -1.0)
+    with node_site(recording()) as site:
+        assert (site.ask("/healthz").status, site.ask("/healthz").text) == (503, "what is shown is no longer read\n")
+
+
+def test_a_page_without_a_free_thread_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_args: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("mooring.serve.app._ANSWERS", 0.05)
+    monkeypatch.setattr("mooring.serve.app.run_in_threadpool", never)
+    with node_site(recording()) as site:
+        assert (site.ask("/healthz").status, site.ask("/healthz").text) == (503, "no thread is free for a page\n")

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import resource
 import selectors
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 
-import pytest
+from tests.patience import many_files
 from tests.serve.site import node_site, recording
 
 from mooring.serve.snapshot import NodeNotice
 
 CLIENTS = 1000
 SMALL = "sockets=1 cores=8 memory=8Gi"
-
-
-@contextmanager
-def many_files(count: int) -> Iterator[None]:
-    """Let this process have so many files; skip where the system does not."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < count:
-        pytest.skip(f"a process may have {hard} files here, and {count} are needed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def heard(clients: list[socket.socket], number: int) -> None:

@@ -23,7 +23,7 @@ from mooring.service import sockets
 from mooring.service.connections import serve
 from mooring.service.http import HTTPServer, listener_at, serve_tcp, serve_unix
 from mooring.service.options import Address
-from mooring.service.pages import ConnectionLimits, Page
+from mooring.service.pages import ASGIMessage, ConnectionLimits, Page, Receive, Send
 
 TIMEOUT = 60
 PATIENT = 3600.0
@@ -47,7 +47,9 @@ def server() -> Iterator[HTTPServer]:
 @contextmanager
 def patient(connections: int = 64) -> Iterator[HTTPServer]:
     """Serve without a limit in time."""
-    found = HTTPServer(listener_at(ANY_PORT, ""), PAGES, ConnectionLimits(PATIENT, PATIENT, PATIENT, connections))
+    found = HTTPServer(
+        listener_at(ANY_PORT, ""), PAGES, ConnectionLimits(PATIENT, PATIENT, PATIENT, PATIENT, connections)
+    )
     try:
         yield found
     finally:
@@ -60,6 +62,15 @@ def get(server: HTTPServer, path: str, method: str = "GET") -> tuple[int, bytes]
         connection.request(method, path)
         answer = connection.getresponse()
         return answer.status, answer.read()
+
+
+def raw_open(server: HTTPServer, data: bytes) -> bytes:
+    """Send bytes, and return what comes back until the other side closes."""
+    with socket.create_connection(server.address, timeout=TIMEOUT) as connection:
+        connection.sendall(data)
+        with suppress(ConnectionError):
+            return connection.recv(4096)
+    return b""
 
 
 def raw(server: HTTPServer, data: bytes) -> bytes:
@@ -157,7 +168,7 @@ def test_clients_that_do_not_read_their_answers_keep_nobody_out() -> None:
 
 @contextmanager
 def impatient() -> Iterator[HTTPServer]:
-    found = HTTPServer(listener_at(ANY_PORT, ""), PAGES, ConnectionLimits(0.05, 0.05, 0.05))
+    found = HTTPServer(listener_at(ANY_PORT, ""), PAGES, ConnectionLimits(0.05, 0.05, 0.05, 0.05))
     try:
         yield found
     finally:
@@ -170,6 +181,55 @@ def test_a_client_that_takes_too_long_is_cut(sent: bytes) -> None:
         client.sendall(sent)
         with suppress(ConnectionError):
             assert client.recv(1) == b""
+
+
+def test_a_request_with_two_lengths_is_refused_and_what_follows_is_not_answered(server: HTTPServer) -> None:
+    hidden = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"
+    framing = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    said = raw(server, b"GET /hello HTTP/1.1\r\nHost: a\r\n" + framing + hidden)
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert said.count(b"HTTP/1.1 ") == 1
+
+
+def test_bodies_that_do_not_come_make_room_before_answers_under_way() -> None:
+    """Streams of people live for an hour; a client without a right has no whole request."""
+    slow = b"POST /hello HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1"
+    begun = threading.Semaphore(0)
+
+    async def answer(scope: ASGIMessage, receive: Receive, send: Send) -> None:
+        begun.release()
+        if scope["method"] == "GET":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    limits = ConnectionLimits(PATIENT, PATIENT, PATIENT, PATIENT, 4)
+    with closing(HTTPServer(listener_at(ANY_PORT, ""), answer, limits)) as server, ExitStack() as opened:
+        stream = opened.enter_context(socket.create_connection(server.address, timeout=TIMEOUT))
+        stream.sendall(b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n")
+        while not stream.recv(4096).endswith(b"first\r\n"):
+            pass
+        for _ in range(20):
+            opened.enter_context(socket.create_connection(server.address, timeout=TIMEOUT)).sendall(slow)
+            assert begun.acquire(timeout=TIMEOUT)
+        stream.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            stream.recv(1)
+
+
+@pytest.mark.parametrize("what", ["body", "answer"])
+def test_a_body_and_an_answer_have_times_of_their_own(what: str) -> None:
+    async def read(_scope: ASGIMessage, receive: Receive, _send: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    limits = ConnectionLimits(
+        PATIENT, 0.05 if what == "body" else PATIENT, 0.05 if what == "answer" else PATIENT, PATIENT
+    )
+    sent = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n" + (b"1" if what == "body" else b"12")
+    with closing(HTTPServer(listener_at(ANY_PORT, ""), read, limits)) as server:
+        assert raw_open(server, sent) == b""
 
 
 def test_a_client_that_reads_too_slowly_is_cut() -> None:
@@ -196,7 +256,7 @@ def test_until_a_client_connects_nothing_is_imported(tmp_path: Path) -> None:
     code = (
         "import sys; from mooring.service.http import *; "
         f"server = serve_unix({str(tmp_path / 's')!r}, {{}}); "
-        "found = {'asyncio', 'ssl', 'uvicorn', 'h11'} & set(sys.modules); server.close(); sys.exit(str(found or ''))"
+        "found = {'asyncio', 'ssl', 'h11'} & set(sys.modules); server.close(); sys.exit(str(found or ''))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=TIMEOUT)
     assert done.stderr.strip() == ""
@@ -269,7 +329,7 @@ def test_a_connection_that_is_accepted_while_the_server_is_closed_is_closed(tmp_
         warnings.simplefilter("always")
         client.connect(str(tmp_path / "status.sock"))
         end.send(b"x")
-        serve(listener, PAGES, ConnectionLimits(first=1, busy=1, idle=1), None, ending)
+        serve(listener, PAGES, ConnectionLimits(first=1, body=1, busy=1, idle=1), None, ending)
         gc.collect()
         assert client.recv(1) == b""
     assert [str(one.message) for one in told if "unclosed" in str(one.message)] == []

@@ -41,7 +41,7 @@ class Server:
 
 
 def replicas(server: Server, count: int) -> list[Election]:
-    return [Election(server, f"10.0.0.{number}:8888", lambda: server.now) for number in range(count)]
+    return [Election(server, f"replica-{number}:8888", lambda: server.now) for number in range(count)]
 
 
 steps = st.tuples(
@@ -76,16 +76,16 @@ def test_another_replica_works_once_the_first_is_silent_for_the_duration() -> No
     first, second = replicas(server, 2)
     first.step()
     second.step()
-    assert (first.leads, second.leads, second.address) == (True, False, "10.0.0.0:8888")
+    assert (first.leads, second.leads) == (True, False)
     tries = 0
     while not second.leads:
         server.now += PERIOD
         second.step()
         tries += 1
     assert DURATION <= tries * PERIOD <= DURATION + PERIOD
-    assert (first.leads, second.address) == (False, "")
+    assert not first.leads
     first.step()
-    assert (first.leads, first.address) == (False, "10.0.0.1:8888")
+    assert not first.leads
 
 
 def test_a_lease_that_is_given_up_is_taken_at_the_next_try() -> None:
@@ -106,7 +106,7 @@ def test_a_replica_gives_up_only_its_own_lease() -> None:
     first.step()
     second.release()
     assert first.leads
-    assert server.lease["spec"]["holderIdentity"].startswith("10.0.0.0:8888_")
+    assert server.lease["spec"]["holderIdentity"].startswith("replica-0:8888_")
 
 
 @pytest.mark.parametrize("fails", ["read", "before", "after"])
@@ -127,7 +127,7 @@ def test_a_replica_that_starts_again_is_another_one() -> None:
     first, again = Election(server, "h:1", lambda: server.now), Election(server, "h:1", lambda: server.now)
     first.step()
     again.step()
-    assert (again.leads, again.address) == (False, "h:1")
+    assert not again.leads
 
 
 def test_fields_of_others_stay_in_the_lease() -> None:

@@ -33,7 +33,7 @@ from mooring.agent.startup import Startup
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.health import unready
 from mooring.agent.status.metrics import AgentMetrics
-from mooring.agent.status.snapshot import Heartbeat, InForce, Published, Snapshot
+from mooring.agent.status.snapshot import InForce, Published, Snapshot
 from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.agent.storage.store import Store
 from mooring.agent.tracing import CallTraces
@@ -42,7 +42,7 @@ from mooring.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
 from mooring.core.machine import Finding
 from mooring.manifest.defaults import PodGates
 from mooring.node.metrics.metrics import Metrics, fold
-from mooring.service.daemon import present_moment
+from mooring.service.daemon import Heartbeat, present_moment
 from mooring.service.logs import Log
 from mooring.service.tracing import Traces
 

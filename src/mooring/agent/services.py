@@ -23,13 +23,14 @@ from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import status_pages
 from mooring.agent.status.health import health_pages
 from mooring.agent.status.metrics import AgentMetrics
-from mooring.agent.status.snapshot import Heartbeat, SnapshotProvider
+from mooring.agent.status.snapshot import SnapshotProvider
 from mooring.core.errors import InputError
 from mooring.decoding.fields import Report
 from mooring.devicemanager.state import Device
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Node
 from mooring.planner.podresources import allocatable_message, list_message
+from mooring.service.daemon import Heartbeat
 from mooring.service.grpc_methods import CallRefusedError, Method, Methods
 from mooring.service.grpc_socket import GRPCSocket
 from mooring.service.http import serve_tcp, serve_unix

@@ -13,7 +13,7 @@ from mooring.decoding.fields import count_at, text_at, wrong_kind
 from mooring.scheduling.deciding import UnknownNodes
 from mooring.scheduling.scoring import Weights
 from mooring.service.configuration import FieldReader, load_options, names_of, option, read_options, read_part
-from mooring.service.options import Address, LogFormat, duration_at, parse_address
+from mooring.service.options import Address, LogFormat, address_at, duration_at, parse_address
 
 KIND: Final = "ExtenderConfiguration"
 _MEBIBYTE: Final = 2**20
@@ -109,6 +109,10 @@ class ExtenderOptions(Struct, frozen=True, rename="camel"):
     """The document's fields."""
 
     listen: Annotated[Address, option("address of the extender", _listen_at)] = _LISTEN
+    health_address: Annotated[
+        Address | None,
+        option("address of health and metrics without TLS; empty: none", address_at),
+    ] = None
     tls: Annotated[TLS, option("files for HTTPS", _tls_at)] = field(default_factory=TLS)
     lease: Annotated[LeaseName, option("the Lease that several replicas share; empty: one replica", _lease_at)] = field(
         default_factory=LeaseName

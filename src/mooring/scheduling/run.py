@@ -6,11 +6,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
-from ssl import SSLContext
 from typing import Final
 
 from msgspec.structs import replace
@@ -26,19 +25,18 @@ from mooring.scheduling.deciding import Decider, NodeVerdict
 from mooring.scheduling.options import ExtenderOptions, load_extender_options
 from mooring.scheduling.pod_api import ClusterPodAPI, PodAPI
 from mooring.scheduling.pods import Shapes
-from mooring.scheduling.replicas import CONNECTIONS, hold_lease, wait_for_lease
-from mooring.scheduling.service import ExtenderMetrics, RequestLimits, Service
-from mooring.scheduling.tls import tls_context
+from mooring.scheduling.service import NOT_FOLLOWING, NOT_LEADING, NOT_LISTED, ExtenderMetrics, RequestLimits, Service
 from mooring.scheduling.view import ClusterView
 from mooring.scheduling.watches import Report, followers
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.following import Follower
-from mooring.service.cluster.lease import Election, lease_of
-from mooring.service.daemon import settle, stop_signals
+from mooring.service.cluster.lease import PERIOD, Election, lease_of
+from mooring.service.daemon import Heartbeat, settle, stop_signals
 from mooring.service.http import HTTPServer, listener_at
 from mooring.service.logs import start_log
-from mooring.service.options import LogLevel, parse_address
+from mooring.service.options import LogLevel
 from mooring.service.pages import Application, ConnectionLimits
+from mooring.service.tls import TLSFiles, tls_context
 from mooring.service.tracing import Traces, open_traces
 
 _TIDY_PERIOD = 5.0
@@ -49,6 +47,8 @@ collection of everything holds up an answer for 150 ms (Python 3.11). What is no
 except for cycles."""
 _WHOLE_PERIOD = 3600.0
 """Seconds after which everything is collected once, so that cycles do not add up."""
+_PATIENCE = 4
+"""Times of a request after which a silent engine hangs: it ends each of those that wait within that time."""
 _LOOK_PERIOD = 0.02
 """Seconds between two looks for nodes that have changed."""
 
@@ -62,20 +62,29 @@ class Extender:
     followers: list[Follower]
     metrics: ExtenderMetrics
     stopping: threading.Event
+    heartbeat: Heartbeat
+    longest_pause: float
+    election: Election | None = None
     failing: threading.Event = field(default_factory=threading.Event)
     """Set while outlooks cannot be made."""
 
     @property
-    def is_ready(self) -> bool:
-        """Whether everything has been listed, and every thread does its work."""
-        return not self.failing.is_set() and all(
-            one.has_listed.is_set() and not one.defect.is_set() for one in self.followers
-        )
+    def has_listed(self) -> bool:
+        """Whether everything has been listed."""
+        return all(one.has_listed.is_set() for one in self.followers)
 
-    @property
-    def hangs(self) -> bool:
-        """Whether the engine has stopped to answer."""
-        return self.service.hangs
+    def problem(self) -> str:
+        """Return what keeps this replica from deciding; empty when nothing does."""
+        if not self.has_listed:
+            return NOT_LISTED
+        if self.failing.is_set() or any(one.defect.is_set() for one in self.followers):
+            return NOT_FOLLOWING
+        return NOT_LEADING if self.election is not None and not self.election.leads else ""
+
+    def hang(self) -> str:
+        """Return what has stopped to get on; empty when nothing has."""
+        age = self.heartbeat.age()
+        return f"engine or predictions have stood still for {age:.0f} seconds" if age > self.longest_pause else ""
 
     def start(self) -> None:
         """Start to follow the cluster."""
@@ -94,18 +103,21 @@ class Extender:
         """Make the outlooks of changed nodes before the scheduler requests them."""
         tidy = settled = time.monotonic()
         whole = settled + _WHOLE_PERIOD
+        beat = settled
 
         def look() -> bool:
-            nonlocal tidy, settled, whole
+            nonlocal tidy, settled, whole, beat
             for name in self.view.changed_nodes():
                 self.view.outlook(name)
                 if self.stopping.is_set():
                     return True
+                beat = self._beat(beat)
+            beat = self._beat(beat)
             now = time.monotonic()
             if now >= tidy:
                 tidy = now + _TIDY_PERIOD
                 self.view.prune()
-            if now >= settled and self.is_ready:
+            if now >= settled and self.has_listed:
                 settled = now + _SETTLE_PERIOD
                 settle(whole=now >= whole)
                 whole = now + _WHOLE_PERIOD if now >= whole else whole
@@ -116,6 +128,14 @@ class Extender:
                 self.failing.clear()
             else:
                 self.failing.set()
+
+    def _beat(self, due: float) -> float:
+        """Take it that predictions get on, if the engine does; return when to do so again."""
+        now = time.monotonic()
+        if now < due or not self.service.has_come_round():
+            return due
+        self.heartbeat.beat()
+        return now + PERIOD
 
 
 def extender_with(
@@ -161,7 +181,13 @@ def extender_with(
 
     def counts() -> dict[str, int]:
         engine = {"engine_runs": decider.runs + last_word.runs, "known_answers": decider.hits + last_word.hits}
-        return {**view.counts(), **engine, "ready": int(made.is_ready)}
+        return {**view.counts(), **engine, "ready": int(made.has_listed)}
+
+    def problem() -> str:
+        return made.problem()
+
+    def hang() -> str:
+        return made.hang()
 
     metrics = ExtenderMetrics(counts)
     view.report_refusals(metrics.refused)
@@ -175,10 +201,20 @@ def extender_with(
         Binder(view, server or ClusterPodAPI(connect), shapes, verdict, election, claims),
         metrics,
         RequestLimits(options.request_time, options.largest_body, options.requests_at_once),
-        lambda: made.is_ready,
+        problem,
+        hang,
         traces=traces,
     )
-    made = Extender(view, service, followers(connect, view, shapes, failed, claims), metrics, threading.Event())
+    made = Extender(
+        view,
+        service,
+        followers(connect, view, shapes, failed, claims),
+        metrics,
+        threading.Event(),
+        Heartbeat(time.monotonic),
+        options.request_time * _PATIENCE,
+        election,
+    )
     return made
 
 
@@ -188,16 +224,14 @@ def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
     Args:
         config: its file.
         kubeconfig: in place of the file's.
-        advertise: where other replicas reach this one; empty where it is the only one.
+        advertise: name of this replica in the Lease; by default the host's with the port.
 
     Raises:
         InputError: it cannot begin.
+        ClusterError: the Lease is lost.
     """
     options = load_extender_options(config)
     options = replace(options, kubeconfig=kubeconfig or options.kubeconfig)
-    if bool(options.lease.name) != bool(parse_address(advertise, source="--advertise", example="10.0.0.7:8888")):
-        remedy = "give both for several replicas, neither for one"
-        raise InputError("belongs together with --advertise", source=config, field="lease", remedy=remedy)
     configuration = configuration_of(options.kubeconfig or None)
     log = start_log(options.log_format, LogLevel.INFO, name="mooring.extender")
 
@@ -211,39 +245,61 @@ def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
     election = None
     if options.lease.name:
         lease = lease_of(configuration, options.lease.namespace, options.lease.name)
-        election = Election(lease, advertise, time.monotonic)
+        election = Election(lease, advertise or f"{socket.gethostname()}:{options.listen.port}", time.monotonic)
 
     def report(about: str, problem: str) -> None:
         log.warning(problem, about=about)
 
     traces = open_traces("mooring-extender", os.environ, log.warning)
     extender = extender_with(options, connect, report, election=election, traces=traces)
-    listener, tls = _listening(options, report)
-    with nullcontext() if traces is None else closing(traces), stop_signals() as stop, _running(extender):
-        log.info("extender started", listen=str(options.listen), tls=tls is not None)
-        if election is None or wait_for_lease(election, extender, listener, stop, report):
-            with closing(HTTPServer(listener, extender.service.app, limits_of(options), tls=tls)):
-                if election is None:
-                    stop.wait()
-                else:
-                    log.info("extender holds the lease")
-                    hold_lease(election, extender, stop, report)
-            if election is not None:
-                extender.service.finish_binds()
-                with suppress(ClusterError):
-                    election.release()
+    with ExitStack() as opened:
+        if traces is not None:
+            opened.callback(traces.close)
+        if options.health_address is not None:
+            listener = listener_at(options.health_address, "choose another address", field="healthAddress")
+            opened.callback(HTTPServer(listener, extender.service.health, limits_of(options)).close)
+        server = serve(options, extender.service.app, report=report)
+        opened.callback(extender.stop)
+        with closing(server), stop_signals() as stop:
+            extender.start()
+            log.info("extender started", listen=str(options.listen), tls=bool(options.tls.certificate))
+            if election is None:
+                stop.wait()
+            else:
+                take_part(election, lambda: extender.has_listed and not extender.hang(), stop, report)
+        if election is not None:
+            extender.service.finish_binds()
+            with suppress(ClusterError):
+                election.release()
     log.info("extender stopped")
 
 
-@contextmanager
-def _running(extender: Extender) -> Iterator[None]:
-    extender.start()
-    try:
-        yield
-    finally:
-        extender.stop()
+def take_part(election: Election, stands: Callable[[], bool], stop: threading.Event, report: Report) -> None:
+    """Take the Lease once it is free, and renew it until the process is to end.
+
+    Args:
+        election: of this replica.
+        stands: whether it wants the Lease; where its engine hangs, another one takes over.
+        stop: set when the process is to end.
+        report: receives what is the matter.
+
+    Raises:
+        ClusterError: the Lease is lost: another replica decides by now, or will soon.
+    """
+    led = False
+    while not stop.is_set():
+        try:
+            election.step(stands=stands())
+        except ClusterError as error:
+            report("lease", str(error))
+        if led and not election.leads:
+            raise ClusterError("the lease is lost: another replica goes on, and this one has to start again")
+        led = election.leads
+        stop.wait(PERIOD)
 
 
+_CONNECTIONS: Final = 512
+"""A scheduler keeps one for each request that is under way."""
 _IDLE: Final = 100.0
 """Seconds until the next request: longer than the 90 after which the scheduler closes an idle connection.
 
@@ -255,27 +311,33 @@ _GRACE: Final = 5.0
 """Seconds for requests under way when the extender ends."""
 
 
-def serve(options: ExtenderOptions, app: Application, limits: ConnectionLimits | None = None) -> HTTPServer:
+def serve(
+    options: ExtenderOptions,
+    app: Application,
+    limits: ConnectionLimits | None = None,
+    report: Report = lambda _about, _problem: None,
+) -> HTTPServer:
     """Serve an application where the options say.
 
     Args:
         options: of the extender.
         app: answers.
         limits: in place of those of the options.
+        report: receives what is the matter with what.
 
     Raises:
         InputError: the certificates or the address cannot be used.
     """
-    listener, tls = _listening(options, lambda _about, _problem: None)
+    tls = None
+    if options.tls.certificate:
+        files = TLSFiles(options.tls.certificate, options.tls.key, options.tls.client_ca, field="tls")
+        tls = tls_context(files, lambda problem: report("tls", problem))
+    listener = listener_at(options.listen, "choose another address", field="listen")
     return HTTPServer(listener, app, limits or limits_of(options), tls=tls)
-
-
-def _listening(options: ExtenderOptions, report: Report) -> tuple[socket.socket, SSLContext | None]:
-    tls = tls_context(options.tls, report) if options.tls.certificate else None
-    return listener_at(options.listen, "choose another address", field="listen"), tls
 
 
 def limits_of(options: ExtenderOptions) -> ConnectionLimits:
     """Return how long clients may take."""
     seconds = options.request_time
-    return ConnectionLimits(seconds, seconds * _BUSY, _IDLE, connections=CONNECTIONS, head=64 * 1024, grace=_GRACE)
+    whole = seconds * _BUSY
+    return ConnectionLimits(seconds, whole, whole, _IDLE, connections=_CONNECTIONS, head=64 * 1024, grace=_GRACE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -53,10 +53,10 @@ _GAUGES: Mapping[str, str] = {
     "known_answers": "Answers that were known from an earlier run.",
     "ready": "1 when everything has been listed.",
 }
-NOT_READY: Final = "mooring: the extender has not yet listed all nodes and pods"
+NOT_LISTED: Final = "the extender has not yet listed all nodes and pods"
+NOT_LEADING: Final = "another replica decides"
+NOT_FOLLOWING: Final = "predictions, or what they follow, have failed; the log names the cause"
 _TOO_LATE: Final = "mooring: not decided within the time of the request"
-_HANGS: Final = 60.0
-"""Seconds without an answer of the engine after which it hangs: questions end much earlier."""
 _RESERVE: Final = 0.8
 """Part of the time of a request after which no new node is asked about."""
 
@@ -127,10 +127,6 @@ class RequestLimits:
     requests: int
 
 
-def _nothing() -> None:
-    """Show that the engine's thread takes questions."""
-
-
 class _TooLargeError(Exception):
     pass
 
@@ -144,7 +140,8 @@ class Service:
         binder: Binder,
         metrics: ExtenderMetrics,
         limits: RequestLimits,
-        is_ready: Callable[[], bool],
+        problem: Callable[[], str],
+        hang: Callable[[], str],
         clock: Callable[[], float] = time.monotonic,
         traces: Traces | None = None,
     ) -> None:
@@ -155,27 +152,32 @@ class Service:
             binder: binds.
             metrics: count.
             limits: of requests.
-            is_ready: whether everything has been listed.
+            problem: what keeps this replica from deciding; empty when nothing does.
+            hang: what does not get on; empty when everything does.
             clock: seconds that only go forward.
             traces: where spans of requests go; None for nowhere.
         """
         self._traces = traces
         self._answers, self._binder, self._metrics, self._limits = answers, binder, metrics, limits
-        self._is_ready, self._clock = is_ready, clock
+        self._problem, self._hang, self._clock = problem, hang, clock
         self._running = 0
         # The engine runs in one thread: more of them would only take turns. Binds wait for the API server.
         self._thinking = ThreadPoolExecutor(1, "mooring-engine")
         self._binding = ThreadPoolExecutor(limits.requests, "mooring-bind")
-        self._beat, self._since = self._thinking.submit(_nothing), clock()
+        self._round: Future[int] | None = None
+        open_to_all = [
+            Route("/healthz", self._health),
+            Route("/readyz", self._ready),
+            Route("/metrics", self._numbers),
+        ]
+        self.health = Starlette(routes=open_to_all)
         self.app = Starlette(
             routes=[
                 Route("/filter", self._verb("filter", self._filter), methods=["POST"]),
                 Route("/prioritize", self._verb("prioritize", self._prioritize), methods=["POST"]),
                 Route("/preempt", self._verb("preempt", self._preempt), methods=["POST"]),
                 Route("/bind", self._verb("bind", self._bind), methods=["POST"]),
-                Route("/healthz", self._health),
-                Route("/readyz", self._ready),
-                Route("/metrics", self._numbers),
+                *open_to_all,
             ]
         )
 
@@ -185,13 +187,12 @@ class Service:
         self._binding.shutdown(wait=False, cancel_futures=True)
         self._binder.close()
 
-    @property
-    def hangs(self) -> bool:
-        """Whether the engine has not come to a question for a minute; to be asked now and then."""
-        now = self._clock()
-        if self._beat.done():
-            self._beat, self._since = self._thinking.submit(_nothing), now
-        return now - self._since > _HANGS
+    def has_come_round(self) -> bool:
+        """Tell whether the engine has done all that it was asked until the last call; used by one thread."""
+        if self._round is not None and not self._round.done():
+            return False
+        self._round = self._thinking.submit(int)
+        return True
 
     def finish_binds(self) -> None:
         """Wait until no bind is under way."""
@@ -235,15 +236,15 @@ class Service:
         return b"".join(parts)
 
     async def _filter(self, body: bytes, until: float) -> object:
-        if not self._is_ready():
-            return FilterAnswer(Error=NOT_READY)
+        if problem := self._problem():
+            return FilterAnswer(Error=f"mooring: {problem}")
         late = FilterAnswer(Error=_TOO_LATE)
         return await self._thought(
             lambda answers: answers.filtered(decoded(body, Arguments)), self._thinking, until, late
         )
 
     async def _prioritize(self, body: bytes, until: float) -> object:
-        if not self._is_ready():
+        if self._problem():
             return []
         return await self._thought(
             lambda answers: answers.prioritized(decoded(body, Arguments)), self._thinking, until, []
@@ -251,7 +252,7 @@ class Service:
 
     async def _preempt(self, body: bytes, until: float) -> object:
         nothing = PreemptAnswer({})
-        if not self._is_ready():
+        if self._problem():
             return nothing
         return await self._thought(
             lambda answers: answers.preempted(decoded(body, PreemptArguments)), self._thinking, until, nothing
@@ -259,8 +260,8 @@ class Service:
 
     async def _bind(self, body: bytes, until: float) -> object:
         asked = decoded(body, BindArguments)
-        if not self._is_ready():
-            return BindAnswer(NOT_READY)
+        if problem := self._problem():
+            return BindAnswer(f"mooring: {problem}")
         late = BindAnswer(_TOO_LATE)
         found = await self._thought(
             lambda answers: self._binder.bind(asked, answers.in_time), self._binding, until, late
@@ -283,14 +284,15 @@ class Service:
         return Response(encoded({"error": problem}), status, headers, JSON)
 
     async def _health(self, _request: Request) -> Response:
-        if self.hangs:
-            return Response("the engine hangs\n", 503, media_type="text/plain")
-        return Response("ok\n", media_type="text/plain")
+        return _probed(self._hang())
 
     async def _ready(self, _request: Request) -> Response:
-        if self._is_ready():
-            return Response("ok\n", media_type="text/plain")
-        return Response(f"{NOT_READY}\n", 503, media_type="text/plain")
+        return _probed(self._hang() or self._problem())
 
     async def _numbers(self, _request: Request) -> Response:
         return Response(self._metrics.text(), media_type=PROMETHEUS)
+
+
+def _probed(problem: str) -> Response:
+    """Return the answer to a probe."""
+    return Response(f"{problem or 'ok'}\n", 503 if problem else 200, media_type="text/plain")

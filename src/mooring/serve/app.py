@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from hashlib import sha256
@@ -20,11 +21,16 @@ from mooring.serve.access import Guard, Viewer
 from mooring.serve.node_routes import read_body
 from mooring.serve.security import SecuredApplication
 from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.daemon import Heartbeat
 from mooring.service.pages import ASGIMessage, Receive, Send
 
 COOKIE: Final = "mooring-token"
 SCRIPTS: Final = ("theme.js", "serve.js")
 _LARGEST_TOKEN: Final = 16_384
+_ANSWERS: Final = 3.0
+"""Seconds within which a thread is free."""
+_LONGEST_PAUSE: Final = 300.0
+"""Seconds without a heartbeat after which the reader has stopped."""
 _FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
@@ -121,13 +127,16 @@ def _token(request: Request) -> str:
     return token.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
 
 
-def application(routes: list[Route], entrance: Entrance, found: Assets, *, loopback: bool) -> SecuredApplication:
+def application(
+    routes: list[Route], entrance: Entrance, found: Assets, heartbeat: Heartbeat, *, loopback: bool
+) -> SecuredApplication:
     """Return the application.
 
     Args:
         routes: of the pages.
         entrance: takes tokens.
         found: styles and script.
+        heartbeat: of the thread that reads what is shown.
         loopback: whether only hosts of loopback are served.
     """
     styles, script = found.names
@@ -139,6 +148,13 @@ def application(routes: list[Route], entrance: Entrance, found: Assets, *, loopb
         return answer
 
     async def healthy(_request: Request) -> Response:
+        try:
+            async with asyncio.timeout(_ANSWERS):
+                await run_in_threadpool(int)
+        except TimeoutError:
+            return PlainTextResponse("no thread is free for a page\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        if heartbeat.age() > _LONGEST_PAUSE:
+            return PlainTextResponse("what is shown is no longer read\n", HTTPStatus.SERVICE_UNAVAILABLE)
         return PlainTextResponse("ok\n")
 
     own = [

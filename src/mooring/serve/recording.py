@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from mooring.serve.feed import Feed
 from mooring.serve.snapshot import NodeSnapshot
+from mooring.service.daemon import Heartbeat
 
 MOST_CELLS: Final = 150_000
 """CPUs of all recorded snapshots together: about 40 MB."""
@@ -65,6 +66,8 @@ class Recording:
         """
         self.feed = Feed()
         self._clock, self._lock = clock, threading.Lock()
+        self.heartbeat = Heartbeat(time.monotonic)
+        """Of what reads the node."""
         self.trouble = ""
         """Why the node cannot be read at the moment."""
         cpus = max(1, sum(1 for _ in first.view.cpus()))

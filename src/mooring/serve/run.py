@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import resource
-import ssl
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
@@ -27,8 +25,9 @@ from mooring.service.daemon import stop_signals
 from mooring.service.http import HTTPServer, listener_at
 from mooring.service.options import Address
 from mooring.service.pages import Application, ConnectionLimits
+from mooring.service.tls import TLSFiles, tls_context
 
-LIMITS: Final = ConnectionLimits(first=5.0, busy=3600.0, idle=75.0, connections=2048, head=32 * 1024)
+LIMITS: Final = ConnectionLimits(first=5.0, body=10.0, busy=3600.0, idle=75.0, connections=1024, head=32 * 1024)
 """A stream of changes is cut after an hour; the browser opens it again."""
 
 
@@ -104,7 +103,7 @@ def node_application(recording: Recording, guard: Guard, *, loopback: bool) -> A
         Route("/whatif", entrance.behind(node.whatif), methods=["POST"]),
         Route("/events", entrance.behind(events)),
     ]
-    return application(routes, entrance, found, loopback=loopback)
+    return application(routes, entrance, found, recording.heartbeat, loopback=loopback)
 
 
 @contextmanager
@@ -114,6 +113,7 @@ def looking(recording: Recording, source: Callable[[], NodeSnapshot], period: fl
 
     def run() -> None:
         while not stop.wait(period):
+            recording.heartbeat.beat()
             try:
                 recording.take(source())
             except MooringError as error:
@@ -139,8 +139,9 @@ def run_application(app: Application, options: ServeOptions, started: Callable[[
     Raises:
         InputError: address or certificate cannot be used.
     """
-    tls = _tls(options)
-    _raise_file_limit()
+    tls = None
+    if options.certificate:
+        tls = tls_context(TLSFiles(options.certificate, options.key, source="--certificate"), started)
     listener = listener_at(options.listen, "choose another address with --listen")
     with stop_signals() as stop, closing(HTTPServer(listener, app, LIMITS, tls=tls)) as server:
         host, port = server.address[:2]
@@ -149,25 +150,3 @@ def run_application(app: Application, options: ServeOptions, started: Callable[[
             started("tokens are not encrypted: give --certificate, or let an ingress end TLS")
         started(f"serving {'https' if tls else 'http'}://{shown}:{port}/")
         stop.wait()
-
-
-def _raise_file_limit() -> None:
-    """Let the process have a file for each connection, as far as the system lets it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = LIMITS.connections * 2
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-def _tls(options: ServeOptions) -> ssl.SSLContext | None:
-    if not options.certificate:
-        return None
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(options.certificate, options.key or None)
-    except (OSError, ssl.SSLError) as error:
-        words = error.strerror or str(error)
-        remedy = "give a certificate and its key as PEM"
-        raise InputError(f"cannot be used: {words}", source="--certificate", remedy=remedy) from None
-    return context

@@ -1,36 +1,40 @@
-"""Connections of HTTP clients, on uvicorn: each is cut that does not get on, and the oldest where there are too many.
+"""Connections of HTTP clients: accepted, encrypted, read by h11 and answered, each within a number and a time.
 
-The protocol of uvicorn waits for ever for the head of a request, and for a client that does not read its answer. Here a
-connection has time until its first request is there, while a request is under way, and until the next one; when that is
-over, it ends at once. Bodies have a time of their own, and are answered when it is over. The loop of uvicorn wakes up
-ten times a second for a date in its answers; here it sleeps until a client needs something.
+Before TLS a client is nobody: of those whose handshake is under way there are :data:`HANDSHAKES` at most, and one more
+cuts the one that began first. After it a connection has time until the head of a request has come, for its body, for
+the answer, and until the next request; when that is over, it ends at once. Where there are too many, the one that has
+waited longest for a whole request is cut before any that is being answered.
+
+asyncio keeps 256 KiB for a connection with TLS: the two numbers are a bound of the memory too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
 from ssl import SSLContext
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote
 
-from uvicorn import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
+import h11
 
 from mooring.service.pages import Application, ASGIMessage, ConnectionLimits, Page, Pages, Receive, Send
 
-_STATE: Final = "mooring.connection"
-_ACCEPTED: Final = 64
-"""Connections that are taken from the system at once, before one that is over is closed."""
+HANDSHAKES: Final = 32
+"""Connections whose TLS handshake is under way."""
 _QUEUED: Final = 1024
 """Connections that the system queues."""
+_OTHER_FILES: Final = 128
+"""Files of the process besides its clients."""
+_HELD: Final = 64 * 1024
+"""Bytes of a client that are kept before they are asked for; then nothing more is read."""
 _PAUSE: Final = 0.02
-"""Seconds between two checks whether the last requests are answered."""
+"""Seconds between two checks whether the last requests are answered, and without files for new connections."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,50 +47,32 @@ def serve(
     closing: socket.socket,
 ) -> None:
     """Serve until something can be read from ``closing``."""
-    # What clients send wrong is no event of a daemon.
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.connections + HANDSHAKES + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
     app = _application(served) if isinstance(served, Mapping) else served
-    asyncio.run(_serve(listener, app, limits, tls, closing))
+    asyncio.run(_serve(listener, _Clients(app, limits, tls, listener), closing))
 
 
-async def _serve(
-    listener: socket.socket,
-    app: Application,
-    limits: ConnectionLimits,
-    tls: SSLContext | None,
-    closing: socket.socket,
-) -> None:
+async def _serve(listener: socket.socket, clients: _Clients, closing: socket.socket) -> None:
     loop, end = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(closing, end.set)
-    configuration = Config(
-        _timed(app),
-        http=H11Protocol,
-        ws="none",
-        interface="asgi3",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        h11_max_incomplete_event_size=limits.head,
-        timeout_keep_alive=int(limits.idle) + 1,  # the connection's own time ends first
-    )
-    configuration.load()
-    group = _ConnectionGroup(limits)
-    server = await loop.create_server(
-        partial(_Connection, group, configuration, ServerState()), sock=listener, ssl=tls, backlog=_ACCEPTED
-    )
+    listener.setblocking(False)
     listener.listen(_QUEUED)
+    loop.add_reader(closing, end.set)
+    loop.add_reader(listener, clients.accept)
     await end.wait()
     loop.remove_reader(closing)
-    # What was accepted begins first: asyncio does not close an accepted socket that finds its server closed.
     loop.remove_reader(listener)
     await _turns()
-    server.close()
-    until = loop.time() + limits.grace
-    while group.busy and loop.time() < until:
+    until = loop.time() + clients.limits.grace
+    while clients.busy and loop.time() < until:
         await asyncio.sleep(_PAUSE)
     await _turns()
-    group.cut_all()
+    for one in [*clients.waiting, *clients.busy]:
+        one.cut()
+    for task in clients.opening:
+        task.cancel()
     await _turns()
 
 
@@ -97,113 +83,267 @@ async def _turns() -> None:
 
 
 @dataclass(slots=True)
-class _ConnectionGroup:
-    """The connections of a server."""
+class _Clients:
+    """The connections of a server, in each group since the longest time first."""
 
+    app: Application
     limits: ConnectionLimits
+    tls: SSLContext | None
+    listener: socket.socket
+    opening: dict[asyncio.Task[None], None] = field(default_factory=dict)
+    """In their handshake."""
     waiting: dict[_Connection, None] = field(default_factory=dict)
-    """For a request, since the longest time first."""
+    """For a whole request."""
     busy: dict[_Connection, None] = field(default_factory=dict)
-    """With a request, the first one first."""
+    """With a request that is answered."""
 
-    def add(self, made: _Connection) -> None:
-        """Take a connection, and cut another one where there are too many."""
-        self.waiting[made] = None
-        if len(self.waiting) + len(self.busy) > self.limits.connections:
-            next(iter(self.waiting if len(self.waiting) > 1 else self.busy)).cut()
+    def accept(self) -> None:
+        """Take one connection from the system."""
+        loop = asyncio.get_running_loop()
+        try:
+            made, _ = self.listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError:  # no file is left
+            self.make_room()
+            loop.remove_reader(self.listener)
+            loop.call_later(_PAUSE, loop.add_reader, self.listener, self.accept)
+            return
+        made.setblocking(False)
+        task = loop.create_task(self._open(made))
+        self.opening[task] = None
+        task.add_done_callback(lambda _: self.opening.pop(task, None))
+        if len(self.opening) > HANDSHAKES:
+            oldest = next(iter(self.opening))
+            oldest.cancel()
+            del self.opening[oldest]  # at once: the next client cuts another one
+
+    async def _open(self, made: socket.socket) -> None:
+        seconds = None if self.tls is None else self.limits.first
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: _Connection(self),
+                made,
+                ssl=self.tls,
+                ssl_handshake_timeout=seconds,
+                ssl_shutdown_timeout=seconds,
+            )
+        except (OSError, asyncio.CancelledError):  # a client that goes or that is no client is no event of a daemon
+            made.close()
+
+    def make_room(self) -> None:
+        """Cut the connection that has waited longest, if there is one that is not the newest."""
+        for group in (self.waiting if len(self.waiting) > 1 else self.busy, self.waiting):
+            if group:
+                next(iter(group)).cut()
+                return
+
+    def put(self, one: _Connection, group: dict[_Connection, None], seconds: float) -> None:
+        """Put a connection at the end of a group, for so many seconds."""
+        self.discard(one)
+        group[one] = None
+        one.allow(seconds)
 
     def discard(self, lost: _Connection) -> None:
         """Forget a connection."""
         self.waiting.pop(lost, None)
         self.busy.pop(lost, None)
 
-    def cut_all(self) -> None:
-        """End every connection."""
-        for one in [*self.waiting, *self.busy]:
-            one.cut()
-
 
 class _Connection(asyncio.Protocol):
-    """Passes everything on to the protocol of uvicorn, and ends the connection when its time is over."""
+    """One client."""
 
-    def __init__(self, group: _ConnectionGroup, configuration: Config, state: ServerState) -> None:
-        self._group = group
-        self._inner = H11Protocol(configuration, state, {_STATE: self})
-        self._transport: asyncio.Transport | None = None
+    _transport: asyncio.Transport
+
+    def __init__(self, clients: _Clients) -> None:
+        self._clients = clients
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=clients.limits.head)
+        self._received = bytearray()
+        self._ended = False  # the client sends no more
+        self._lost, self._heard, self._sent = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._sent.set()
         self._end: asyncio.TimerHandle | None = None
-
-    def cut(self) -> None:
-        """End at once."""
-        self._group.discard(self)
-        if self._transport is not None:
-            self._transport.abort()
-
-    def began(self) -> None:
-        """Take it that the head of a request has come."""
-        self._group.discard(self)
-        self._group.busy[self] = None
-        self._allow(self._group.limits.busy)
-
-    def answered(self) -> None:
-        """Take it that a request is answered."""
-        self._group.discard(self)
-        if self._transport is not None:
-            self._group.waiting[self] = None
-        self._allow(self._group.limits.idle)
+        self._is_head = self._is_told = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         if not isinstance(transport, asyncio.Transport):
             raise TypeError(type(transport))
         self._transport = transport
-        self._inner.connection_made(transport)
-        self._allow(self._group.limits.first)
-        self._group.add(self)
+        # A send waits until the system has everything: a client that does not read is noticed.
+        transport.set_write_buffer_limits(1, 0)
+        self._clients.put(self, self._clients.waiting, self._clients.limits.first)
+        if len(self._clients.waiting) + len(self._clients.busy) > self._clients.limits.connections:
+            self._clients.make_room()
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _exc: Exception | None) -> None:
         """End."""
         if self._end is not None:
             self._end.cancel()
-        self._transport = None
-        self._group.discard(self)
-        self._inner.connection_lost(exc)
+        self._clients.discard(self)
+        self._ended = True
+        for event in (self._lost, self._heard, self._sent):
+            event.set()
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on."""
-        self._inner.data_received(data)
+        """Keep bytes until they are asked for."""
+        self._received += data
+        if len(self._received) > _HELD:
+            self._transport.pause_reading()
+        self._heard.set()
 
     def eof_received(self) -> bool:
-        """Return whether the connection stays: a client that sends no more may wait for its answer."""
-        self._inner.eof_received()
-        return self in self._group.busy or self._inner.cycle is not None
+        """Return whether the connection stays: a client that sends no more may wait for its answer, except over TLS."""
+        self._ended = True
+        self._heard.set()
+        return self._clients.tls is None
 
     def pause_writing(self) -> None:
-        """Pass on that the client does not read."""
-        self._inner.pause_writing()
+        """Take it that the client does not read."""
+        self._sent.clear()
 
     def resume_writing(self) -> None:
-        """Pass on that the client reads again."""
-        self._inner.resume_writing()
+        """Take it that the client reads again."""
+        self._sent.set()
 
-    def _allow(self, seconds: float) -> None:
+    def cut(self) -> None:
+        """End at once."""
+        self._clients.discard(self)
+        self._transport.abort()
+
+    def allow(self, seconds: float) -> None:
+        """Cut it when so many seconds are over."""
         if self._end is not None:
             self._end.cancel()
-        if self._transport is not None:  # else it is lost, and an answer came too late
-            self._end = asyncio.get_running_loop().call_later(seconds, self.cut)
+        self._end = asyncio.get_running_loop().call_later(seconds, self.cut)
 
-
-def _timed(app: Application) -> Application:
-    """Return an application that tells its connections how far they have come."""
-
-    async def timed(scope: ASGIMessage, receive: Receive, send: Send) -> None:
-        connection: _Connection = scope["state"][_STATE]
-        connection.began()
+    async def _run(self) -> None:
         try:
-            await app(scope, receive, send)
+            while await self._exchanged():
+                pass
+        except h11.RemoteProtocolError as error:
+            await self._refuse(HTTPStatus(error.error_status_hint), f"{error}\n")
         finally:
-            connection.answered()
+            self._transport.close()
 
-    return timed
+    async def _exchanged(self) -> bool:
+        """Answer one request, and return whether another one may follow."""
+        request, limits = await self._event(), self._clients.limits
+        if not isinstance(request, h11.Request):
+            return False
+        self._clients.put(self, self._clients.waiting, limits.body)
+        self._is_head, self._is_told = request.method == b"HEAD", False
+        framing = {name for name, _ in request.headers} & {b"content-length", b"transfer-encoding"}
+        if len(framing) > 1:  # RFC 9112, section 6.1: somebody before or behind may count otherwise
+            raise h11.RemoteProtocolError("Content-Length and Transfer-Encoding do not go together")
+        if not framing:
+            await self._event()  # the end of the request, which is here already
+        scope = self._scope(request)
+        try:
+            await self._clients.app(scope, self._receive, self._send)
+        except Exception:  # noqa: BLE001 - a defect is an answer for the client and a line in the log
+            if not self._lost.is_set():
+                _log.exception("internal error; a request was not answered: %.200s", scope["path"])
+        if self._http.our_state is h11.SEND_RESPONSE:
+            await self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error\n")
+        if self._lost.is_set() or self._http.our_state is not h11.DONE:
+            return False
+        self._clients.put(self, self._clients.waiting, limits.idle)
+        while self._http.their_state is h11.SEND_BODY:  # so that the client comes to its answer
+            await self._event()
+        if self._http.their_state is not h11.DONE:
+            return False
+        self._clients.put(self, self._clients.waiting, limits.idle)
+        self._http.start_next_cycle()
+        return True
+
+    def _scope(self, request: h11.Request) -> ASGIMessage:
+        path, _, query = request.target.partition(b"?")
+        here, there = (self._transport.get_extra_info(name) for name in ("sockname", "peername"))
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": request.http_version.decode(),
+            "method": request.method.decode(),
+            "scheme": "http" if self._clients.tls is None else "https",
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": list(request.headers),
+            "server": here[:2] if isinstance(here, tuple) else (here, None),
+            "client": there[:2] if isinstance(there, tuple) else None,
+        }
+
+    async def _event(self) -> Any:
+        """Return what comes next of the client."""
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            if not self._received and not self._ended:
+                self._heard.clear()
+                await self._heard.wait()
+            self._http.receive_data(bytes(self._received))
+            self._received.clear()
+            if not self._ended:
+                self._transport.resume_reading()
+        if isinstance(event, h11.EndOfMessage) and not self._lost.is_set():
+            self._clients.put(self, self._clients.busy, self._clients.limits.busy)
+        return event
+
+    async def _receive(self) -> ASGIMessage:
+        """Return the next part of the body, and afterwards wait until the client has gone."""
+        if self._is_told:
+            await self._lost.wait()
+        elif self._http.their_state is not h11.SEND_BODY:
+            self._is_told = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        else:
+            if self._http.they_are_waiting_for_100_continue:
+                self._write(h11.InformationalResponse(status_code=HTTPStatus.CONTINUE, headers=[]))
+            try:
+                event = await self._event()
+            except h11.RemoteProtocolError:  # it is no body, or it has ended early
+                self._is_told = True
+                return {"type": "http.disconnect"}
+            self._is_told = isinstance(event, h11.EndOfMessage)
+            body = b"" if self._is_told else bytes(event.data)
+            return {"type": "http.request", "body": body, "more_body": not self._is_told}
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: ASGIMessage) -> None:
+        """Send a part of the answer, and wait until the system has it."""
+        if message["type"] == "http.response.start":
+            status = HTTPStatus(message["status"])
+            headers = list(message.get("headers", ()))
+            self._write(h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()))
+            return  # with what follows
+        if body := b"" if self._is_head else message.get("body", b""):
+            self._write(h11.Data(data=body))
+        if not message.get("more_body", False):
+            self._write(h11.EndOfMessage())
+        await self._sent.wait()
+
+    def _write(self, event: h11.Event) -> None:
+        if not self._lost.is_set() and (data := self._http.send(event)):
+            self._transport.write(data)
+
+    async def _refuse(self, status: HTTPStatus, text: str) -> None:
+        """Answer with an error, after which the connection ends."""
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            page = Page(text.encode(), status=status)
+            await self._send({"type": "http.response.start", "status": status, "headers": _headers(page)})
+            await self._send({"type": "http.response.body", "body": page.body})
+
+
+def _headers(page: Page) -> list[tuple[bytes, bytes]]:
+    """Return the headers of an answer after which the connection ends."""
+    headers = {
+        "content-type": page.content_type,
+        "content-length": str(len(page.body)),
+        "cache-control": "no-store",
+        "connection": "close",
+    }
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 def _application(pages: Pages) -> Application:
@@ -214,14 +354,7 @@ def _application(pages: Pages) -> Application:
             page = _made(pages, scope["path"])
         else:
             page = Page(b"only GET and HEAD\n", status=HTTPStatus.METHOD_NOT_ALLOWED)
-        headers = {
-            "content-type": page.content_type,
-            "content-length": str(len(page.body)),
-            "cache-control": "no-store",
-            "connection": "close",
-        }
-        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": page.status, "headers": encoded})
+        await send({"type": "http.response.start", "status": page.status, "headers": _headers(page)})
         await send({"type": "http.response.body", "body": page.body})
 
     return answer

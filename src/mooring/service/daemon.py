@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -101,6 +101,27 @@ def watchdog_seconds(environment: Mapping[str, str] | None = None) -> float:
     """
     text = (os.environ if environment is None else environment).get(WATCHDOG, "")
     return int(text) / 2_000_000 if text.isascii() and text.isdigit() else 0.0
+
+
+class Heartbeat:
+    """When a thread last ran its periodic work, for liveness probes."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Begin with a beat.
+
+        Args:
+            clock: seconds that only go forward.
+        """
+        self._clock = clock
+        self._last = clock()
+
+    def beat(self) -> None:
+        """Say that the thread is alive."""
+        self._last = self._clock()
+
+    def age(self) -> float:
+        """Return the seconds since the last beat."""
+        return self._clock() - self._last
 
 
 def present_moment() -> Moment:

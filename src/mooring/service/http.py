@@ -1,7 +1,7 @@
 """HTTP of every daemon: a listener with a thread of its own, bounded in connections, in bytes and in time.
 
-Health, metrics and status are pages: a GET, a document, and the connection is closed. The scheduler extender brings an
-application of its own. Both run on uvicorn (:mod:`mooring.service.connections`), which is imported when the first
+Health, metrics and status are pages: a GET, a document, and the connection is closed. The scheduler extender and the
+live pages bring applications. All are served by :mod:`mooring.service.connections`, which is imported when the first
 client connects: until then a listener costs a thread that waits.
 
 No client can keep others out, however many connect and however slow they are: every connection has a time for each
@@ -123,4 +123,4 @@ def listener_at(address: Address, remedy: str, *, field: str = "") -> socket.soc
 
 
 def _of_pages() -> ConnectionLimits:
-    return ConnectionLimits(first=SECONDS, busy=SECONDS * _PARTS, idle=SECONDS)
+    return ConnectionLimits(first=SECONDS, body=SECONDS, busy=SECONDS * _PARTS, idle=SECONDS)

@@ -1,6 +1,6 @@
 """What an HTTP server of a daemon serves and within which limits, for the listener and for its connections.
 
-Apart from both, because connections need uvicorn, which a listener imports when the first client connects.
+Apart from both, because connections need asyncio and h11, which a listener imports when the first client connects.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ class ConnectionLimits:
 
     first: float
     """Seconds until the head of the first request has come."""
+    body: float
+    """Seconds for its body."""
     busy: float
-    """Seconds for its body and its answer, until that is handed to the system."""
+    """Seconds for its answer, until that is handed to the system."""
     idle: float
     """Seconds until the head of the next one has come. Clients close idle connections earlier, so that they never send
     a request into one that is being closed: kube-scheduler after 90 seconds."""
     connections: int = 64
-    """At once; one more cuts the one that has waited longest."""
+    """At once; one more cuts the one that has waited longest. Over TLS each has 256 KiB of memory."""
     head: int = 8 * 1024
     """Bytes of a request line with its headers."""
     grace: float = 0.0

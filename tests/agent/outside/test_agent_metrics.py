@@ -16,10 +16,11 @@ from mooring.agent.reactor.effects import AgentReport, Effect, Evict, ReportKind
 from mooring.agent.reactor.values import Phase
 from mooring.agent.status.health import LONGEST_PAUSE, REMEDY, health_pages, unready
 from mooring.agent.status.metrics import AgentMetrics
-from mooring.agent.status.snapshot import Heartbeat, Published, RuntimeLink, Snapshot
+from mooring.agent.status.snapshot import Published, RuntimeLink, Snapshot
 from mooring.core.bits import NO_NODES
 from mooring.core.cpuset import CPUSet
 from mooring.node.metrics.metrics import samples
+from mooring.service.daemon import Heartbeat
 
 
 def metrics_of(snapshot: Snapshot) -> AgentMetrics:

@@ -327,7 +327,7 @@ def _drained(terminal: int) -> None:
 
 @pytest.mark.usefixtures("served")
 def test_asking_needs_none_of_the_agents_own_packages(path: str) -> None:
-    missing = ("google", "google.protobuf", "grpc", "lightkube", "prometheus_client", "uvicorn")
+    missing = ("google", "google.protobuf", "grpc", "lightkube", "prometheus_client", "h11")
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({missing!r})); "
         "from mooring.cli.main import run; sys.exit(run(sys.argv[1:]))"

@@ -19,6 +19,8 @@ from tests.e2e.kube.pods import URGENT
 from tests.e2e.kubelet.apiserver import APIServer, Ports, process
 from tests.e2e.kubelet.patience import until
 
+from mooring.scheduling.service import NOT_LEADING
+
 DEPLOY = Path(__file__).parents[3] / "deploy"
 OURS = "apis/mooring.dev/v1alpha1"
 DEFINITIONS = "apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -71,9 +73,15 @@ class Extender:
         return f"http://127.0.0.1:{self.port}"
 
     def is_ready(self) -> bool:
-        """Whether it has heard of everything."""
+        """Whether it has heard of everything, and decides."""
         with contextlib.suppress(httpx2.HTTPError):
             return bool(httpx2.get(f"{self.url}/readyz").is_success)
+        return False
+
+    def stands_by(self) -> bool:
+        """Whether it has heard of everything, and another replica decides."""
+        with contextlib.suppress(httpx2.HTTPError):
+            return httpx2.get(f"{self.url}/readyz").text == f"{NOT_LEADING}\n"
         return False
 
     def metrics(self) -> Mapping[str, float]:
@@ -107,14 +115,12 @@ def extender(folder: Path, kubeconfig: Path, **fields: Any) -> Iterator[Extender
     configuration, log = folder / "extender.json", folder / "extender.log"
     configuration.write_text(json.dumps({**content, **fields}), encoding="utf-8")
     words = ["-m", "mooring", "extender", "--config", str(configuration), "--kubeconfig", str(kubeconfig)]
-    if "lease" in fields:
-        words += ["--advertise", f"127.0.0.1:{port}"]
     running: list[subprocess.Popen[bytes]] = []
     with contextlib.ExitStack() as life:
 
         def start() -> None:
             running[:] = [life.enter_context(process([sys.executable, *words], log))]
-            until(lambda: running[0].poll() is not None or made.is_ready(), "the extender is ready")
+            until(lambda: running[0].poll() is not None or made.is_ready() or made.stands_by(), "the extender is ready")
             assert running[0].poll() is None, log.read_text(encoding="utf-8")[-3000:]
 
         made = Extender(port, log, lambda: running[0].pid, life.close, start)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import random
+import select
 import signal
 import socket
+import socketserver
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -21,8 +22,6 @@ from tests.e2e.kube.plane import Extender, extender, scheduler
 from tests.e2e.kube.story import Story
 from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.patience import until
-
-from mooring.scheduling.replicas import Standby
 
 NODES, PODS, KILLS = (8, 150, 3) if os.environ.get("MOORING_E2E_KUBE", "") != "full" else (50, 1000, 20)
 NAME = {"namespace": "default", "name": "mooring-extender"}
@@ -38,7 +37,7 @@ def lease(api: APIServer) -> Iterator[None]:
 
 
 def holder(api: APIServer) -> str:
-    """Return the address of the replica that holds the Lease."""
+    """Return the name of the replica that holds the Lease."""
     spec: dict[str, Any] = api.get(f"{LEASES}/{NAME['name']}").get("spec") or {}
     return str(spec.get("holderIdentity") or "").rpartition("_")[0]
 
@@ -53,18 +52,33 @@ def has_admitted(nodes: Nodes, count: int) -> bool:
 
 @contextlib.contextmanager
 def service(replicas: list[Extender]) -> Iterator[str]:
-    """Be a Service: each connection goes to the next replica that accepts one."""
-    turn = itertools.count()
+    """Be a Service: each connection goes to the replica that is ready."""
 
-    def address() -> str:
-        for _ in replicas:
-            port = replicas[next(turn) % len(replicas)].port
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
-                return f"127.0.0.1:{port}"
-        return ""
+    class Passing(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            for one in replicas:
+                with contextlib.suppress(OSError):
+                    if one.is_ready():
+                        with socket.create_connection(("127.0.0.1", one.port), timeout=1.0) as leader:
+                            passed_on(self.request, leader)
+                        return
 
-    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.closing(Standby(listener, address, 512)):
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Passing) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+
+
+def passed_on(client: socket.socket, leader: socket.socket) -> None:
+    """Pass bytes on both ways until a side ends it."""
+    while ready := select.select([client, leader], [], [])[0]:
+        for one in ready:
+            if not (data := one.recv(1 << 16)):
+                return
+            (leader if one is client else client).sendall(data)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP], ids=lambda how: how.name)
@@ -79,7 +93,7 @@ def test_a_replica_that_ends_while_pods_are_bound_loses_no_decision(
         service([first, second]) as url,
         scheduler(parts.scheduler, folder, api.kubeconfig, url),
     ):
-        replicas = {f"127.0.0.1:{one.port}": one for one in (first, second)}
+        replicas = {f"{socket.gethostname()}:{one.port}": one for one in (first, second)}
         story = Story(api, nodes, random.Random(how.name))  # noqa: S311 - no secret
         ended: list[str] = []
 

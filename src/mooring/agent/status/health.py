@@ -12,7 +12,8 @@ from http import HTTPStatus
 
 from mooring.agent.reactor.enforcement import CPUSET_NOT_ENFORCED
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Phase
-from mooring.agent.status.snapshot import Heartbeat, Snapshot, SnapshotProvider
+from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
+from mooring.service.daemon import Heartbeat
 from mooring.service.pages import Page, Pages
 
 LONGEST_PAUSE = 30.0

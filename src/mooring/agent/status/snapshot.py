@@ -6,7 +6,7 @@ and none of them waits for the agent or holds it up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -151,27 +151,6 @@ class Published:
     def snapshot(self) -> Snapshot:
         """Return the newest snapshot."""
         return self._newest
-
-
-class Heartbeat:
-    """When the agent's main thread last ran its periodic work, for liveness probes."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """Begin with a beat.
-
-        Args:
-            clock: seconds that only go forward.
-        """
-        self._clock = clock
-        self._last = clock()
-
-    def beat(self) -> None:
-        """Say that the thread is alive."""
-        self._last = self._clock()
-
-    def age(self) -> float:
-        """Return the seconds since the last beat."""
-        return self._clock() - self._last
 
 
 @dataclass(frozen=True, slots=True)

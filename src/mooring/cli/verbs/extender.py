@@ -19,7 +19,6 @@ EPILOG = """\b
 Examples:
   mooring extender --config /etc/mooring/extender.yaml
   mooring extender --config extender.yaml --kubeconfig ~/.kube/config
-  mooring extender --config extender.yaml --advertise 10.0.0.7:8888
   mooring extender --config extender.yaml --check
 """
 
@@ -27,9 +26,7 @@ Examples:
 @click.command("extender", cls=Verb, epilog=EPILOG)
 @options.configuration("ExtenderConfiguration.")
 @options.kubeconfig("the configuration's kubeconfig, or else the pod's service account")
-@click.option(
-    "--advertise", default="", metavar="HOST:PORT", help="Where other replicas reach this one; with lease in the file."
-)
+@click.option("--advertise", default="", metavar="NAME", help="Name in the Lease; by default the host's with the port.")
 @click.option("--check", is_flag=True, help="Check the configuration and exit.")
 def command(config: str, kubeconfig: str, advertise: str, *, check: bool) -> int:
     """Run a scheduler extender until SIGTERM or SIGINT: filter, prioritize, preempt and bind.

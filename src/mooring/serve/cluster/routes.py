@@ -27,6 +27,7 @@ from mooring.serve.cluster.known import KnownCluster
 from mooring.serve.cluster.open_nodes import OpenNodes
 from mooring.serve.node_html import problem_html
 from mooring.serve.node_routes import LARGEST_MANIFEST, NodeRoutes, read_body, stream
+from mooring.service.daemon import Heartbeat
 from mooring.service.pages import Application
 
 TICK: Final = 0.5
@@ -42,6 +43,7 @@ class ClusterRoutes:
     name: str
     assets: tuple[str, str]
     nodes: OpenNodes
+    heartbeat: Heartbeat = field(default_factory=lambda: Heartbeat(time.monotonic))
     _sheet: TileSheet = field(default_factory=TileSheet)
     _made: LRUCache[tuple[int, str, frozenset[str] | None], str] = field(default_factory=lambda: LRUCache(_KEPT))
     _making: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -117,6 +119,7 @@ def ticking(routes: ClusterRoutes) -> Iterator[None]:
 
     def run() -> None:
         while not stop.wait(TICK):
+            routes.heartbeat.beat()
             routes.cluster.faults.guarded("pages", refresh, lambda _error: None)
 
     thread = threading.Thread(target=run, name="mooring-cluster", daemon=True)
@@ -160,4 +163,4 @@ def cluster_application(
         of_node("whatif", NodeRoutes.whatif, "POST"),
         of_node("events", node_events, "GET"),
     ]
-    return application(made, entrance, found, loopback=loopback), routes
+    return application(made, entrance, found, routes.heartbeat, loopback=loopback), routes

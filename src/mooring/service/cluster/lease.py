@@ -75,19 +75,19 @@ class ClusterLease:
 
 
 class Election:
-    """One replica's part in it; used by one thread, except for :meth:`may_work_for` and :attr:`address`."""
+    """One replica's part in it; used by one thread, except for :meth:`may_work_for`."""
 
-    def __init__(self, server: LeaseAPI, address: str, clock: Callable[[], float]) -> None:
+    def __init__(self, server: LeaseAPI, name: str, clock: Callable[[], float]) -> None:
         """Begin as a standby.
 
         Args:
             server: has the Lease.
-            address: where this replica can be reached.
+            name: of this replica, for people.
             clock: seconds that only go forward.
         """
         self._server, self._clock = server, clock
         # A replica that starts again is another one: nobody can tell what the first has on the way.
-        self._identity = f"{address}_{uuid4().hex[:12]}"
+        self._identity = f"{name}_{uuid4().hex[:12]}"
         self._until = clock()
         self._seen: tuple[object, ...] = ()
         self._seen_at = clock()
@@ -101,11 +101,6 @@ class Election:
     def leads(self) -> bool:
         """Whether this replica works."""
         return self.may_work_for(0.0)
-
-    @property
-    def address(self) -> str:
-        """Where the holder can be reached, as far as it is known; empty where it is this replica, or none."""
-        return "" if self._holder == self._identity else self._holder.rpartition("_")[0]
 
     def step(self, *, stands: bool = True) -> None:
         """Renew the Lease, or take it where it is free.

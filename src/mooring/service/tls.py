@@ -1,23 +1,35 @@
-"""TLS of the extender: files that are replaced while it runs, as cert-manager and the chart's job do."""
+"""TLS of a server: files that are replaced while it runs, as cert-manager and the chart's job do."""
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.core.errors import InputError
-from mooring.scheduling.options import TLS
-from mooring.scheduling.watches import Report
 
 
-def tls_context(tls: TLS, report: Report) -> ssl.SSLContext:
+@dataclass(frozen=True, slots=True)
+class TLSFiles:
+    """Where the files are, and how a refusal names them."""
+
+    certificate: str
+    key: str
+    client_ca: str = ""
+    """Its certificates are what clients must have; empty: they need none."""
+    source: str = ""
+    field: str = ""
+
+
+def tls_context(tls: TLSFiles, report: Callable[[str], object]) -> ssl.SSLContext:
     """Return a context whose handshakes use the files as they are at that moment.
 
     Files that cannot be used leave the ones before in use.
 
     Args:
         tls: names of the files.
-        report: receives what is the matter with what.
+        report: receives what is the matter.
 
     Raises:
         InputError: the files cannot be used at the start.
@@ -31,7 +43,7 @@ def tls_context(tls: TLS, report: Report) -> ssl.SSLContext:
                 used, present = _read(tls)
             except InputError as error:
                 used = _stamp(tls)  # reported once
-                report("tls", f"{error}; the certificate before stays in use")
+                report(f"{error}; the certificate before stays in use")
         connection.context = present
 
     # OpenSSL calls it in every handshake, with or without a server name in the client's hello.
@@ -44,7 +56,7 @@ _Stamp = tuple[tuple[int, int], ...]
 """Inode and time of change of each file."""
 
 
-def _stamp(tls: TLS) -> _Stamp:
+def _stamp(tls: TLSFiles) -> _Stamp:
     found = []
     for name in filter(None, (tls.certificate, tls.key, tls.client_ca)):
         try:
@@ -56,15 +68,16 @@ def _stamp(tls: TLS) -> _Stamp:
     return tuple(found)
 
 
-def _read(tls: TLS) -> tuple[_Stamp, ssl.SSLContext]:
+def _read(tls: TLSFiles) -> tuple[_Stamp, ssl.SSLContext]:
     stamp = _stamp(tls)
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(tls.certificate, tls.key)
+        context.load_cert_chain(tls.certificate, tls.key or None)
         if tls.client_ca:
             context.load_verify_locations(tls.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as error:
-        remedy = "check certificate, key and clientCA"
-        raise InputError(f"cannot be used: {error}", field="tls", remedy=remedy) from None
+        problem = f"cannot be used: {error.strerror or error}"
+        remedy = "check certificate, key and CA, which are PEM"
+        raise InputError(problem, source=tls.source, field=tls.field, remedy=remedy) from None
     return stamp, context
