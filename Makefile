@@ -338,7 +338,7 @@ licences: $(STAMP)
 	$(BIN)/python scripts/release/licences.py
 
 # Mutation testing takes its time and is no part of the continuous integration. ONLY takes patterns of mutant names.
-ONLY ?= mooring.cpumanager.packed* mooring.cpumanager.static* mooring.memorymanager.static* mooring.topologymanager.merge*
+ONLY ?= mooring.engine.cpumanager.packed* mooring.engine.cpumanager.static* mooring.engine.memorymanager.static* mooring.engine.topologymanager.merge*
 mutants: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "mutmut==3.8.1"
 	-$(BIN)/mutmut run --max-children $(WORKERS) $(foreach name,$(ONLY),"$(name)")

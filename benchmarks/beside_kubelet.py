@@ -25,7 +25,7 @@ from time import perf_counter
 from shapes import machine, pod, started, whole
 from test_node import admit_and_write
 
-from mooring.checkpoint.store import StateFolder
+from mooring.engine.checkpoint.store import StateFolder
 
 HERE = Path(__file__).parent
 TURNS = 5

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 from shapes import machine, pod, started, whole
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.checkpoint.memory_file import memory_state_text
-from mooring.core.config import MooringConfig
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.publisher.facts_document import digest_of
-from mooring.publisher.objects import NodeFacts, NodeState, PodKey
-from mooring.scheduling.answers import Answers
-from mooring.scheduling.deciding import Decider
-from mooring.scheduling.pods import Seen, Shapes
-from mooring.scheduling.scoring import Weights
-from mooring.scheduling.view import ClusterView
+from mooring.cluster.extender.answers import Answers
+from mooring.cluster.extender.deciding import Decider
+from mooring.cluster.extender.pods import Seen, Shapes
+from mooring.cluster.extender.scoring import Weights
+from mooring.cluster.extender.view import ClusterView
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.checkpoint.memory_file import memory_state_text
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.published.facts_document import digest_of
+from mooring.published.objects import NodeFacts, NodeState, PodKey
 
 NUMA_NODES = 4
 TOTAL = NUMA_NODES * 32

@@ -18,7 +18,7 @@ from statistics import fmean
 
 import numpy as np
 
-from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.fleet.inputs import alibaba
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.arrays import Amounts

@@ -17,7 +17,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.fleet.answer import answer_of
 from mooring.fleet.cluster import NodeCluster, offered
 from mooring.fleet.inputs import alibaba

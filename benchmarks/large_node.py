@@ -14,15 +14,15 @@ from time import process_time
 
 from shapes import machine, pod, whole
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.machine import Machine
-from mooring.core.pod import Pod
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.planner.capacity.capacity import capacity_of
-from mooring.planner.capacity.replicas import Subject
-from mooring.planner.doctor.diagnosis import diagnose
-from mooring.planner.question import Question
+from mooring.answers.base.question import Question
+from mooring.answers.capacity.capacity import capacity_of
+from mooring.answers.capacity.replicas import Subject
+from mooring.answers.doctor.diagnosis import diagnose
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
 
 CPUS = 4096
 PODS = 400

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from shapes import gpu_tray, machine, pod, rich_node, rich_pod, started, whole
 
-from mooring.checkpoint.store import StateFolder
-from mooring.core.machineinfo import MachineInfo
-from mooring.planner.replay.file import replay_file
+from mooring.answers.base.replay.file import replay_file
+from mooring.engine.checkpoint.store import StateFolder
+from mooring.engine.core.machineinfo import MachineInfo
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMES = 20

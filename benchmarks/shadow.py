@@ -28,14 +28,14 @@ from shapes import config, machine
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.services import PodResourcesService
 from mooring.agent.status.snapshot import Snapshot
-from mooring.checkpoint.device_file import DEVICE_FILE, device_text
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.machine import Machine
-from mooring.discovery.machineinfo_json import machine_info_document
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.manifest.pods import pod_from_object
-from mooring.publisher.facts_document import kubelet_document
+from mooring.engine.checkpoint.device_file import DEVICE_FILE, device_text
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.machine import Machine
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.inputs.machines.machineinfo_json import machine_info_document
+from mooring.inputs.pods.pods import pod_from_object
+from mooring.published.facts_document import kubelet_document
 from mooring.service.logs import Log
 from mooring.service.podresources import PodResourcesClient
 

@@ -19,9 +19,9 @@ from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import JournalWriter
 from mooring.agent.storage.store import Store
-from mooring.core.bits import list_text
-from mooring.core.config import MooringConfig
-from mooring.core.pod import Container, Pod
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.pod import Container, Pod
 
 RUNNING = 250
 EXCLUSIVE = 40

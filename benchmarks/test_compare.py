@@ -6,12 +6,12 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import config, machine, pod
 
-from mooring.core.machine import Machine
-from mooring.manifest.steps import Admit
-from mooring.planner.compare.combinations import ALL_OPTIONS, option_sets
-from mooring.planner.compare.comparison import Comparison, compare
-from mooring.planner.compare.trace import Trace
-from mooring.planner.compare.variant import Variant, changes_between
+from mooring.answers.base.trace import Trace
+from mooring.answers.compare.combinations import ALL_OPTIONS, option_sets
+from mooring.answers.compare.comparison import Comparison, compare
+from mooring.answers.compare.variant import Variant, changes_between
+from mooring.engine.core.machine import Machine
+from mooring.inputs.pods.steps import Admit
 
 SIZES = (1, 2, 1, 1, 4, 2)
 """CPUs of the pods in turn: more than the node has, so that some of every shape are refused."""

@@ -6,14 +6,14 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import config, filled, machine, pod
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.core.config import MooringConfig
-from mooring.cpumanager.hints import generate_hints
-from mooring.cpumanager.options import TakeRules
-from mooring.cpumanager.take import take
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.node import Node
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.cpumanager.hints import generate_hints
+from mooring.engine.cpumanager.options import TakeRules
+from mooring.engine.cpumanager.take import take
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.node import Node
 
 SHAPES = [(2, 32), (4, 32), (8, 32), (8, 128)]
 

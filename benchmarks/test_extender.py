@@ -13,8 +13,8 @@ import pytest
 from extender_cluster import cluster
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from mooring.scheduling.answers import Answers, encoded
-from mooring.scheduling.wire import Arguments, decoded
+from mooring.cluster.extender.answers import Answers, encoded
+from mooring.cluster.extender.wire import Arguments, decoded
 
 NUMBERS = count(1)
 

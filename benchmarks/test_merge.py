@@ -9,8 +9,8 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from mooring import merge_hints
-from mooring.core.bits import NUMAMask, mask_of
-from mooring.topologymanager import Hints
+from mooring.engine.core.bits import NUMAMask, mask_of
+from mooring.engine.topologymanager import Hints
 
 
 def providers(nodes: int, count: int, *, common: bool) -> list[dict[str, Any]]:

@@ -11,10 +11,10 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import config, machine, pod
 
-from mooring.core.config import ReservedMemory
-from mooring.core.machine import Machine
-from mooring.planner.changes.nearest import nearest_changes
-from mooring.planner.question import Question
+from mooring.answers.base.changes.nearest import nearest_changes
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import ReservedMemory
+from mooring.engine.core.machine import Machine
 
 PODS = 100
 

@@ -13,10 +13,10 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import gpu_tray, machine, pod, rich_node, rich_pod, started, whole
 
-from mooring.checkpoint.store import StateFolder
-from mooring.core.pod import Pod
-from mooring.kubelet.kubelet import Kubelet
-from mooring.node import Node
+from mooring.engine.checkpoint.store import StateFolder
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node import Node
 
 
 @pytest.mark.parametrize("share", [0.0, 0.8], ids=["empty", "80-percent-full"])

@@ -8,13 +8,13 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, started, whole
 
-from mooring.configuration.mooring_config import plugin_choice
-from mooring.core.cpuset import CPUSet
-from mooring.core.plugins import ChosenPlugin, PluginChoice, Watch
-from mooring.node import Node
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.plugins import ChosenPlugin, PluginChoice, Watch
+from mooring.engine.node import Node
+from mooring.engine.plugins import CPURequest, hookimpl
+from mooring.engine.plugins.host import PluginHost, machine_view
+from mooring.inputs.configuration.mooring_config import plugin_choice
 from mooring.plugging.loading import Watchman, points_of
-from mooring.plugins import CPURequest, hookimpl
-from mooring.plugins.host import PluginHost, machine_view
 
 
 class Scores:

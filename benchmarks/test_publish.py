@@ -17,19 +17,19 @@ from msgspec import to_builtins
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, whole
 
-from mooring.core.config import MooringConfig
-from mooring.core.pod import Container, Pod
-from mooring.devicemanager.state import Device
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.planner.podresources import list_message
-from mooring.publisher.facts_document import digest_of, essential, facts_document, facts_of
-from mooring.publisher.kubelet_source import KubeletSource
-from mooring.publisher.node_topology import fingerprint, topology_document
-from mooring.publisher.objects import NodeFacts, encoded
-from mooring.publisher.observation import EngineObserver, Observation
-from mooring.publisher.pace import Rhythm
-from mooring.publisher.publisher import Publisher
+from mooring.answers.base.podresources import list_message
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.pod import Container, Pod
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.published.facts_document import digest_of, essential, facts_document, facts_of
+from mooring.published.kubelet_source import KubeletSource
+from mooring.published.node_topology import fingerprint, topology_document
+from mooring.published.objects import NodeFacts, encoded
+from mooring.published.observation import EngineObserver, Observation
+from mooring.published.pace import Rhythm
+from mooring.published.publisher import Publisher
 from mooring.service.cluster.apiserver import Cluster, cluster_of
 from mooring.service.podresources_messages import ListPodResourcesResponseMessage
 

@@ -8,10 +8,10 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, whole
 
-from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
-from mooring.core.pod import Pod
-from mooring.node import Node
-from mooring.node.resize.resizing import resize
+from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
+from mooring.engine.core.pod import Pod
+from mooring.engine.node import Node
+from mooring.engine.node.resize.resizing import resize
 
 GATES = {
     "CPUManagerPolicyAlphaOptions": True,

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from tests.releases.flipped import departures, files_of, flipped, recorded
 
-from mooring.core.errors import MooringError
-from mooring.core.release import Release
-from mooring.releases.catalog import RELEASES
-from mooring.releases.rule import ReleaseRule
-from mooring.releases.rules import RULES
+from mooring.engine.core.errors import MooringError
+from mooring.engine.core.release import Release
+from mooring.engine.releases.catalog import RELEASES
+from mooring.engine.releases.rule import ReleaseRule
+from mooring.engine.releases.rules import RULES
 
 
 def counted(rule: ReleaseRule) -> Iterator[tuple[str, int]]:

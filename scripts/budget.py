@@ -53,7 +53,11 @@ class Module:
             if token.type == tokenize.NAME:
                 words[token.string] += 1
         for node in ast.walk(tree):
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
                 lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         name = ".".join(path.relative_to(top).with_suffix("").parts).removesuffix(".__init__")
         return Module(path, name, tree, frozenset(lines), words)
@@ -113,7 +117,9 @@ def figures() -> dict[str, float]:
         "import-percent": round(100 * sum(map(_import_lines, source)) / code, 1),
         "one-caller-percent": round(100 * sum(count <= 2 for count in private) / len(private), 1),
         "local-dataclass-percent": round(100 * sum(count <= 2 for count in local) / len(local), 1),
-        "one-importer-modules": sum(name.rpartition(".")[0] == next(iter(importers[name])).rpartition(".")[0] for name in single),
+        "one-importer-modules": sum(
+            name.rpartition(".")[0] == next(iter(importers[name])).rpartition(".")[0] for name in single
+        ),
         "tested-modules": len(tested),
         "test-ratio": round(sum(len(module.lines) for module in tests) / code, 2),
         "docs-words": sum(len(page.read_text(encoding="utf-8").split()) for page in pages),
@@ -143,7 +149,11 @@ def main() -> int:
     over = 0
     for name, value in figures().items():
         most = budget[name]
-        mark = "" if value <= most else "  above the budget: see CONTRIBUTING.md, or write a decision record that says what was removed"
+        mark = (
+            ""
+            if value <= most
+            else "  above the budget: see CONTRIBUTING.md, or write a decision record that says what was removed"
+        )
         over += value > most
         print(f"{name:26}{value:>10} of {most}{mark}")
     return 1 if over else 0

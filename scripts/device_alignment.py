@@ -26,17 +26,17 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from mooring.configuration.node_configuration import load_config
-from mooring.core.decision import Placement
-from mooring.core.machine import Machine
-from mooring.core.pod import Pod
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.discovery.loader import load_machine
-from mooring.kubelet.admit import AdmitResult, admit
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_on
-from mooring.manifest.pods import pod_from_object
-from mooring.planner.alignment import extent_of_nodes
+from mooring.answers.base.alignment import extent_of_nodes
+from mooring.engine.core.decision import Placement
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Pod
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.admit import AdmitResult, admit
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_on
+from mooring.inputs.configuration.node_configuration import load_config
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.pods import pod_from_object
 
 MACHINES = ("xeon-8480-2s", "xeon-6230-2s-snc2", "kunpeng-920-2s", "epyc-7763-2s-nps4")
 GPU, NIC = "vendor.example/gpu", "vendor.example/nic"

@@ -15,14 +15,14 @@ from typing import Any
 
 from device_alignment import MACHINES, RESERVED_MEMORY, Arrival, arrivals, devices_on
 
-from mooring.core.config import DeviceAlignments, KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.machine import Machine
-from mooring.devicemanager.state import DeviceState
-from mooring.discovery.loader import load_machine
-from mooring.kubelet.admit import AdmitResult, admit
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_on
-from mooring.manifest.pods import pod_from_object
+from mooring.engine.core.config import DeviceAlignments, KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.machine import Machine
+from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.admit import AdmitResult, admit
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_on
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.pods import pod_from_object
 
 POLICIES = ("best-effort", "restricted", "single-numa-node")
 SCOPES = ("container", "pod")

@@ -150,7 +150,7 @@ def _run(command: str) -> tuple[str, int]:
 
 def _run_here(arguments: list[str]) -> tuple[str, int]:
     """Run mooring in this process: a hundred examples start a hundred interpreters otherwise."""
-    from mooring.cli.main import main  # noqa: PLC0415 - pages without commands need no command line
+    from mooring.command.main import main  # noqa: PLC0415 - pages without commands need no command line
 
     output = io.StringIO()
     with (

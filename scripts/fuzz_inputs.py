@@ -20,16 +20,16 @@ MOST_MEMORY = 200
 """Megabytes of a process beyond what it has before the first input."""
 
 _CONFIGURED = [
-    "mooring.core.bits",
-    "mooring.core.config",
-    "mooring.core.gates",
-    "mooring.core.quantity",
-    "mooring.core.topology",
-    "mooring.node.policies",
-    "mooring.node.reservation",
-    "mooring.node.settings",
-    "mooring.node.validation",
-    "mooring.releases",
+    "mooring.engine.core.bits",
+    "mooring.engine.core.config",
+    "mooring.engine.core.gates",
+    "mooring.engine.core.quantity",
+    "mooring.engine.core.topology",
+    "mooring.engine.node.policies",
+    "mooring.engine.node.reservation",
+    "mooring.engine.node.settings",
+    "mooring.engine.node.validation",
+    "mooring.engine.releases",
 ]
 """Modules that make settings of a configuration and a machine."""
 _SAME_SETTINGS = ("cpu-state", "memory-state")

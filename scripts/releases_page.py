@@ -10,17 +10,17 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from mooring.core.gates import MANAGER_GATES, Gate
-from mooring.core.release import NEWEST
-from mooring.releases.catalog import RELEASES
-from mooring.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE
-from mooring.releases.gates import known_gates
-from mooring.releases.history import standing
-from mooring.releases.metrics import METRIC_HISTORY, metric_name
-from mooring.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
-from mooring.releases.rule import RELEASE_NAMES, ReleaseRule
-from mooring.releases.rules import RULES
-from mooring.releases.state_files import FileFormats, state_file_rules
+from mooring.engine.core.gates import MANAGER_GATES, Gate
+from mooring.engine.core.release import NEWEST
+from mooring.engine.releases.catalog import RELEASES
+from mooring.engine.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE
+from mooring.engine.releases.gates import known_gates
+from mooring.engine.releases.history import standing
+from mooring.engine.releases.metrics import METRIC_HISTORY, metric_name
+from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
+from mooring.engine.releases.rule import RELEASE_NAMES, ReleaseRule
+from mooring.engine.releases.rules import RULES
+from mooring.engine.releases.state_files import FileFormats, state_file_rules
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "kubelet-releases.md"

@@ -39,7 +39,7 @@ WITHOUT_MODULES = {
 """Page -> sections that no module implements; None for all of them."""
 
 
-OTHER_MANAGER = {"cpumanager": "mooring.memorymanager.", "memorymanager": "mooring.cpumanager."}
+OTHER_MANAGER = {"cpumanager": "mooring.engine.memorymanager.", "memorymanager": "mooring.engine.cpumanager."}
 """Folder of the kubelet -> modules that a section about both managers names and that do not belong to it."""
 
 

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-from mooring.cli.inputs.running import NONE, ROOT
-from mooring.core.plugins import BUDGET, Work
+from mooring.answers.base.inputs.running import NONE, ROOT
+from mooring.engine.core.plugins import BUDGET, Work
 from mooring.plugging.loading import Watchman
 
 # A kubelet that runs beside the tests is none of their business.

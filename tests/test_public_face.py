@@ -32,11 +32,11 @@ def test_the_exported_names() -> None:
 @pytest.mark.parametrize(
     ("name", "home"),
     [
-        ("CPUSet", "mooring.core.cpuset"),
-        ("Machine", "mooring.core.machine"),
-        ("MooringError", "mooring.core.errors"),
-        ("Node", "mooring.node"),
-        ("merge_hints", "mooring.topologymanager"),
+        ("CPUSet", "mooring.engine.core.cpuset"),
+        ("Machine", "mooring.engine.core.machine"),
+        ("MooringError", "mooring.engine.core.errors"),
+        ("Node", "mooring.engine.node"),
+        ("merge_hints", "mooring.engine.topologymanager"),
     ],
 )
 def test_each_name_is_that_of_its_room(name: str, home: str) -> None:

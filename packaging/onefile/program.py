@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from mooring.cli import main
+from mooring.command import main
 
 _PROGRAMS = {"kubectl-mooring": main.kubectl_main, "kubectl_complete-mooring": main.kubectl_complete_main}
 

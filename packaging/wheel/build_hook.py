@@ -49,7 +49,10 @@ class MooringBuildHook(BuildHookInterface[Any]):
 def shared_files() -> Iterator[tuple[str, str]]:
     """Yield the path below the prefix and the text of each file."""
     from mooring import __version__  # noqa: PLC0415 - the hook puts the package on the path
-    from mooring.cli import completion, main  # noqa: PLC0415 - as above
+    from mooring.command import (  # noqa: PLC0415 - as above
+        completion,
+        main,
+    )
 
     for shell, place in _COMPLETIONS.items():
         yield place, completion.script(main.cli, shell, main.PROGRAM, main.COMPLETION)

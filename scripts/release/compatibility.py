@@ -22,14 +22,14 @@ from prometheus_client import CollectorRegistry
 from mooring import __version__
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import Published, Snapshot
-from mooring.cli.main import cli
-from mooring.discovery.loader import load_machine
+from mooring.cluster.dra.metrics import DriverMetrics
+from mooring.cluster.extender.service import ExtenderMetrics
+from mooring.command.main import cli
 from mooring.documents.schemas import kinds, schema
-from mooring.dra.metrics import DriverMetrics
+from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS
 from mooring.explain.codes.pages import all_codes
-from mooring.node.metrics.names import METRICS, SCALE_DOWN_METRICS
-from mooring.publisher.publisher import PublisherCounts, PublisherMetrics
-from mooring.scheduling.service import ExtenderMetrics
+from mooring.inputs.machines.loader import load_machine
+from mooring.published.publisher import PublisherCounts, PublisherMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "documents" / "released"

@@ -11,11 +11,11 @@ from importlib import import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     # Type checkers do not follow __getattr__; nothing is imported here when the program runs.
-    from mooring.core.cpuset import CPUSet
-    from mooring.core.errors import MooringError
-    from mooring.core.machine import Machine
-    from mooring.node import Node
-    from mooring.topologymanager import merge_hints
+    from mooring.engine.core.cpuset import CPUSet
+    from mooring.engine.core.errors import MooringError
+    from mooring.engine.core.machine import Machine
+    from mooring.engine.node import Node
+    from mooring.engine.topologymanager import merge_hints
 
 __version__ = "0.1.0"
 
@@ -26,11 +26,11 @@ KUBELET_VERSION = "v1.37.1"
 """The kubelet release whose decisions Mooring reproduces."""
 
 _HOME = {
-    "CPUSet": "mooring.core.cpuset",
-    "Machine": "mooring.core.machine",
-    "MooringError": "mooring.core.errors",
-    "Node": "mooring.node",
-    "merge_hints": "mooring.topologymanager",
+    "CPUSet": "mooring.engine.core.cpuset",
+    "Machine": "mooring.engine.core.machine",
+    "MooringError": "mooring.engine.core.errors",
+    "Node": "mooring.engine.node",
+    "merge_hints": "mooring.engine.topologymanager",
 }
 
 __all__ = ["KUBELET_VERSION", "CPUSet", "Machine", "MooringError", "Node", "__version__", "merge_hints"]

@@ -1,6 +1,6 @@
 """``python -m mooring`` is the command ``mooring``."""
 
-from mooring.cli.main import main
+from mooring.command.main import main
 
 if __name__ == "__main__":
     main()

@@ -6,7 +6,7 @@ module and leaves its execution to the first access to one of its attributes. So
 of modules:
 
     with lazily():
-        from mooring.planner import plan as planning
+        from mooring.answers.base import plan as planning
 
     planning.make_plan(question)  # here the module is executed
 

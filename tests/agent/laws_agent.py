@@ -9,10 +9,10 @@ from tests.agent.simulated_runtime import Process, Runtime, Stage
 
 from mooring.agent.reactor.desired import DesiredSettings, node_set_of, nodes_of, set_of
 from mooring.agent.reactor.values import AgentState
-from mooring.core.bits import list_text
-from mooring.core.cpuset import CPUSet
-from mooring.core.pod import Container, ContainerKind
-from mooring.node.isolation import Isolation, cpu_isolation
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.pod import Container, ContainerKind
+from mooring.engine.node.isolation import Isolation, cpu_isolation
 
 
 def overlaps(runtime: Runtime, state: AgentState, all_cpus: int) -> Iterator[str]:

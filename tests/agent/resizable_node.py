@@ -10,8 +10,8 @@ from mooring.agent.nri.types import LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.quotas import quota_of, shares_of
 from mooring.agent.reactor.restart.resume import Stored, resume
 from mooring.agent.reactor.values import AgentState, Options
-from mooring.core.config import ASSIGNED_CPUSET, EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
-from mooring.core.moment import SECOND, Moment
+from mooring.engine.core.config import ASSIGNED_CPUSET, EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
+from mooring.engine.core.moment import SECOND, Moment
 
 CPU_GATE = "InPlacePodVerticalScalingExclusiveCPUs"
 GATES = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mooring.agent.reactor.effects import Occasion, WriteCPUSet
 from mooring.agent.reactor.values import Assigned, Setting
-from mooring.core.bits import NUMAMask
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.cpuset import CPUSet
 
 cpus = CPUSet.parse
 

@@ -49,11 +49,11 @@ from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import AgentState, DevicesFound, Options
 from mooring.agent.storage.journal import JournalWriter, read_journal
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.moment import Moment
-from mooring.core.pod import ContainerKind, Pod
-from mooring.node.claims import Claim
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.pod import ContainerKind, Pod
+from mooring.engine.node.claims import Claim
 
 
 @dataclass

@@ -7,10 +7,10 @@ from dataclasses import replace
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.restart.resume import resume
 from mooring.agent.reactor.values import AgentState, Options
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.core.quantity import Quantity
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.core.quantity import Quantity
 
 GIB = 2**30
 INFO = MachineInfo(

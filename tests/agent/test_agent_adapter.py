@@ -16,7 +16,7 @@ from mooring.agent.nri.types import Event, Loss, LostAnswer, RemoteError
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import read_newest
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 
 
 def test_a_life_of_an_exclusive_and_a_shared_pod_moves_the_shared_one_off_and_back(node: Node) -> None:

@@ -10,9 +10,9 @@ from tests.laws.strategies_whole_node import configurations, hardware, pods
 
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.desired import DesiredSettings
-from mooring.core.config import MooringConfig
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_kubelet
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_kubelet
 
 
 @given(st.data())

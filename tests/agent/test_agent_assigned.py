@@ -31,9 +31,9 @@ from mooring.agent.reactor.resizing import released
 from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, AssignedScope, Options
 from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, AssignedFiles
-from mooring.core.bits import CPUMask, list_text
-from mooring.core.pod import Pod
-from mooring.node.claims import Claim, Share
+from mooring.engine.core.bits import CPUMask, list_text
+from mooring.engine.core.pod import Pod
+from mooring.engine.node.claims import Claim, Share
 
 
 def created(state: AgentState, pod: Pod, asks: bool = True) -> EventOutcome:

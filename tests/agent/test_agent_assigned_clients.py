@@ -16,7 +16,7 @@ from tests.patience import until
 
 from mooring.agent.reactor.effects import WriteAssigned
 from mooring.agent.storage.assigned_files import AssignedFiles
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "assigned"
 HERE = sorted(os.sched_getaffinity(0))

@@ -12,6 +12,7 @@ from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
 from mooring.agent.claims import claim_asked, node_message
+from mooring.agent.commands.status_text import status_text
 from mooring.agent.nri.messages import NRIContainerMessage
 from mooring.agent.nri.methods import container_from
 from mooring.agent.nri.types import Event, RuntimeContainer
@@ -29,16 +30,15 @@ from mooring.agent.status.picture import status_view
 from mooring.agent.status.snapshot import AgentCounts, Snapshot
 from mooring.agent.status.status_document import status_document
 from mooring.agent.storage.journal import JournalWriter, read_journal
-from mooring.cli.text.status import status_text
-from mooring.core.bits import CPUMask
-from mooring.core.config import MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.core.pod import Pod
-from mooring.extensions.claimed import claim_of
-from mooring.extensions.owners import claim_key
-from mooring.node.claims import Claim, Share
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Pod
+from mooring.engine.extensions.claimed import claim_of
+from mooring.engine.extensions.owners import claim_key
+from mooring.engine.node.claims import Claim, Share
 from mooring.service.claims_messages import PrepareRequestMessage, ShareMessage
 
 NUMA1 = 0xF0

@@ -20,7 +20,7 @@ from mooring.agent.nri.types import PodSandbox, RemoteError, RuntimeContainer
 from mooring.agent.pods.source import CONFIG_SOURCE
 from mooring.agent.pods.writer import MOST_TRIES, ClusterWriter
 from mooring.agent.pods.writes import EFFECT, TAINT
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 OURS = {"key": TAINT, "effect": EFFECT}
 THEIRS = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}

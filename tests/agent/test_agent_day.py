@@ -21,10 +21,10 @@ from tests.agent.small_node import INFO, guaranteed, shared
 
 from mooring.agent.nri.types import LinuxResources, RefusalError
 from mooring.agent.reactor.values import AssignedScope, Options
-from mooring.core.bits import CPUMask
-from mooring.core.cpuset import CPUSet
-from mooring.core.moment import SECOND, Moment
-from mooring.node.claims import Claim, Share
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.moment import SECOND, Moment
+from mooring.engine.node.claims import Claim, Share
 
 HOURS = float(os.environ.get("MOORING_DAY_HOURS", "0.2"))
 SEED = int(os.environ.get("MOORING_DAY_SEED", "1"))

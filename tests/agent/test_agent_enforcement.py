@@ -20,8 +20,8 @@ from mooring.agent.reactor.lifecycle import state_change, stop_container
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, Options
-from mooring.core.cpuset import CPUSet
-from mooring.core.pod import Pod
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.pod import Pod
 
 EMPTY = "EmptySharedPool: no CPU is left in the shared pool for containers without CPUs of their own"
 

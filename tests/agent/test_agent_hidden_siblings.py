@@ -11,10 +11,10 @@ from mooring.agent.reactor.placing import place
 from mooring.agent.reactor.restart.resume import resume
 from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
-from mooring.configuration.mooring_config import plugin_choice
-from mooring.core.config import MooringConfig
-from mooring.core.machineinfo import Core
-from mooring.kubelet.start import restart_kubelet
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.machineinfo import Core
+from mooring.engine.kubelet.start import restart_kubelet
+from mooring.inputs.configuration.mooring_config import plugin_choice
 
 HIDE = {"mooring/hide-siblings": "true"}
 CORES = tuple(Core(number, (2 * number, 2 * number + 1), 0) for number in range(4))

@@ -20,9 +20,9 @@ from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.status.overlap import overlaps
 from mooring.agent.storage.journal import JournalWriter, read_journal
-from mooring.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
-from mooring.core.pod import Pod
-from mooring.node.mixed import ANNOTATION
+from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
+from mooring.engine.core.pod import Pod
+from mooring.engine.node.mixed import ANNOTATION
 
 ALL = 0xFF
 EXTENDED = MooringConfig(frozenset({CPU_HOTPLUG, MIXED_CPUS}), frozenset({"pod-restart"}))

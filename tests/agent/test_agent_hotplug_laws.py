@@ -16,10 +16,10 @@ from tests.agent.test_agent_reactor_laws import OPT_OUT, AgentLives
 
 from mooring.agent.reactor.desired import expected, set_of
 from mooring.agent.reactor.values import Options
-from mooring.core.bits import CPUMask
-from mooring.core.config import CPU_HOTPLUG, MooringConfig
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_kubelet
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_kubelet
 
 
 class HotplugLives(AgentLives):

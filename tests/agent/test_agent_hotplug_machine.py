@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.agent.small_node import INFO
 
 from mooring.agent.startup import MACHINE_FILE, keep_machine, known_machine
-from mooring.core.machine import Machine
-from mooring.core.machineinfo import Core, MachineInfo
-from mooring.discovery.loader import load_machine
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import Core, MachineInfo
+from mooring.inputs.machines.loader import load_machine
 
 WHOLE = load_machine("sockets=2 numa=2 cores=4 threads=2 memory=16Gi")
 CPUS = {cpu for node in WHOLE.info.topology for core in node.cores for cpu in core.thread_ids}

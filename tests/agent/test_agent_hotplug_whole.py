@@ -18,7 +18,7 @@ from mooring.agent.cpu_hotplug import OnlineCPUList
 from mooring.agent.nri.types import RuntimeContainer
 from mooring.agent.uninstall import Uninstalled
 from mooring.agent.verify import verify
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 KUBELET = """\
 ---

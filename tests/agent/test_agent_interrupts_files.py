@@ -15,10 +15,10 @@ from tests.agent.made_up_interrupts import made_up_interrupts
 from mooring.agent.interrupts import JOURNAL
 from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles, mask_text
 from mooring.agent.interrupts.journal import RETRYING, InterruptJournal, InterruptWriter
-from mooring.core.cpuset import CPUSet
-from mooring.discovery.hardware.kernelfiles import parse_mask
-from mooring.extensions.interrupts import InterruptCPUs, Owner
-from mooring.extensions.steering import NEW, Kept, Memory, Step, steer
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.extensions.interrupts import InterruptCPUs, Owner
+from mooring.engine.extensions.steering import NEW, Kept, Memory, Step, steer
+from mooring.inputs.machines.hardware.kernelfiles import parse_mask
 
 
 def cpus(text: str) -> CPUSet:

@@ -23,10 +23,10 @@ from mooring.agent.interrupts.reconcile import held_devices
 from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.startup import AgentCommand, Startup
 from mooring.agent.uninstall import Uninstalled, uninstall
-from mooring.core.pod import Pod, QoS
-from mooring.devicemanager.state import Device
-from mooring.discovery.loader import load_machine
-from mooring.extensions.interrupts import ANNOTATION
+from mooring.engine.core.pod import Pod, QoS
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.extensions.interrupts import ANNOTATION
+from mooring.inputs.machines.loader import load_machine
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedClaimDevice, ListedContainer, ListedPod
 

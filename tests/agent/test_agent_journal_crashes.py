@@ -20,7 +20,7 @@ from mooring.agent.reactor.effects import ReportKind
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import JournalWriter, read_journal, read_newest
 from mooring.agent.storage.store import DAMAGED_FILE, JOURNAL_FILE, Store
-from mooring.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import StateTexts
 
 CALLS = ("open", "write", "pwrite", "fsync", "fdatasync", "posix_fadvise", "replace", "close")
 """By which a folder is changed."""

@@ -25,10 +25,10 @@ from mooring.agent.reactor.updates import enforced
 from mooring.agent.reactor.values import AgentState, AssignedScope, Options
 from mooring.agent.status.overlap import overlaps
 from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, SHARED_FILE, AssignedFiles
-from mooring.core.config import ASSIGNED_CPUSET, MIXED_CPUS, KubeletConfig, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.pod import Pod
-from mooring.node.mixed import ANNOTATION
+from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS, KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.pod import Pod
+from mooring.engine.node.mixed import ANNOTATION
 
 ASKS = {ANNOTATION: "true"}
 MIXING = MooringConfig(frozenset({MIXED_CPUS, ASSIGNED_CPUSET}), frozenset({"pod-restart"}))

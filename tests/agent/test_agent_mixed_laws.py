@@ -16,8 +16,8 @@ from hypothesis.stateful import initialize, invariant, rule
 from tests.agent.test_agent_reactor_laws import AgentLives, any_pods
 
 from mooring.agent.reactor.desired import DesiredSettings
-from mooring.core.config import MIXED_CPUS
-from mooring.node.mixed import ANNOTATION
+from mooring.engine.core.config import MIXED_CPUS
+from mooring.engine.node.mixed import ANNOTATION
 
 
 class MixedLives(AgentLives):

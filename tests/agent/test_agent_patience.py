@@ -9,7 +9,7 @@ from tests.agent.pods.fault_injector import FaultInjector, pod_object
 from tests.agent.whole_agent import NODE, Node, pod, whole
 
 from mooring.agent.pods.api import KnownPods
-from mooring.core.pod import Pod
+from mooring.engine.core.pod import Pod
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from tests.documents.validation import complaints
 from tests.plugins.installed_plugins import install
 
 from mooring.agent.agent import Agent
+from mooring.agent.commands.status_text import status_text
 from mooring.agent.nri.types import Event, LinuxResources
 from mooring.agent.reactor.placing import place, place_waiting, without_pod
 from mooring.agent.reactor.restart.resume import resume
 from mooring.agent.reactor.values import AgentState, KnownContainer, Phase
-from mooring.cli.text.status import status_text
-from mooring.configuration.mooring_config import plugin_choice
-from mooring.core.config import MooringConfig
+from mooring.engine.core.config import MooringConfig
+from mooring.inputs.configuration.mooring_config import plugin_choice
 
 NAMES = {"hears": "Hears", "flawed": "Flawed", "backwards": "Backwards", "good": "Good"}
 WITH_PLUGINS = """\

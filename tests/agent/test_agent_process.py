@@ -16,13 +16,13 @@ from tests.cli.command import EXECUTED
 
 from mooring.service.daemon import SOCKET, WATCHDOG
 
-AT_ONCE = "import mooring.agent.run as run; run._WAITING = 0.0; from mooring.cli.main import main; main()"
+AT_ONCE = "import mooring.agent.run as run; run._WAITING = 0.0; from mooring.command.main import main; main()"
 """A program in which nobody waits ten seconds for a runtime."""
 
 FROZEN = """
 import gc, pathlib
 from mooring.agent.agent import Agent
-from mooring.cli.main import main
+from mooring.command.main import main
 def start(agent, start=Agent.start):
     pathlib.Path("FILE").write_text(str(gc.get_freeze_count()))
     start(agent)
@@ -162,7 +162,7 @@ def register(session):
     os._exit(0)
 
 Session.register = register
-from mooring.cli.main import run
+from mooring.command.main import run
 run(["agent", "--config", "/nowhere/agent.yaml"])
 """
 HEAVY = {"asyncio", "grpc", "http", "msgspec", "prometheus_client", "rich", "ssl", "h11", "yaml"}

@@ -11,12 +11,12 @@ from tests.agent.pods.fault_injector import Fault, FaultInjector
 from tests.agent.small_node import CONFIG, INFO
 from tests.agent.whole_agent import NODE, Node, pod, until, whole
 
-from mooring.core.config import MooringConfig
-from mooring.core.errors import InputError
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.publisher.background import LiveSource
-from mooring.publisher.state_document import state_of
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.published.background import LiveSource
+from mooring.published.state_document import state_of
 
 STATE = f"PATCH /apis/mooring.dev/v1alpha1/nodestates/{NODE}"
 

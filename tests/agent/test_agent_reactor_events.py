@@ -49,17 +49,17 @@ from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options, Phase
 from mooring.agent.reload import with_configuration
-from mooring.core.bits import list_text
-from mooring.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.decision import Endless, StartRefusal
-from mooring.core.errors import KubeletCrashError
-from mooring.core.moment import Moment
-from mooring.core.observer import Observer
-from mooring.core.pod import ContainerKind, Pod, QoS
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import Start
-from mooring.node import Decision
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Endless, StartRefusal
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import ContainerKind, Pod, QoS
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import Start
+from mooring.engine.node import Decision
 
 INIT, APP = ContainerKind.INIT, ContainerKind.APP
 

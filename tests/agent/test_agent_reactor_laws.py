@@ -18,10 +18,10 @@ from tests.laws.strategies_whole_node import configurations, hardware, pods
 
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.values import AgentState, Options
-from mooring.core.config import MooringConfig
-from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_kubelet
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_kubelet
 
 OPT_OUT = "example.org/share"
 

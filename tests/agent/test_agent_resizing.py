@@ -31,11 +31,11 @@ from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.agent.reload import with_configuration
 from mooring.agent.storage.journal import JournalWriter, read_journal
-from mooring.core.bits import list_text
-from mooring.core.config import CPU_HOTPLUG
-from mooring.core.moment import SECOND, Moment
-from mooring.core.pod import Container as PodContainer
-from mooring.core.pod import Pod, QoS
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.config import CPU_HOTPLUG
+from mooring.engine.core.moment import SECOND, Moment
+from mooring.engine.core.pod import Container as PodContainer
+from mooring.engine.core.pod import Pod, QoS
 
 SOON = START.plus(SECOND)
 

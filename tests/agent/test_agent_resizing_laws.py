@@ -22,9 +22,9 @@ from mooring.agent.nri.types import LinuxResources
 from mooring.agent.pods.quotas import shares_of
 from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.values import AssignedScope, Options
-from mooring.core.cpuset import CPUSet
-from mooring.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.core.moment import SECOND, Moment
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.engine.core.moment import SECOND, Moment
 
 GIB = 2**30
 INFO = MachineInfo(

@@ -19,8 +19,8 @@ from mooring.agent.reactor.restart.resume import Stored
 from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import JournalWriter, read_journal
-from mooring.core.config import CPU_HOTPLUG, KubeletConfig
-from mooring.core.moment import SECOND, Moment
+from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig
+from mooring.engine.core.moment import SECOND, Moment
 
 SOON = LATE.plus(-1)
 

@@ -19,7 +19,7 @@ from mooring.agent.nri.types import Event, RemoteError, RuntimeContainer
 from mooring.agent.reactor.effects import WriteCPUSet
 from mooring.agent.uninstall import Uninstalled
 from mooring.agent.verify import release
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 from mooring.service.daemon import present_moment
 
 KUBELET = """\

@@ -14,7 +14,7 @@ from tests.agent.simulated_runtime import Runtime
 from tests.agent.small_node import CONFIG, INFO, guaranteed, shared
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.core.pod import ContainerKind
+from mooring.engine.core.pod import ContainerKind
 
 LIVES = int(os.environ.get("MOORING_SOAK", "300"))
 TOLERATED = 512 * 1024

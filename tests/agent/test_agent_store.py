@@ -19,11 +19,11 @@ from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import JournalError, JournalWriter, read_journal
 from mooring.agent.storage.pod_text import pod_of_text, text_of_pod
 from mooring.agent.storage.store import JOURNAL_FILE, Store
-from mooring.core.config import MooringConfig
-from mooring.core.errors import InputError
-from mooring.core.pod import Container, Pod
-from mooring.core.quantity import Quantity
-from mooring.kubelet.kubelet import StateTexts
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Container, Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.kubelet import StateTexts
 
 
 def with_pod(state: AgentState, uid: str = "a", cpus: str = "2") -> AgentState:

@@ -26,8 +26,8 @@ from mooring.agent.reactor.effects import QuotaOf
 from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.startup import AgentCommand, Startup
 from mooring.agent.uninstall import Uninstalled, rollback, uninstall
-from mooring.core.errors import InputError
-from mooring.discovery.loader import load_machine
+from mooring.engine.core.errors import InputError
+from mooring.inputs.machines.loader import load_machine
 
 
 def quota(node: Node, path: str) -> str:

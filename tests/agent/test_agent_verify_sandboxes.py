@@ -16,7 +16,7 @@ from mooring.agent.reactor.lifecycle import end_missing_sandboxes
 from mooring.agent.reactor.records import as_requested
 from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
-from mooring.core.bits import list_text
+from mooring.engine.core.bits import list_text
 
 
 def two_pods() -> AgentState:

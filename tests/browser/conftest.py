@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.browser.reports import ROOT, all_reports
 
-from mooring.render.html.document import html_text
-from mooring.render.report import ReportView
+from mooring.views.html.document import html_text
+from mooring.views.report import ReportView
 
 SHOTS = ROOT / "build" / "screenshots"
 FLAGS = (

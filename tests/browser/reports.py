@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mooring.configuration.devices import offered_devices
-from mooring.configuration.node_configuration import load_config
-from mooring.discovery.loader import load_machine
-from mooring.manifest.pod_files import load_pods
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
-from mooring.planner.views.report import machine_report, report_of
-from mooring.render.report import ReportView
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.question import Question
+from mooring.answers.base.views.report import machine_report, report_of
+from mooring.inputs.configuration.devices import offered_devices
+from mooring.inputs.configuration.node_configuration import load_config
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.pod_files import load_pods
+from mooring.views.report import ReportView
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

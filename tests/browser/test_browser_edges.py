@@ -10,15 +10,15 @@ from playwright.sync_api import Browser, Page
 from tests.browser.conftest import SHOTS, Open
 from tests.render.report_pages import report_on
 
-from mooring.core.cpuset import CPUSet
-from mooring.discovery.loader import load_machine
-from mooring.render.build import CPUOwner, Pools, build_view
-from mooring.render.decision import SIGNS, DecisionCell, DecisionPanel, DecisionRow, DecisionView, Mark
-from mooring.render.devices import DeviceView
-from mooring.render.svg.decision import decision_svg
-from mooring.render.svg.picture import svg_text
-from mooring.render.svg.plot import Kind, Plot, PlotRow, PlotShare, plot_svg
-from mooring.render.view import MemoryUse, NodeView, RejectedPod
+from mooring.engine.core.cpuset import CPUSet
+from mooring.inputs.machines.loader import load_machine
+from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.decision import SIGNS, DecisionCell, DecisionPanel, DecisionRow, DecisionView, Mark
+from mooring.views.devices import DeviceView
+from mooring.views.svg.decision import decision_svg
+from mooring.views.svg.picture import svg_text
+from mooring.views.svg.plot import Kind, Plot, PlotRow, PlotShare, plot_svg
+from mooring.views.view import MemoryUse, NodeView, RejectedPod
 
 LONG = "n" * 63 + "/" + "web-frontend-" * 19 + "{}/" + "c" * 63
 """As long as names can be: 63 characters, 253 characters with an ordinal, 63 characters."""

@@ -16,7 +16,7 @@ from mooring.fleet.history import NodeHistory
 from mooring.fleet.report.report import fleet_view
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.work import work_of
-from mooring.render.html.fleet import fleet_page_text
+from mooring.views.html.fleet import fleet_page_text
 
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 WORK = [

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from tests.browser.conftest import Open
 
-from mooring.render.html.document import html_text
-from mooring.render.svg.picture import svg_text
+from mooring.views.html.document import html_text
+from mooring.views.svg.picture import svg_text
 
 NAMES = ("example", "devices", "large", "hybrid", "refused")
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=2>\"'&"

@@ -17,14 +17,14 @@ from tests.browser.conftest import PATIENCE_SECONDS, SHOTS
 from tests.serve.clusters import known, pod, state
 from tests.serve.site import Site, hostile, node_site, question, recording, served
 
-from mooring.discovery.loader import load_machine
-from mooring.serve.access import OpenGuard, Viewer
-from mooring.serve.cluster.known import ClusterNode, KnownCluster
-from mooring.serve.cluster.routes import cluster_application, ticking
-from mooring.serve.history import SnapshotHistory
-from mooring.serve.node_plan import snapshot_of
-from mooring.serve.recording import Recording
-from mooring.serve.snapshot import NodeNotice, PendingRelease
+from mooring.inputs.machines.loader import load_machine
+from mooring.monitoring.serve.access import OpenGuard, Viewer
+from mooring.monitoring.serve.cluster.known import ClusterNode, KnownCluster
+from mooring.monitoring.serve.cluster.routes import cluster_application, ticking
+from mooring.monitoring.serve.history import SnapshotHistory
+from mooring.monitoring.serve.node_plan import snapshot_of
+from mooring.monitoring.serve.recording import Recording
+from mooring.monitoring.serve.snapshot import NodeNotice, PendingRelease
 
 LARGE = "sockets=2 numa=8 cores=256 threads=2 l3=32 memory=1Ti"
 MANIFEST = """apiVersion: v1

@@ -7,10 +7,10 @@ from playwright.sync_api import Page
 from tests.browser.conftest import Open, Visit
 from tests.render.report_steps import cpu_states
 
-from mooring.core.cpuset import CPUSet
-from mooring.render.palette import owner_style, use_style
-from mooring.render.report import ReportCPU, ReportView, changes_between
-from mooring.render.view import CPUUse
+from mooring.engine.core.cpuset import CPUSet
+from mooring.views.palette import owner_style, use_style
+from mooring.views.report import ReportCPU, ReportView, changes_between
+from mooring.views.view import CPUUse
 
 CELLS = """() => Object.fromEntries([...document.querySelectorAll('.map.wide .cell')].map(cell =>
   [cell.dataset.cpu, [cell.querySelector('rect').getAttribute('class'), cell.querySelector('.mark').textContent]]))"""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 
 names = st.one_of(
     st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True), st.text('<>&"\\ \n\x00\x7fé\u2028😀:[]{}', max_size=4)

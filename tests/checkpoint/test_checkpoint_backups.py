@@ -9,9 +9,9 @@ from unittest import mock
 
 import pytest
 
-from mooring.checkpoint import backups
-from mooring.checkpoint.backups import replace_with_backups
-from mooring.core.errors import InputError
+from mooring.engine.checkpoint import backups
+from mooring.engine.checkpoint.backups import replace_with_backups
+from mooring.engine.core.errors import InputError
 
 BEFORE = {"cpu_manager_state": "old cpu \udcff", "memory_manager_state": "old memory"}
 AFTER = {"cpu_manager_state": "new cpu", "memory_manager_state": "new memory"}

@@ -10,22 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.checkpoint.checkpoint_states import cpu_states, memory_states
 
-from mooring.checkpoint import cpu_load, memory_load
-from mooring.checkpoint.checksum import legacy_checksum
-from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_of, cpu_text_v2, cpu_text_v3, initial_cpu_text
-from mooring.checkpoint.cpu_load import ContainerIDs, load_cpu_state
-from mooring.checkpoint.formats import LoadRefusal
-from mooring.checkpoint.gojson import decode
-from mooring.checkpoint.goscan import parse
-from mooring.checkpoint.gotypes import GoStruct
-from mooring.checkpoint.memory_file import initial_memory_text, memory_state_text, memory_text_of, memory_text_v1
-from mooring.checkpoint.memory_load import load_memory_state
-from mooring.checkpoint.structures import CPU_V1, CPU_V2, CPU_V3, MEMORY_V1, MEMORY_V2, fresh
-from mooring.core.bits import CPUMask
-from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import MemoryState
-from mooring.releases.rule import RELEASE_NAMES
-from mooring.releases.state_files import state_file_rules
+from mooring.engine.checkpoint import cpu_load, memory_load
+from mooring.engine.checkpoint.checksum import legacy_checksum
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_of, cpu_text_v2, cpu_text_v3, initial_cpu_text
+from mooring.engine.checkpoint.cpu_load import ContainerIDs, load_cpu_state
+from mooring.engine.checkpoint.formats import LoadRefusal
+from mooring.engine.checkpoint.gojson import decode
+from mooring.engine.checkpoint.goscan import parse
+from mooring.engine.checkpoint.gotypes import GoStruct
+from mooring.engine.checkpoint.memory_file import initial_memory_text, memory_state_text, memory_text_of, memory_text_v1
+from mooring.engine.checkpoint.memory_load import load_memory_state
+from mooring.engine.checkpoint.structures import CPU_V1, CPU_V2, CPU_V3, MEMORY_V1, MEMORY_V2, fresh
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.engine.releases.state_files import state_file_rules
 
 OLD = ("1.31", "1.32", "1.33", "1.34", "1.35")
 SPECIFIED = (*OLD, "1.36", "1.37")

@@ -15,16 +15,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.checkpoint.checkpoint_states import cpu_states, memory_states
 
-from mooring.checkpoint import cpu_load, memory_load
-from mooring.checkpoint.checksum import data_checksum
-from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.checkpoint.formats import LoadRefusal
-from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
-from mooring.core.bits import CPUMask
-from mooring.core.moment import Moment
-from mooring.cpumanager.state import CPUState, PreAssignment
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
-from mooring.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.checkpoint import cpu_load, memory_load
+from mooring.engine.checkpoint.checksum import data_checksum
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
+from mooring.engine.checkpoint.formats import LoadRefusal
+from mooring.engine.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.moment import Moment
+from mooring.engine.cpumanager.state import CPUState, PreAssignment
+from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 
 STATE_FILES = Path(__file__).parents[1] / "corpora" / "state-files.jsonl.gz"
 BEYOND = 2**64

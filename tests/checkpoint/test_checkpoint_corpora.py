@@ -11,15 +11,15 @@ from zlib import crc32
 
 import pytest
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.formats import LoadRefusal
-from mooring.checkpoint.memory_file import memory_state_text
-from mooring.checkpoint.memory_load import load_memory_state
-from mooring.core.bits import list_text
-from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import MemoryState
-from mooring.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.checkpoint.cpu_load import load_cpu_state
+from mooring.engine.checkpoint.formats import LoadRefusal
+from mooring.engine.checkpoint.memory_file import memory_state_text
+from mooring.engine.checkpoint.memory_load import load_memory_state
+from mooring.engine.core.bits import list_text
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 
 CORPORA = Path(__file__).parents[1] / "corpora"
 RECORDINGS = sorted(path.name for path in CORPORA.glob("*.jsonl.gz") if path.name != "merge.jsonl.gz")

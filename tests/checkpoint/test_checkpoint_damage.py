@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.checkpoint.checksum import data_checksum
-from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.formats import LoadRefusal, describe_format
-from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
-from mooring.checkpoint.memory_load import load_memory_state
-from mooring.core.bits import CPUMask
-from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.engine.checkpoint.checksum import data_checksum
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
+from mooring.engine.checkpoint.cpu_load import load_cpu_state
+from mooring.engine.checkpoint.formats import LoadRefusal, describe_format
+from mooring.engine.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
+from mooring.engine.checkpoint.memory_load import load_memory_state
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 
 CPU = CPUState(
     "static",

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mooring.checkpoint.device_file import DeviceRecord, HeldDevices, device_record, device_text
-from mooring.devicemanager.state import Device
+from mooring.engine.checkpoint.device_file import DeviceRecord, HeldDevices, device_record, device_text
+from mooring.engine.devicemanager.state import Device
 
 VECTORS = Path(__file__).with_name("device_record_vectors.jsonl").read_text(encoding="utf-8")
 LINES = [json.loads(line) for line in VECTORS.splitlines()]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.checkpoint import checksum
-from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.checkpoint.formats import describe_format
-from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
-from mooring.core.bits import CPUMask
-from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import MemoryState
+from mooring.engine.checkpoint import checksum
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
+from mooring.engine.checkpoint.formats import describe_format
+from mooring.engine.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.memorymanager.state import MemoryState
 
 CPU = CPUState("static", CPUMask(1), {"p": {"c": CPUMask(2)}}, {"p": CPUMask(2)})
 MEMORY = MemoryState("Static", {}, {}, {"p": ()})

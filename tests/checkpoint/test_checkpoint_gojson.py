@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.checkpoint.gojson import Decoded, decode, quoted
-from mooring.checkpoint.goscan import parse, unquote
-from mooring.checkpoint.gotypes import GoStruct
-from mooring.checkpoint.structures import (
+from mooring.engine.checkpoint.gojson import Decoded, decode, quoted
+from mooring.engine.checkpoint.goscan import parse, unquote
+from mooring.engine.checkpoint.gotypes import GoStruct
+from mooring.engine.checkpoint.structures import (
     CPU_DATA,
     CPU_V2,
     CPU_V4,

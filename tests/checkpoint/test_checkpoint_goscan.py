@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.checkpoint.goscan import (
+from mooring.engine.checkpoint.goscan import (
     MAX_DEPTH,
     JSONNumber,
     JSONObject,

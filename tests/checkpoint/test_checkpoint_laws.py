@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from tests.checkpoint.checkpoint_states import cpu_states, memory_states
 
-from mooring.checkpoint.checksum import data_checksum, legacy_checksum
-from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
-from mooring.checkpoint.memory_load import load_memory_state
-from mooring.checkpoint.structures import (
+from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
+from mooring.engine.checkpoint.cpu_load import load_cpu_state
+from mooring.engine.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
+from mooring.engine.checkpoint.memory_load import load_memory_state
+from mooring.engine.checkpoint.structures import (
     CPU_LEGACY_NAME,
     CPU_V2,
     CPU_V3,
@@ -21,9 +21,9 @@ from mooring.checkpoint.structures import (
     MEMORY_V1,
     MEMORY_V2,
 )
-from mooring.core.bits import CPUMask, list_text
-from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import Block, MemoryState, NUMANodeState
+from mooring.engine.core.bits import CPUMask, list_text
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState
 
 
 def compact(members: dict[str, Any]) -> str:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.checkpoint.checksum import data_checksum
-from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.formats import LoadRefusal
-from mooring.core.bits import NO_CPUS, CPUMask
-from mooring.core.moment import Moment
-from mooring.cpumanager.state import CPUState, PreAssignment
+from mooring.engine.checkpoint.checksum import data_checksum
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
+from mooring.engine.checkpoint.cpu_load import load_cpu_state
+from mooring.engine.checkpoint.formats import LoadRefusal
+from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.moment import Moment
+from mooring.engine.cpumanager.state import CPUState, PreAssignment
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 PENDING = PreAssignment(CPUMask(0b0000_0110), Moment(7_500_000_000, BOOT), is_written=True)

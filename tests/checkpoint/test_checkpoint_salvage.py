@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.checkpoint.contents import CPUContents, cpu_contents, memory_contents
-from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.checkpoint.cpu_load import cpu_family
-from mooring.checkpoint.formats import FormatFamily
-from mooring.checkpoint.goscan import JSONSyntaxError, parse, parse_prefix
-from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
-from mooring.checkpoint.memory_load import MEMORY_FAMILY
-from mooring.checkpoint.salvage import Salvage, json_of, salvaged
-from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
-from mooring.releases.state_files import state_file_rules
+from mooring.engine.checkpoint.contents import CPUContents, cpu_contents, memory_contents
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
+from mooring.engine.checkpoint.cpu_load import cpu_family
+from mooring.engine.checkpoint.formats import FormatFamily
+from mooring.engine.checkpoint.goscan import JSONSyntaxError, parse, parse_prefix
+from mooring.engine.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
+from mooring.engine.checkpoint.memory_load import MEMORY_FAMILY
+from mooring.engine.checkpoint.salvage import Salvage, json_of, salvaged
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.engine.releases.state_files import state_file_rules
 
 CPU_FAMILY = cpu_family(state_file_rules("1.37", pod_level=True).cpu)
 NAMES = st.sampled_from(("main", "side", 'odd"name', "a\\b"))

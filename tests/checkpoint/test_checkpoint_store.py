@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from mooring.checkpoint import store
-from mooring.checkpoint.store import StateFolder, read_state_file, write_atomically, write_together
-from mooring.core.errors import InputError
+from mooring.engine.checkpoint import store
+from mooring.engine.checkpoint.store import StateFolder, read_state_file, write_atomically, write_together
+from mooring.engine.core.errors import InputError
 
 
 def names_in(folder: Path) -> list[str]:

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from mooring.checkpoint.checksum import data_checksum, legacy_checksum
-from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, initial_cpu_text
-from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.formats import LoadRefusal
-from mooring.checkpoint.gojson import decode
-from mooring.checkpoint.goscan import parse
-from mooring.checkpoint.gotypes import GoStruct
-from mooring.checkpoint.memory_file import (
+from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, initial_cpu_text
+from mooring.engine.checkpoint.cpu_load import load_cpu_state
+from mooring.engine.checkpoint.formats import LoadRefusal
+from mooring.engine.checkpoint.gojson import decode
+from mooring.engine.checkpoint.goscan import parse
+from mooring.engine.checkpoint.gotypes import GoStruct
+from mooring.engine.checkpoint.memory_file import (
     initial_memory_text,
     memory_state_text,
     memory_text_v1,
     memory_text_v2,
 )
-from mooring.checkpoint.memory_load import load_memory_state
-from mooring.checkpoint.structures import (
+from mooring.engine.checkpoint.memory_load import load_memory_state
+from mooring.engine.checkpoint.structures import (
     CPU_LEGACY_NAME,
     CPU_V1,
     CPU_V2,
@@ -31,10 +31,10 @@ from mooring.checkpoint.structures import (
     MEMORY_V2,
     fresh,
 )
-from mooring.core.bits import NO_CPUS, CPUMask
-from mooring.core.cpuset import CPUSet
-from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 
 Members = dict[str, Any]
 ENTRIES = {"pod": {"container1": "4-6", "container2": "1-3"}}

@@ -16,8 +16,8 @@ from tests.cli.command import mooring
 
 from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.status.api import ask_status
-from mooring.cli.inputs.config import read_config
-from mooring.core.errors import InputError
+from mooring.answers.base.inputs.config import read_config
+from mooring.engine.core.errors import InputError
 
 MACHINE = "sockets=1 numa=1 cores=4 threads=1 memory=8Gi"
 CONFIGURATION = """\
@@ -61,7 +61,7 @@ def file(tmp_path: Path) -> Path:
 def test_without_the_packages_of_the_extra_one_line_names_the_missing_one_and_the_remedy(file: Path) -> None:
     code = (
         "import sys; sys.modules['prometheus_client'] = None; "
-        "from mooring.cli.main import run; sys.exit(run(sys.argv[1:]))"
+        "from mooring.command.main import run; sys.exit(run(sys.argv[1:]))"
     )
     words = [sys.executable, "-c", code, "agent", "--config", str(file)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)

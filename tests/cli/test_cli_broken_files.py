@@ -12,8 +12,8 @@ import pytest
 from tests.cli.command import CORPORA, SMALL, mooring
 from tests.discovery import tool_outputs
 
-from mooring.discovery.compact import parse_compact
-from mooring.discovery.machineinfo_json import machine_info_json
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.machines.machineinfo_json import machine_info_json
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app}]}\n"
 TINY = parse_compact("sockets=1 cores=2")

@@ -14,9 +14,9 @@ import pytest
 from tests.cli.command import EXAMPLES, Answered, mooring
 from tests.cli.made_up_node import SECRET, kubelet_pods, make_root, write_pods
 
-from mooring.core.cpuset import CPUSet
-from mooring.discovery.files import FolderTree, open_tree
-from mooring.discovery.isolation import read_isolation
+from mooring.engine.core.cpuset import CPUSet
+from mooring.inputs.machines.files import FolderTree, open_tree
+from mooring.inputs.machines.isolation import read_isolation
 
 NEW_PODS = """
 apiVersion: v1

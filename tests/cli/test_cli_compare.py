@@ -10,9 +10,9 @@ import pytest
 import yaml
 from tests.cli.command import CORPORA, EXAMPLES, NODE, PODS, mooring
 
-from mooring.cli.verbs import compare as verb
-from mooring.planner.compare.combinations import Dimension
-from mooring.planner.compare.comparison import MEASURES
+from mooring.answers.compare import command as verb
+from mooring.answers.compare.combinations import Dimension
+from mooring.answers.compare.comparison import MEASURES
 
 VARIED = (*PODS, *NODE, "--vary", "topology-policy")
 

@@ -12,9 +12,9 @@ import pytest
 from click.shell_completion import ShellComplete
 from tests.cli.command import mooring
 
-from mooring.cli.completion import SHELLS, cobra_lines
-from mooring.cli.main import VERBS, cli
-from mooring.discovery.shipped import shipped_names
+from mooring.command.completion import SHELLS, cobra_lines
+from mooring.command.main import VERBS, cli
+from mooring.inputs.machines.shipped import shipped_names
 
 BASH = """
 source {script}
@@ -41,7 +41,7 @@ def candidates(*words: str) -> list[tuple[str, str]]:
 
 def test_verbs_are_completed_without_importing_them() -> None:
     code = (
-        "import sys; from click.shell_completion import ShellComplete; from mooring.cli.main import cli;"
+        "import sys; from click.shell_completion import ShellComplete; from mooring.command.main import cli;"
         "print(len(ShellComplete(cli, {}, 'mooring', '').get_completions([], '')));"
         "print([name for name in sys.modules if name.startswith('mooring.cli.verbs.')])"
     )

@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 from tests.cli.command import Answered, mooring
 
-from mooring.core.machineinfo import HIGHEST_NODE
-from mooring.explain.codes.pages import all_codes
-from mooring.explain.reason import POOL_EMPTY
-from mooring.planner.doctor import (
+from mooring.answers.doctor import (
     cpu_checks,
     device_checks,
     diagnosis,
@@ -22,8 +19,11 @@ from mooring.planner.doctor import (
     reading,
     restart,
 )
-from mooring.planner.doctor import cpu_checks as claim_checks
-from mooring.releases.rule import RELEASE_NAMES
+from mooring.answers.doctor import cpu_checks as claim_checks
+from mooring.engine.core.machineinfo import HIGHEST_NODE
+from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.explain.codes.pages import all_codes
+from mooring.explain.reason import POOL_EMPTY
 
 CONFIG = """
 apiVersion: kubelet.config.k8s.io/v1beta1

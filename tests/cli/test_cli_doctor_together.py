@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.command import Answered, mooring
 
-from mooring.checkpoint.device_file import HeldDevices, device_text
+from mooring.engine.checkpoint.device_file import HeldDevices, device_text
 
 CONFIG = """\
 kind: KubeletConfiguration

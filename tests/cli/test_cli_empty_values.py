@@ -9,8 +9,8 @@ import click
 import pytest
 from tests.cli.command import NODE, PODS, SMALL, mooring
 
-from mooring.cli.main import VERBS, cli
-from mooring.core.errors import InputError
+from mooring.command.main import VERBS, cli
+from mooring.engine.core.errors import InputError
 
 
 def commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -13,7 +13,7 @@ import click
 import pytest
 from tests.cli.command import EXECUTED, mooring
 
-from mooring.cli.main import VERBS, cli
+from mooring.command.main import VERBS, cli
 
 SHELL = re.compile(r"\s(?:\||>|<)\s.*|^[^|]*\|\s|^source <\(|\)$")
 
@@ -107,7 +107,7 @@ def test_every_verb_that_answers_has_a_text_and_a_document(verb: str) -> None:
 
 _LOADED = f"""
 import sys
-from mooring.cli.main import run
+from mooring.command.main import run
 code = run(sys.argv[1:])
 {EXECUTED}
 heavy = {{"asyncio", "grpc", "importlib.metadata", "jsonschema", "msgspec", "rich", "ssl", "h11", "yaml"}}
@@ -126,7 +126,7 @@ NODE = ("--machine", "sockets=2 cores=8 memory=32Gi")
         (("topology", *NODE, "-o", "json"), "msgspec"),
         (
             ("plan", "-f", "examples/pods.yaml", *NODE, "--config", "examples/kubelet.yaml"),
-            "mooring.node msgspec rich yaml",
+            "mooring.engine.node msgspec rich yaml",
         ),
     ],
     ids=["version", "help", "topology", "plan"],

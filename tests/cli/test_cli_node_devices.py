@@ -12,7 +12,7 @@ import pytest
 from tests.cli.command import Answered, mooring
 from tests.cli.made_up_node import SECRET, kubelet_pods, make_root
 
-from mooring.checkpoint.device_file import HeldDevices, device_record, device_text
+from mooring.engine.checkpoint.device_file import HeldDevices, device_record, device_text
 from mooring.service.device_plugins import DevicePluginOptionsMessage
 from mooring.service.grpc_methods import CallLimits, Method
 from mooring.service.grpc_server import serve

@@ -9,11 +9,11 @@ import pytest
 from tests.cli.command import EXAMPLES, NODE, PODS, mooring
 from tests.documents.validation import complaints
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.core.bits import CPUMask
-from mooring.core.moment import Moment
-from mooring.cpumanager.state import CPUState, PreAssignment
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.checkpoint.cpu_load import load_cpu_state
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.moment import Moment
+from mooring.engine.cpumanager.state import CPUState, PreAssignment
 
 RESIZING = (*NODE[:2], "--config", str(EXAMPLES / "resizing-kubelet.yaml"))
 POD = "core/upf-0/forwarder"

@@ -11,10 +11,10 @@ from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, mooring
 from tests.cli.made_up_node import kubelet_pods, make_root, write_pods
 from tests.documents.validation import complaints
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.core.cpuset import CPUSet
-from mooring.cpumanager.state import CPUState
 from mooring.documents.schemas import kinds
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.cpumanager.state import CPUState
 
 GOLDEN = Path(__file__).parent / "golden"
 HUGE = "sockets=2 numa=4 cores=64 threads=2 memory=256Gi hugepages-2Mi=2048 distances=10,12,32"

@@ -236,14 +236,14 @@ def test_names_that_are_not_utf_8_can_be_reported(tmp_path: Path) -> None:
     assert rb"m\udcff.json.yaml: cannot be read: no such file" in missing.stderr
 
 
-ENGINE = ("mooring.node", "mooring.cpumanager", "mooring.planner")
+ENGINE = ("mooring.engine.node", "mooring.engine.cpumanager", "mooring.answers.base")
 IMPORTS = [
-    (("--help",), ("rich", "yaml", "msgspec", "mooring.core", "mooring.discovery", *ENGINE)),
-    (("plan", "--help"), ("rich", "yaml", "msgspec", "mooring.discovery", *ENGINE)),
-    (("replay", "--help"), ("rich", "yaml", "mooring.discovery", *ENGINE)),
-    (("topology", *SMALL, "-o", "json"), ("rich", "yaml", "mooring.render", "mooring.manifest", *ENGINE)),
-    (("topology", *SMALL, "-o", "machineinfo"), ("rich", "yaml", "mooring.render", "mooring.manifest", *ENGINE)),
-    (("topology", *SMALL, "-o", "yaml"), ("rich", "mooring.render", *ENGINE)),
+    (("--help",), ("rich", "yaml", "msgspec", "mooring.engine.core", "mooring.inputs.machines", *ENGINE)),
+    (("plan", "--help"), ("rich", "yaml", "msgspec", "mooring.inputs.machines", *ENGINE)),
+    (("replay", "--help"), ("rich", "yaml", "mooring.inputs.machines", *ENGINE)),
+    (("topology", *SMALL, "-o", "json"), ("rich", "yaml", "mooring.views", "mooring.inputs.pods", *ENGINE)),
+    (("topology", *SMALL, "-o", "machineinfo"), ("rich", "yaml", "mooring.views", "mooring.inputs.pods", *ENGINE)),
+    (("topology", *SMALL, "-o", "yaml"), ("rich", "mooring.views", *ENGINE)),
     (("topology", *SMALL), ("yaml", *ENGINE)),
     (("plan", *PODS, *NODE, "-o", "json"), ("rich", "svg")),
     (("show", *SMALL, "-o", "svg"), ("yaml",)),
@@ -253,7 +253,7 @@ IMPORTS = [
 @pytest.mark.parametrize(("command", "unwanted"), IMPORTS, ids=[" ".join(command)[:40] for command, _ in IMPORTS])
 def test_a_verb_loads_only_what_it_needs(command: tuple[str, ...], unwanted: tuple[str, ...]) -> None:
     script = (
-        "import sys; from mooring.cli.main import run; import os\n"
+        "import sys; from mooring.command.main import run; import os\n"
         f"sys.stdout = open(os.devnull, 'w'); run(sys.argv[1:])\n{EXECUTED}"
         "print('\\n'.join(executed), file=sys.stderr)"
     )

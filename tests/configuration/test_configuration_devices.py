@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.configuration.devices import declared_devices, device_table, offered_devices
-from mooring.configuration.node_configuration import load_config
-from mooring.core.errors import InputError
-from mooring.core.machine import PCIDevice
-from mooring.devicemanager.state import Device
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import PCIDevice
+from mooring.engine.devicemanager.state import Device
+from mooring.inputs.configuration.devices import declared_devices, device_table, offered_devices
+from mooring.inputs.configuration.node_configuration import load_config
 
 GPU = PCIDevice("0000:3b:00.0", "030200", "10de", "2330", 0)
 FAR_GPU = PCIDevice("0000:af:00.0", "030200", "10de", "2330", None)

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.configuration.kubelet_config import DURATIONS, KNOWN, READ, kubelet_config
-from mooring.configuration.mooring_config import mooring_config
-from mooring.configuration.node_configuration import NodeConfiguration, load_config
-from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.decoding.quantities import nanoseconds
+from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.inputs.configuration.kubelet_config import DURATIONS, KNOWN, READ, kubelet_config
+from mooring.inputs.configuration.mooring_config import mooring_config
+from mooring.inputs.configuration.node_configuration import NodeConfiguration, load_config
+from mooring.inputs.decoding.quantities import nanoseconds
 
 FULL = """
 apiVersion: kubelet.config.k8s.io/v1beta1

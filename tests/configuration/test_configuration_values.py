@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.configuration.node_configuration import load_config
+from mooring.inputs.configuration.node_configuration import load_config
 
 HEAD = "kind: KubeletConfiguration\n"
 

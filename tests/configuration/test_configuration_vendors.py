@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.configuration.node_configuration import NodeConfiguration, configuration_of, named_versions
-from mooring.configuration.sources import ConfigurationSource, load_sources, sources_in, sources_of
-from mooring.core.errors import InputError
-from mooring.core.machineinfo import MachineInfo
-from mooring.decoding.fields import Document, Value
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of, named_versions
+from mooring.inputs.configuration.sources import ConfigurationSource, load_sources, sources_in, sources_of
+from mooring.inputs.decoding.fields import Document, Value
 
 FOLDER = Path(__file__).parent / "shown"
 MACHINE = MachineInfo(8, 1, 16 * 1024**3, ())

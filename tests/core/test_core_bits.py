@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.bits import CPUMask, list_text, lowest, mask_of, members
+from mooring.engine.core.bits import CPUMask, list_text, lowest, mask_of, members
 
 sets = st.frozensets(st.integers(0, 200), max_size=40)
 runs = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 70)), max_size=5).map(

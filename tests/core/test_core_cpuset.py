@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.bits import CPUMask
-from mooring.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
 
 sets = st.frozensets(st.integers(0, 130), max_size=30)
 

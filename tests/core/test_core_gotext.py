@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.gotext import INT64_MAX, INT64_MIN, GoSyntaxError, atoi, duration_text, parse_bool, quote
+from mooring.engine.core.gotext import INT64_MAX, INT64_MIN, GoSyntaxError, atoi, duration_text, parse_bool, quote
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mooring.core.gotext import INT64_MAX
-from mooring.core.quantity import (
+from mooring.engine.core.gotext import INT64_MAX
+from mooring.engine.core.quantity import (
     FORMAT_WRONG,
     LONGEST_TEXT,
     NUMBER_WRONG,

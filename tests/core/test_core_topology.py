@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.bits import CPUMask, NUMAMask, mask_of, members
-from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
-from mooring.core.topology import CPUPlace, Topology, TopologyError, build_topology, discover_topology
+from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of, members
+from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
+from mooring.engine.core.topology import CPUPlace, Topology, TopologyError, build_topology, discover_topology
 
 
 def info(*nodes: Sequence[Core], num_cores: int | None = None, num_sockets: int = 1) -> MachineInfo:

@@ -11,9 +11,9 @@ from functools import lru_cache
 
 from hypothesis import strategies as st
 
-from mooring.core.bits import CPUMask
-from mooring.core.cpuset import CPUSet
-from mooring.core.topology import CPUPlace, Topology, build_topology
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.topology import CPUPlace, Topology, build_topology
 
 Level = Callable[[int], int]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tests.cpumanager.plain_taking import PlainTaking, TakingError, numa_of, plain_take
 
-from mooring.core.topology import Topology
+from mooring.engine.core.topology import Topology
 
 
 class NeverReturnsError(Exception):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from mooring.core.topology import Topology
+from mooring.engine.core.topology import Topology
 
 PlainHints = list[tuple[tuple[int, ...], bool]]
 """(node ids, preferred), by size and then lexicographic."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mooring.core.topology import CPUPlace, Topology
+from mooring.engine.core.topology import CPUPlace, Topology
 
 Level = Callable[[CPUPlace], int]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.cpumanager.machines import fixture, mask
 
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
-from mooring.core.quantity import Quantity
-from mooring.cpumanager.options import TakeRules
-from mooring.cpumanager.policy import StaticPolicy
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.options import TakeRules
+from mooring.engine.cpumanager.policy import StaticPolicy
 
 PACKED = TakeRules()
 

@@ -19,13 +19,13 @@ from tests.cpumanager.plain_distribution import (
 )
 from tests.cpumanager.plain_taking import TakingError
 
-from mooring.core.bits import CPUMask, mask_of, members
-from mooring.core.decision import Endless
-from mooring.core.topology import CPUPlace, Topology, build_topology
-from mooring.cpumanager.balance import Judge, claimed_positions, kept_prefix
-from mooring.cpumanager.options import TakeError, TakeRules
-from mooring.cpumanager.packed import take_packed
-from mooring.cpumanager.take import take_distributed
+from mooring.engine.core.bits import CPUMask, mask_of, members
+from mooring.engine.core.decision import Endless
+from mooring.engine.core.topology import CPUPlace, Topology, build_topology
+from mooring.engine.cpumanager.balance import Judge, claimed_positions, kept_prefix
+from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.cpumanager.packed import take_packed
+from mooring.engine.cpumanager.take import take_distributed
 
 DEFECTS = ["saved-combo", "group-loop", "claim-loop", "average-sizes"]
 RULES = st.builds(

@@ -11,15 +11,15 @@ from tests.cpumanager.machines import fixture, mask, subsets_of, topologies, tru
 from tests.cpumanager.plain_hints import PlainHints, plain_hints
 from tests.cpumanager.pods import container, guaranteed, pod_level, static_policy
 
-from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask, members
-from mooring.core.errors import KubeletCrashError
-from mooring.core.pod import ContainerKind, PodLevelGates
-from mooring.core.topology import CPUPlace, Topology, build_topology
-from mooring.cpumanager.facts import CPUHintsAsked
-from mooring.cpumanager.hints import MOST_LISTED, generate_hints
-from mooring.cpumanager.policy_hints import container_hints, pod_hints
-from mooring.cpumanager.state import CPUState, Reusable
-from mooring.topologymanager.hints import IMPOSSIBLE, Hints
+from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, members
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.pod import ContainerKind, PodLevelGates
+from mooring.engine.core.topology import CPUPlace, Topology, build_topology
+from mooring.engine.cpumanager.facts import CPUHintsAsked
+from mooring.engine.cpumanager.hints import MOST_LISTED, generate_hints
+from mooring.engine.cpumanager.policy_hints import container_hints, pod_hints
+from mooring.engine.cpumanager.state import CPUState, Reusable
+from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
 
 
 def listed(topology: Topology, available: int, reusable: int, need: int, *, align: bool = False) -> PlainHints:

@@ -11,10 +11,10 @@ from tests.cpumanager.machines import fixture, laid_out, mask, nested_topologies
 from tests.cpumanager.plain_distribution import plain_distribute
 from tests.cpumanager.plain_taking import TakingError, plain_take
 
-from mooring.core.bits import mask_of, members
-from mooring.core.topology import Topology
-from mooring.cpumanager.options import TakeError, TakeRules
-from mooring.cpumanager.take import take
+from mooring.engine.core.bits import mask_of, members
+from mooring.engine.core.topology import Topology
+from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.cpumanager.take import take
 
 MENDED = frozenset({"average-sizes", "claim-loop", "group-loop", "saved-combo"})
 """A resize never hands a CPU out twice and always ends."""

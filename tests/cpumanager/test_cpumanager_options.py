@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 from tests.cpumanager.machines import fixture
 
-from mooring.core.gates import FeatureGates, resolve_gates
-from mooring.cpumanager.options import OPTION_GROUPS, CPUOptions, TakeRules, check_against_machine, parse_options
-from mooring.releases.gates import known_gates
+from mooring.engine.core.gates import FeatureGates, resolve_gates
+from mooring.engine.cpumanager.options import OPTION_GROUPS, CPUOptions, TakeRules, check_against_machine, parse_options
+from mooring.engine.releases.gates import known_gates
 
 
 def gates(**configured: bool) -> FeatureGates:

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from tests.cpumanager.machines import laid_out, modulo, nested_topologies, runs, subsets_of, text, topologies
 from tests.cpumanager.plain_taking import TakingError, plain_take
 
-from mooring.core.bits import lowest, mask_of, members
-from mooring.core.topology import Topology
-from mooring.cpumanager.options import TakeError, TakeRules
-from mooring.cpumanager.packed import take_packed
+from mooring.engine.core.bits import lowest, mask_of, members
+from mooring.engine.core.topology import Topology
+from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.cpumanager.packed import take_packed
 
 FIXABLE = st.sampled_from([frozenset[str](), frozenset({"average-sizes"})])
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from tests.cpumanager.machines import mask
 from tests.cpumanager.pods import container, guaranteed, pod_level, static_policy
 
-from mooring.core.bits import NO_CPUS, CPUMask
-from mooring.core.pod import Pod, PodLevelGates
-from mooring.cpumanager.facts import (
+from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.pod import Pod, PodLevelGates
+from mooring.engine.cpumanager.facts import (
     CPUHintsAsked,
     CPUsAssigned,
     CPUsReleased,
@@ -17,12 +17,12 @@ from mooring.cpumanager.facts import (
     PartitionKept,
     PodPartitioned,
 )
-from mooring.cpumanager.options import TakeRules
-from mooring.cpumanager.pod_allocation import allocate_pod
-from mooring.cpumanager.policy import AllocationError, StaticPolicy
-from mooring.cpumanager.policy_hints import pod_hints
-from mooring.cpumanager.state import CPUState, Reusable
-from mooring.cpumanager.static import Allocated, allocate, remove
+from mooring.engine.cpumanager.options import TakeRules
+from mooring.engine.cpumanager.pod_allocation import allocate_pod
+from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy
+from mooring.engine.cpumanager.policy_hints import pod_hints
+from mooring.engine.cpumanager.state import CPUState, Reusable
+from mooring.engine.cpumanager.static import Allocated, allocate, remove
 
 BOTH = PodLevelGates(resources=True, managers=True)
 POLICY = replace(static_policy("2S12", reserved="0"), gates=BOTH)

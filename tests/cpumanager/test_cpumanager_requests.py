@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 
-from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS, StatusSizes
-from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS, StatusSizes
+from mooring.engine.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 
 OFF = PodLevelGates()
 ON = PodLevelGates(managers=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY
-from mooring.core.gates import FeatureGates, resolve_gates
-from mooring.cpumanager.options import CPUOptions, parse_options
-from mooring.releases.gates import known_gates
+from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY
+from mooring.engine.core.gates import FeatureGates, resolve_gates
+from mooring.engine.cpumanager.options import CPUOptions, parse_options
+from mooring.engine.releases.gates import known_gates
 
 V137 = known_gates("1.37")
 MILLISECOND = 1_000_000

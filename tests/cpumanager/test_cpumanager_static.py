@@ -8,18 +8,24 @@ import pytest
 from tests.cpumanager.machines import fixture, mask, text
 from tests.cpumanager.pods import container, guaranteed, pod_level, static_policy
 
-from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
-from mooring.core.decision import Endless
-from mooring.core.errors import KubeletCrashError
-from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates
-from mooring.cpumanager.facts import CPUsReleased, CPUsTaken, ExclusiveCPUsCounted, ExistingCPUsKept, WholeCoresChecked
-from mooring.cpumanager.options import TakeRules
-from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
-from mooring.cpumanager.policy_hints import container_hints, pod_hints
-from mooring.cpumanager.state import CPUState, Reusable
-from mooring.cpumanager.static import Allocated, allocate, remove, start
-from mooring.cpumanager.take import take
-from mooring.topologymanager.hints import IMPOSSIBLE
+from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
+from mooring.engine.core.decision import Endless
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
+from mooring.engine.cpumanager.facts import (
+    CPUsReleased,
+    CPUsTaken,
+    ExclusiveCPUsCounted,
+    ExistingCPUsKept,
+    WholeCoresChecked,
+)
+from mooring.engine.cpumanager.options import TakeRules
+from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
+from mooring.engine.cpumanager.policy_hints import container_hints, pod_hints
+from mooring.engine.cpumanager.state import CPUState, Reusable
+from mooring.engine.cpumanager.static import Allocated, allocate, remove, start
+from mooring.engine.cpumanager.take import take
+from mooring.engine.topologymanager.hints import IMPOSSIBLE
 
 MANAGED = PodLevelGates(managers=True)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.cpumanager.machines import fixture, laid_out, mask, text, true_counts
 
-from mooring.core.errors import KubeletCrashError
-from mooring.core.topology import CPUPlace, Topology, build_topology
-from mooring.cpumanager.options import TakeRules
-from mooring.cpumanager.packed import take_packed
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.topology import CPUPlace, Topology, build_topology
+from mooring.engine.cpumanager.options import TakeRules
+from mooring.engine.cpumanager.packed import take_packed
 
 PLAIN = TakeRules()
 FIXED = TakeRules(fixed_defects=frozenset({"average-sizes", "odd-uncore"}))

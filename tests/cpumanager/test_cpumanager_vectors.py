@@ -6,12 +6,12 @@ import pytest
 from tests.cpumanager.machines import FIXTURES, fixture, mask, text
 from tests.cpumanager.pods import container, guaranteed, static_policy
 
-from mooring.core.decision import Endless
-from mooring.cpumanager.options import TakeError, TakeRules
-from mooring.cpumanager.policy import AllocationError
-from mooring.cpumanager.state import CPUState, Reusable
-from mooring.cpumanager.static import Allocated, allocate
-from mooring.cpumanager.take import take
+from mooring.engine.core.decision import Endless
+from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.cpumanager.policy import AllocationError
+from mooring.engine.cpumanager.state import CPUState, Reusable
+from mooring.engine.cpumanager.static import Allocated, allocate
+from mooring.engine.cpumanager.take import take
 
 # fixture: declared cpus, cores, sockets, nodes, uncores; CPUs per core on average; whether NUMA nodes come first.
 DECLARED = {

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mooring.core.errors import InputError
-from mooring.decoding import files
-from mooring.decoding.documents import load_documents
-from mooring.decoding.files import LARGEST_FILE
+from mooring.engine.core.errors import InputError
+from mooring.inputs.decoding import files
+from mooring.inputs.decoding.documents import load_documents
+from mooring.inputs.decoding.files import LARGEST_FILE
 
 
 def contents(path: Path | str) -> list[object]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mooring.core.errors import InputError
-from mooring.decoding.documents import load_documents, located
-from mooring.decoding.fields import Document
-from mooring.decoding.positions import field_places, json_fault
+from mooring.engine.core.errors import InputError
+from mooring.inputs.decoding.documents import load_documents, located
+from mooring.inputs.decoding.fields import Document
+from mooring.inputs.decoding.positions import field_places, json_fault
 
 TEXT = """\
 ---

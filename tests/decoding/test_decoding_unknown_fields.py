@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mooring.configuration.node_configuration import load_config
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.manifest.pod_files import load_pods
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.inputs.configuration.node_configuration import load_config
+from mooring.inputs.pods.pod_files import load_pods
 
 POD = """\
 kind: Pod

@@ -17,7 +17,7 @@ import yaml
 from mooring import __version__
 from mooring.agent.options import FIELDS as AGENT_FIELDS
 from mooring.agent.pods.accounts import AgentAccount
-from mooring.scheduling.options import FIELDS as EXTENDER_FIELDS
+from mooring.cluster.extender.options import FIELDS as EXTENDER_FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "mooring"

@@ -12,8 +12,14 @@ from tests.cli.command import mooring
 from tests.patience import until
 
 from mooring.agent.pods.accounts import AgentAccount, own_accounts
-from mooring.core.errors import InputError
-from mooring.deployment.node_files import PROFILE, keep_token, kubeconfig_of_pod, write_kubeconfig, write_profile
+from mooring.cluster.deployment.node_files import (
+    PROFILE,
+    keep_token,
+    kubeconfig_of_pod,
+    write_kubeconfig,
+    write_profile,
+)
+from mooring.engine.core.errors import InputError
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 

@@ -11,8 +11,9 @@ import pytest
 import yaml
 from tests.publisher.manifests import mistakes
 
-from mooring.cli.verbs import serve, shadow
-from mooring.serve.run import ServeOptions
+from mooring.monitoring.serve import command as serve
+from mooring.monitoring.serve.run import ServeOptions
+from mooring.monitoring.shadow.commands import shadow
 from mooring.service.options import parse_address
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from itertools import combinations
 from typing import TypeAlias
 
-from mooring.devicemanager.state import Device
+from mooring.engine.devicemanager.state import Device
 
 Nodes: TypeAlias = frozenset[int]
 PlainHints: TypeAlias = list[tuple[Nodes, bool]]

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.bits import NUMAMask
-from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.allocation import DeviceError, DevicesAllocated, allocate, drop_stale
-from mooring.devicemanager.state import Device, DeviceState, ReusableDevices
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.allocation import DeviceError, DevicesAllocated, allocate, drop_stale
+from mooring.engine.devicemanager.state import Device, DeviceState, ReusableDevices
 
 GPU = "vendor.example/gpu"
 NIC = "vendor.example/nic"

@@ -9,15 +9,15 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from tests.devicemanager.plain_devices import Nodes, PlainHints, generated, plain_device_hints
 
-from mooring.core.bits import NUMAMask
-from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.core.quantity import Quantity
-from mooring.devicemanager import hints as engine
-from mooring.devicemanager.hints import container_hints, generate_hints, pod_device_requests, pod_hints
-from mooring.devicemanager.state import Device, DeviceState, ReusableDevices
-from mooring.topologymanager.entries import AnyHints
-from mooring.topologymanager.hints import IMPOSSIBLE, Hints
-from mooring.topologymanager.wide import Family
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager import hints as engine
+from mooring.engine.devicemanager.hints import container_hints, generate_hints, pod_device_requests, pod_hints
+from mooring.engine.devicemanager.state import Device, DeviceState, ReusableDevices
+from mooring.engine.topologymanager.entries import AnyHints
+from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
+from mooring.engine.topologymanager.wide import Family
 
 GPU = "vendor.example/gpu"
 NIC = "vendor.example/nic"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.bits import NUMAMask
-from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.allocation import DevicesAllocated, allocate
-from mooring.devicemanager.preference import preferred
-from mooring.devicemanager.state import Device, DeviceState, Preference, ReusableDevices
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.allocation import DevicesAllocated, allocate
+from mooring.engine.devicemanager.preference import preferred
+from mooring.engine.devicemanager.state import Device, DeviceState, Preference, ReusableDevices
 
 GPU = "vendor.example/gpu"
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from mooring.core.machineinfo import Cache, MachineInfo
-from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.cadvisor.machine import CadvisorAnswer, read_machine_info
+from mooring.engine.core.machineinfo import Cache, MachineInfo
+from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.machines.cadvisor.machine import CadvisorAnswer, read_machine_info
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"

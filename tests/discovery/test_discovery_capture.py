@@ -7,23 +7,23 @@ from unittest.mock import Mock
 
 import pytest
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.discovery.archive import ArchiveTree, archive_bytes, read_archive
-from mooring.discovery.capture.patterns import kept
-from mooring.discovery.capture.process import (
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.inputs.machines.archive import ArchiveTree, archive_bytes, read_archive
+from mooring.inputs.machines.capture.patterns import kept
+from mooring.inputs.machines.capture.process import (
     KubeletHere,
     KubeletProcess,
     kubelet_arguments,
     kubelet_here,
     still_runs,
 )
-from mooring.discovery.capture.reading import Capture, capture_isolation, capture_machine
-from mooring.discovery.files import FolderTree, open_tree
-from mooring.discovery.isolation import read_isolation
-from mooring.discovery.loader import machine_of
-from mooring.discovery.tree import Tree
+from mooring.inputs.machines.capture.reading import Capture, capture_isolation, capture_machine
+from mooring.inputs.machines.files import FolderTree, open_tree
+from mooring.inputs.machines.isolation import read_isolation
+from mooring.inputs.machines.loader import machine_of
+from mooring.inputs.machines.tree import Tree
 
 MACHINES = Path(__file__).parents[2].parent / "shared" / "machines"
 SNAPSHOTS = sorted(MACHINES.glob("*/*.tar.*"))
@@ -169,7 +169,7 @@ def test_an_archive_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_an_archive_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.discovery.archive.MOST_BYTES", 3)
+    monkeypatch.setattr("mooring.inputs.machines.archive.MOST_BYTES", 3)
     with pytest.raises(InputError, match="4 bytes together"):
         archive_bytes("top", {"a": b"12", "b": b"34"})
 

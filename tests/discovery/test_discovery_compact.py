@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.core.topology import discover_topology
-from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.cadvisor.machine import read_machine_info
-from mooring.discovery.compact import parse_compact
-from mooring.discovery.hardware.machine import read_hardware
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.topology import discover_topology
+from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.machines.cadvisor.machine import read_machine_info
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.machines.hardware.machine import read_hardware
 
 GIB = 2**30
 EXAMPLE = "sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi"

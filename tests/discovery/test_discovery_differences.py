@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.hardware import CPUKind, Hardware, HardwareNode
-from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
-from mooring.discovery.compact import parse_compact
-from mooring.discovery.differences.comparison import differences
-from mooring.discovery.loader import load_machine
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.hardware import CPUKind, Hardware, HardwareNode
+from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.machines.differences.comparison import differences
+from mooring.inputs.machines.loader import load_machine
 
 MACHINES = Path(__file__).parents[2].parent / "shared" / "machines"
 SNAPSHOTS = sorted(path.parent for path in MACHINES.glob("*/expected-cadvisor.json"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.core.bits import mask_of
-from mooring.core.errors import InputError
-from mooring.core.hardware import Hardware, HardwareCPU
-from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.hardware.machine import read_hardware
+from mooring.engine.core.bits import mask_of
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.hardware import Hardware, HardwareCPU
+from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.machines.hardware.machine import read_hardware
 
 CPUS = "sys/devices/system/cpu"
 X86 = {"proc/hwloc-nofile-info": "Architecture: x86_64\n"}

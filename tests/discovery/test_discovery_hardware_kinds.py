@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.core.hardware import CPUKind
-from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.hardware.machine import read_hardware
+from mooring.engine.core.hardware import CPUKind
+from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.machines.hardware.machine import read_hardware
 
 CPUS = "sys/devices/system/cpu"
 X86 = {"proc/hwloc-nofile-info": "Architecture: x86_64\n"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.core.bits import list_text, mask_of
-from mooring.core.hardware import Hardware, HardwareNode, HardwarePages
-from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.hardware.machine import read_hardware
+from mooring.engine.core.bits import list_text, mask_of
+from mooring.engine.core.hardware import Hardware, HardwareNode, HardwarePages
+from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.machines.hardware.machine import read_hardware
 
 SYSTEM = "sys/devices/system"
 NODES = f"{SYSTEM}/node"

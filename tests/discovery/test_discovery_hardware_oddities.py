@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from msgspec.json import encode
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
-from mooring.core.hardware import Hardware
-from mooring.core.machine import Finding
-from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.hardware.findings import hardware_findings
-from mooring.discovery.hardware.machine import read_hardware
-from mooring.discovery.machine_document import hardware_document
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.hardware import Hardware
+from mooring.engine.core.machine import Finding
+from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.machines.hardware.findings import hardware_findings
+from mooring.inputs.machines.hardware.machine import read_hardware
+from mooring.inputs.machines.machine_document import hardware_document
 
 CPUS = "sys/devices/system/cpu"
 NODES = "sys/devices/system/node"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
-from mooring.core.errors import InputError
-from mooring.discovery.files import open_tree
-from mooring.discovery.hardware.findings import hardware_findings
-from mooring.discovery.hardware.machine import read_hardware
-from mooring.discovery.machine_document import hardware_document
+from mooring.engine.core.errors import InputError
+from mooring.inputs.machines.files import open_tree
+from mooring.inputs.machines.hardware.findings import hardware_findings
+from mooring.inputs.machines.hardware.machine import read_hardware
+from mooring.inputs.machines.machine_document import hardware_document
 
 MACHINES = Path(__file__).parents[3] / "shared" / "machines"
 NAMES = sorted(path.parent.name for path in MACHINES.glob("*/expected-hwloc.json"))

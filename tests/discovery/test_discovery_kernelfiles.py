@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.bits import list_text, mask_of
-from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.hardware.kernelfiles import HIGHEST_ID, c_number, parse_list, parse_mask, read_int, read_uint
+from mooring.engine.core.bits import list_text, mask_of
+from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.machines.hardware.kernelfiles import (
+    HIGHEST_ID,
+    c_number,
+    parse_list,
+    parse_mask,
+    read_int,
+    read_uint,
+)
 
 CPU_SETS = st.sets(st.integers(0, 4200), max_size=300).map(mask_of)
 

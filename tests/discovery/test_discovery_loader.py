@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
-from mooring.core.errors import InputError
-from mooring.discovery import loader
-from mooring.discovery.loader import load_machine
-from mooring.discovery.machine_document import machine_document
-from mooring.discovery.machineinfo_json import machine_info_json
-from mooring.discovery.shipped import shipped_machine
+from mooring.engine.core.errors import InputError
+from mooring.inputs.machines import loader
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.machines.machine_document import machine_document
+from mooring.inputs.machines.machineinfo_json import machine_info_json
+from mooring.inputs.machines.shipped import shipped_machine
 
 CORPUS = Path(__file__).parents[1] / "corpora" / "machines.jsonl"
 SYSTEM = "sys/devices/system"
@@ -94,11 +94,11 @@ def test_an_empty_name_is_this_computer(source: str, monkeypatch: pytest.MonkeyP
 
     def open_here(path: str) -> object:
         opened.append(path)
-        from mooring.discovery.files import FolderTree  # noqa: PLC0415 - stands in for the real machine
+        from mooring.inputs.machines.files import FolderTree  # noqa: PLC0415 - stands in for the real machine
 
         return FolderTree(str(folder))
 
-    monkeypatch.setattr("mooring.discovery.files.open_tree", open_here)
+    monkeypatch.setattr("mooring.inputs.machines.files.open_tree", open_here)
     assert load_machine(source).name == "live"
     assert opened == ["/"]
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.core.errors import InputError
-from mooring.core.topology import discover_topology
-from mooring.discovery.machineinfo_json import (
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.topology import discover_topology
+from mooring.inputs.machines.machineinfo_json import (
     machine_info_document,
     machine_info_json,
     machines_of_lines,

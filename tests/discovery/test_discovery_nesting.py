@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.bits import members
-from mooring.discovery.hardware.nesting import Nest
+from mooring.engine.core.bits import members
+from mooring.inputs.machines.hardware.nesting import Nest
 
 MASKS = st.lists(st.integers(1, 255), max_size=30)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mooring.core.machine import PCIDevice
-from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.interrupts import DEVICES, pcie_root, read_pci_devices
+from mooring.engine.core.machine import PCIDevice
+from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.machines.interrupts import DEVICES, pcie_root, read_pci_devices
 
 MACHINES = Path(__file__).resolve().parents[3] / "shared/machines"
 

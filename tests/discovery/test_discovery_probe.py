@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.gotext import GoSyntaxError
-from mooring.discovery.cadvisor.probe import parse_uint, scan_int, scan_uint, trim
+from mooring.engine.core.gotext import GoSyntaxError
+from mooring.inputs.machines.cadvisor.probe import parse_uint, scan_int, scan_uint, trim
 
 
 @given(st.integers(0, 2**64 - 1))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.core.errors import InputError
-from mooring.core.topology import discover_topology
-from mooring.discovery.compact import parse_shape
-from mooring.discovery.shape import Shape
-from mooring.discovery.shipped import SHIPPED, shipped_machine, shipped_names
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.topology import discover_topology
+from mooring.inputs.machines.compact import parse_shape
+from mooring.inputs.machines.shape import Shape
+from mooring.inputs.machines.shipped import SHIPPED, shipped_machine, shipped_names
 
 MIB = 2**20
 GIB = 2**30

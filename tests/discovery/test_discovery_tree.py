@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.core.errors import InputError
-from mooring.discovery import archive as archive_module
-from mooring.discovery import files as tree_module
-from mooring.discovery.archive import ArchiveTree, read_archive
-from mooring.discovery.files import FolderTree, LiveTree, open_tree
-from mooring.discovery.tree import Tree
+from mooring.engine.core.errors import InputError
+from mooring.inputs.machines import archive as archive_module
+from mooring.inputs.machines import files as tree_module
+from mooring.inputs.machines.archive import ArchiveTree, read_archive
+from mooring.inputs.machines.files import FolderTree, LiveTree, open_tree
+from mooring.inputs.machines.tree import Tree
 
 FILES = {"sys/b/one": b"1\n", "sys/b/bytes": b"\xff\n", "sys/b/empty": b"", "proc/meminfo": b"MemTotal: 4 kB\n"}
 LINKS = {

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from xml.sax.saxutils import quoteattr
 
-from mooring.core.bits import mask_of
-from mooring.core.hardware import Hardware, HardwareCPU
-from mooring.core.machine import Machine
-from mooring.core.machineinfo import Cache
-from mooring.discovery.formats.description import mask_text
+from mooring.engine.core.bits import mask_of
+from mooring.engine.core.hardware import Hardware, HardwareCPU
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import Cache
+from mooring.inputs.machines.formats.description import mask_text
 
 
 def hardware_of(machine: Machine) -> Hardware:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.discovery.loader import load_machine
+from mooring.inputs.machines.loader import load_machine
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "ask-what-a-node-will-do.md"
 MOST_LOOKS = 20

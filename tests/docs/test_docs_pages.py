@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mooring.cli.main import VERBS
-from mooring.configuration.kubelet_config import READ
-from mooring.core.config import FIXABLE_DEFECTS
-from mooring.core.gates import MANAGER_GATES
-from mooring.cpumanager.options import OPTION_GROUPS
-from mooring.discovery.shipped import shipped_names
+from mooring.command.main import VERBS
+from mooring.engine.core.config import FIXABLE_DEFECTS
+from mooring.engine.core.gates import MANAGER_GATES
+from mooring.engine.cpumanager.options import OPTION_GROUPS
+from mooring.inputs.configuration.kubelet_config import READ
+from mooring.inputs.machines.shipped import shipped_names
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

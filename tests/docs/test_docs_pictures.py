@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from mooring.cli.main import run
+from mooring.command.main import run
 
 ROOT = Path(__file__).resolve().parents[2]
 

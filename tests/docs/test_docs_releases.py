@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from mooring.releases.rule import RELEASE_NAMES
-from mooring.releases.rules import RULES
+from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.engine.releases.rules import RULES
 
 
 def test_the_tables_of_the_page_are_those_of_the_data(releases_page: ModuleType) -> None:

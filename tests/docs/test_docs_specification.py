@@ -32,8 +32,8 @@ def test_a_citation_that_leads_nowhere_is_reported(specification: ModuleType, tm
     cited(specification, tmp_path, "spec: cpu-manager.md section 5, and scheduler.md section 1.")
     found = list(specification.citations(tmp_path))
     assert list(specification.unresolved(found, SECTIONS)) == [
-        "mooring.cpumanager.static, line 1: docs/spec/cpu-manager.md has no section 5",
-        "mooring.cpumanager.static, line 1: docs/spec has no page scheduler.md",
+        "mooring.engine.cpumanager.static, line 1: docs/spec/cpu-manager.md has no section 5",
+        "mooring.engine.cpumanager.static, line 1: docs/spec has no page scheduler.md",
     ]
 
 

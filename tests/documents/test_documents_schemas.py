@@ -17,19 +17,19 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.documents.validation import complaints
 
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.cpumanager import facts as cpu_facts
-from mooring.devicemanager import facts as device_facts
 from mooring.documents.diagnosis import IsolationDocument
 from mooring.documents.facts import fact_members, fact_types
 from mooring.documents.parts import FindingPart, finding_parts
 from mooring.documents.schemas import document_type, kinds, schema
-from mooring.extensions import facts as extension_facts
-from mooring.memorymanager import facts as memory_facts
-from mooring.node import facts as node_facts
-from mooring.plugins import facts as plugin_facts
-from mooring.topologymanager import facts as topology_facts
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.engine.cpumanager import facts as cpu_facts
+from mooring.engine.devicemanager import facts as device_facts
+from mooring.engine.extensions import facts as extension_facts
+from mooring.engine.memorymanager import facts as memory_facts
+from mooring.engine.node import facts as node_facts
+from mooring.engine.plugins import facts as plugin_facts
+from mooring.engine.topologymanager import facts as topology_facts
 
 
 @pytest.mark.parametrize("kind", kinds())

@@ -13,12 +13,12 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node
 from tests.e2e.folders import short_folder
 
-from mooring.dra import messages
-from mooring.dra.cdi import CDISpecs
-from mooring.dra.claims_client import ClaimsClient
-from mooring.dra.devices import Grouping
-from mooring.dra.driver import Driver
-from mooring.dra.messages import (
+from mooring.cluster.dra import messages
+from mooring.cluster.dra.cdi import CDISpecs
+from mooring.cluster.dra.claims_client import ClaimsClient
+from mooring.cluster.dra.devices import Grouping
+from mooring.cluster.dra.driver import Driver
+from mooring.cluster.dra.messages import (
     DRA_SERVICE,
     REGISTRATION_SERVICE,
     ClaimMessage,
@@ -27,10 +27,10 @@ from mooring.dra.messages import (
     RegistrationStatusMessage,
     RegistrationStatusResponseMessage,
 )
-from mooring.dra.metrics import DriverMetrics
-from mooring.dra.plugin import Plugin
-from mooring.dra.reconcile import Reconciler
-from mooring.dra.slices import SliceOffer, SlicePublisher
+from mooring.cluster.dra.metrics import DriverMetrics
+from mooring.cluster.dra.plugin import Plugin
+from mooring.cluster.dra.reconcile import Reconciler
+from mooring.cluster.dra.slices import SliceOffer, SlicePublisher
 from mooring.service.cluster.apiserver import ClusterError
 from mooring.service.logs import Log
 

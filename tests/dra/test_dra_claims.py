@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from tests.cli.command import mooring
 
-from mooring.core.errors import InputError
-from mooring.dra.allocation import (
+from mooring.cluster.dra.allocation import (
     Allocation,
     AllocationResult,
     allocation_for,
@@ -18,12 +17,13 @@ from mooring.dra.allocation import (
     is_allocated,
     is_asked_for,
 )
-from mooring.dra.cdi import CDISpecs, PreparedClaim, request_variable
-from mooring.dra.claims_client import ClaimableCPUs, PreparedShare
-from mooring.dra.devices import CPUGroup, pcie_roots
-from mooring.dra.messages import NodePrepareResourcesRequestMessage
-from mooring.dra.reconcile import own_classes
-from mooring.dra.run import refuse_static_kubelet
+from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, request_variable
+from mooring.cluster.dra.claims_client import ClaimableCPUs, PreparedShare
+from mooring.cluster.dra.devices import CPUGroup, pcie_roots
+from mooring.cluster.dra.messages import NodePrepareResourcesRequestMessage
+from mooring.cluster.dra.reconcile import own_classes
+from mooring.cluster.dra.run import refuse_static_kubelet
+from mooring.engine.core.errors import InputError
 
 DRIVER, NODE = "cpu.example", "n1"
 CPUS = {"numa0": 0x0F, "numa1": 0xF0, "cpu3": 0b1000}

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from tests.node.nodes import machine
 
-from mooring.core.bits import CPUMask
-from mooring.core.topology import discover_topology
-from mooring.discovery.loader import load_machine
-from mooring.dra.claims_client import ClaimableCPUs
-from mooring.dra.devices import CAPACITY, CPUGroup, Grouping, device_cpus, devices_of, near_nodes
-from mooring.dra.slices import is_same, newest_generation, offered, slices
-from mooring.extensions.claimed import HeldClaim, HeldShare
+from mooring.cluster.dra.claims_client import ClaimableCPUs
+from mooring.cluster.dra.devices import CAPACITY, CPUGroup, Grouping, device_cpus, devices_of, near_nodes
+from mooring.cluster.dra.slices import is_same, newest_generation, offered, slices
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.topology import discover_topology
+from mooring.engine.extensions.claimed import HeldClaim, HeldShare
+from mooring.inputs.machines.loader import load_machine
 
 # Two NUMA nodes with four cores each; CPU n and n + 8 are siblings.
 SMALL = discover_topology(machine())

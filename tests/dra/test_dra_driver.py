@@ -9,7 +9,7 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node, start, until
 from tests.dra.claim_node import DRIVER, NODE, ClaimNode, MadeUpObjects, result
 
-from mooring.dra.claims_client import ClaimsClient, ClaimsError
+from mooring.cluster.dra.claims_client import ClaimsClient, ClaimsError
 from mooring.service.claims_messages import ShareMessage
 from mooring.service.cluster.apiserver import ClusterError
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from tests.explain.claims import NODES, Say, Told, fewest, ids, says
 
-from mooring.core.pod import ContainerKind, guaranteed_equivalent
+from mooring.engine.core.pod import ContainerKind, guaranteed_equivalent
 
 POOL = "It runs in the shared pool: "
 

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from tests.explain.claims import NODES, WHO, Say, Told, about, ids, says, subject
 
-from mooring.core.bits import mask_of
+from mooring.engine.core.bits import mask_of
 
 AMOUNT = r"\S+(?: [KMGT]?i?B)?"
 ASKS = rf"{WHO} requests (?P<asks>{AMOUNT} of (?:memory|hugepages)[^;]*?)"

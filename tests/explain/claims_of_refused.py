@@ -7,10 +7,10 @@ from itertools import combinations
 
 from tests.explain.claims import ASKS, LEFT, NODES, WHO, Say, Told, fewest, ids, number, says, subject
 
-from mooring.core.bits import mask_of
-from mooring.core.pod import ContainerKind
-from mooring.topologymanager.entries import AnyHints
-from mooring.topologymanager.hints import Hints
+from mooring.engine.core.bits import mask_of
+from mooring.engine.core.pod import ContainerKind
+from mooring.engine.topologymanager.entries import AnyHints
+from mooring.engine.topologymanager.hints import Hints
 
 STAY = (
     rf"{ASKS}, and the kubelet keeps it on {NODES.format('home')}, where (?:an init container of the pod got its "

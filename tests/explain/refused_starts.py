@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from tests.planner.recordings import CORPORA, MACHINES
 
-from mooring.configuration.devices import device_table
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.machine import Machine
-from mooring.core.machineinfo import MachineInfo
-from mooring.devicemanager.state import DeviceState
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.manifest.scenario import Scenario, load_scenarios
-from mooring.manifest.steps import Admit, Remove, Restart
-from mooring.planner.question import Question
-from mooring.planner.scenario_machines import load_machines
+from mooring.answers.base.question import Question
+from mooring.answers.base.scenario_machines import load_machines
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.inputs.configuration.devices import device_table
+from mooring.inputs.pods.scenario import Scenario, load_scenarios
+from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 
 @dataclass(frozen=True, slots=True)

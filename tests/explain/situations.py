@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.machine import Machine
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device
-from mooring.discovery.compact import parse_compact
+from mooring.answers.base.explanation import explain
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.explain.story import Story
-from mooring.kubelet.kubelet import StateTexts
-from mooring.planner.explanation import explain
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.question import Question
+from mooring.inputs.machines.compact import parse_compact
 
 TWO_NODES = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())
 """Two NUMA nodes of 8 CPUs and 16 GiB each; a core has two threads."""

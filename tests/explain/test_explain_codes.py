@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
 from mooring.explain.codes.pages import all_codes, is_code, page
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "mooring"

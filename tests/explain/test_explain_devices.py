@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from tests.explain.situations import TWO_NODES, planned, pod, policy, told
 
-from mooring.cli.text.explain import helps_of
-from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.question import Question
+from mooring.answers.explain.text import helps_of
+from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
 from mooring.explain.story import Story
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
 
 GPU, NIC = "vendor.example/gpu", "vendor.example/nic"
 SINGLE = policy("single-numa-node")

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from mooring.core.config import KubeletConfig
-from mooring.core.pod import Container, Pod
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device
-from mooring.discovery.compact import parse_compact
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.pod import Container, Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
 from mooring.explain.remarks import all_remarks
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
+from mooring.inputs.machines.compact import parse_compact
 
 GPU = "nvidia.com/gpu"
 

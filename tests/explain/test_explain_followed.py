@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from tests.explain.situations import STATIC, TWO_NODES, policy, simple, told
 
-from mooring.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
-from mooring.core.machine import Machine
-from mooring.core.pod import Pod
-from mooring.devicemanager.state import Device
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Pod
+from mooring.engine.devicemanager.state import Device
 from mooring.explain.lines import story_lines
 from mooring.explain.story import Story
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
 
 NIC = "example.com/nic"
 FOLLOW, REQUIRE = DeviceAlignment.FOLLOW, DeviceAlignment.REQUIRE

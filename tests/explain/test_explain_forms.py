@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
 
-from mooring.core.bits import NUMAMask
-from mooring.core.errors import InputError
-from mooring.cpumanager import facts as cpu_facts
-from mooring.devicemanager import facts as device_facts
+from mooring.answers.base.pod_names import find, first_refused, pods_of
 from mooring.documents.facts import fact_members
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.errors import InputError
+from mooring.engine.cpumanager import facts as cpu_facts
+from mooring.engine.devicemanager import facts as device_facts
 from mooring.explain import reason
 from mooring.explain.codes.pages import all_codes
 from mooring.explain.story import Line, walk, without_details
-from mooring.planner.pod_names import find, first_refused, pods_of
-from mooring.render.decision import SIGNS, Mark
-from mooring.render.decision_rows import decision_view
-from mooring.render.svg.decision import decision_svg
+from mooring.views.decision import SIGNS, Mark
+from mooring.views.decision_rows import decision_view
+from mooring.views.svg.decision import decision_svg
 
 
 def test_a_fact_becomes_lists_and_texts() -> None:

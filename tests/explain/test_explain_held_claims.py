@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from tests.planner.doctor_nodes import CONFIG, MACHINE
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.core.bits import CPUMask
-from mooring.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Machine
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.cpumanager.state import CPUState
+from mooring.answers.base.explanation import explain
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.question import Question
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.extensions.owners import claim_key, entry_of
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_kubelet
 from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.story import Story, walk
-from mooring.extensions.owners import claim_key, entry_of
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.planner.explanation import explain
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
 
 NODE: KubeletConfig = replace(CONFIG, memory_manager_policy="None", reserved_memory=())
 """CPU 0 is reserved; 1 to 3 can be had."""

@@ -10,25 +10,25 @@ import pytest
 from msgspec import to_builtins
 from tests.planner.recordings import CORPORA, MACHINES
 
-from mooring.configuration.devices import device_table
-from mooring.core.config import MooringConfig
-from mooring.core.machineinfo import MachineInfo
-from mooring.cpumanager.facts import ExistingCPUsKept, PodShareCut
-from mooring.devicemanager.state import DeviceState
+from mooring.answers.base.answering import Answer, answered
+from mooring.answers.base.explanation import story_of
+from mooring.answers.base.scenario_machines import load_machines
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.cpumanager.facts import ExistingCPUsKept, PodShareCut
+from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.node.facts import PodNotSupported, PodWithdrawn
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explain.codes.pages import all_codes
 from mooring.explain.explanation_document import explanation_document
 from mooring.explain.story import ADMITTED, CRASH, ENDLESS, REJECTED, Story, Taking
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.manifest.scenario import Scenario, load_scenarios
-from mooring.manifest.steps import Admit, Remove, Restart
-from mooring.node.facts import PodNotSupported, PodWithdrawn
-from mooring.node.start import CPU_FILE, MEMORY_FILE
-from mooring.planner.answering import Answer, answered
-from mooring.planner.explanation import story_of
-from mooring.planner.scenario_machines import load_machines
-from mooring.render.decision_rows import decision_view
-from mooring.render.svg.decision import decision_svg
+from mooring.inputs.configuration.devices import device_table
+from mooring.inputs.pods.scenario import Scenario, load_scenarios
+from mooring.inputs.pods.steps import Admit, Remove, Restart
+from mooring.views.decision_rows import decision_view
+from mooring.views.svg.decision import decision_svg
 
 EVERY = 100
 """Of the recorded scenarios every hundredth is looked at; of the small recordings every fourth."""

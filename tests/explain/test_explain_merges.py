@@ -14,25 +14,25 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
 
-from mooring.core.bits import NUMAMask
-from mooring.discovery.compact import parse_compact
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.node.facts import HintsGiven
+from mooring.engine.topologymanager import merge as topology_merge
+from mooring.engine.topologymanager.entries import AnyHints
+from mooring.engine.topologymanager.facts import HintsMerged
+from mooring.engine.topologymanager.hints import NOT_POSSIBLE, Hints
+from mooring.engine.topologymanager.wide import Demand, Family, SocketRule
 from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.opinions import opinions_of
-from mooring.node.facts import HintsGiven
-from mooring.render.decision_rows import decision_view
-from mooring.topologymanager import merge as topology_merge
-from mooring.topologymanager.entries import AnyHints
-from mooring.topologymanager.facts import HintsMerged
-from mooring.topologymanager.hints import NOT_POSSIBLE, Hints
-from mooring.topologymanager.wide import Demand, Family, SocketRule
+from mooring.inputs.machines.compact import parse_compact
+from mooring.views.decision_rows import decision_view
 
 POLICIES = ("best-effort", "restricted", "single-numa-node")
 
 
 @contextmanager
 def merges_counted() -> Iterator[list[str]]:
-    """Collect the policy of every call of ``mooring.topologymanager.merge.merge``, whoever makes it."""
+    """Collect the policy of every call of ``mooring.engine.topologymanager.merge.merge``, whoever makes it."""
     calls: list[str] = []
     wanted = topology_merge.merge.__code__
 

@@ -7,9 +7,9 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.bits import NUMAMask
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.topologymanager.wide import Demand, Family, SocketRule
 from mooring.explain import opinions
-from mooring.topologymanager.wide import Demand, Family, SocketRule
 
 
 @given(st.data(), st.integers(2, 7))

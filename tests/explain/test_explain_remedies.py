@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.planner.recordings import recorded
 
-from mooring.core.decision import StartRefusal
+from mooring.engine.core.decision import StartRefusal
 from mooring.explain.remedies import remedy
 
 WITHOUT_ADVICE = (

@@ -21,21 +21,21 @@ from tests.explain.situations import (
     with_pod_level,
 )
 
-from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
-from mooring.core.config import KubeletConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Machine
-from mooring.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.core.pod import Container, ContainerKind, QoS
-from mooring.core.quantity import Quantity
-from mooring.cpumanager.facts import CPUPinningFailed, PodShareCut, WholeCoresChecked
-from mooring.devicemanager.facts import DevicesTaken
-from mooring.devicemanager.state import Device
+from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.engine.core.pod import Container, ContainerKind, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.facts import CPUPinningFailed, PodShareCut, WholeCoresChecked
+from mooring.engine.devicemanager.facts import DevicesTaken
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.memorymanager.facts import MemoryAssigned
+from mooring.engine.topologymanager.facts import HintsMerged
+from mooring.engine.topologymanager.hints import Hint
 from mooring.explain.lines import story_lines
 from mooring.explain.story import NO, NOT_STARTED, REJECTED, Chapter, Opinion, Story, Taking, walk
-from mooring.memorymanager.facts import MemoryAssigned
-from mooring.topologymanager.facts import HintsMerged
-from mooring.topologymanager.hints import Hint
 
 FULL = [simple("one", "4"), simple("two", "4")]
 """Leaves 2 CPUs on NUMA node 0 and 4 on NUMA node 1."""
@@ -267,7 +267,7 @@ def test_devices_are_reported_with_their_numa_nodes() -> None:
 
 
 def test_a_story_about_one_container_leaves_the_others_out() -> None:
-    from mooring.planner.explanation import explain  # noqa: PLC0415 - the others ask for whole pods
+    from mooring.answers.base.explanation import explain  # noqa: PLC0415 - the others ask for whole pods
 
     pair = pod("pair", container("left", "2"), container("right", "2"))
     plan = planned(policy("restricted"), [pair])

@@ -12,23 +12,23 @@ from tests.cpumanager.pods import container, pod_level
 from tests.explain.claims import Told, check
 from tests.planner.recordings import CORPORA, MACHINES
 
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.decision import Rejection
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.core.release import Release
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.discovery.compact import parse_compact
+from mooring.answers.base.scenario_machines import load_machines
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.decision import Rejection
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.core.release import Release
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.releases.catalog import RELEASES
 from mooring.explain.chapters import Circumstances
 from mooring.explain.why import why, why_out_of
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.manifest.scenario import Scenario, load_scenarios
-from mooring.manifest.steps import Admit, Remove, Restart
-from mooring.node.start import CPU_FILE, MEMORY_FILE
-from mooring.planner.scenario_machines import load_machines
-from mooring.releases.catalog import RELEASES
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.scenario import Scenario, load_scenarios
+from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 EVERY = 36
 """Of the recorded scenarios one of so many is looked at."""

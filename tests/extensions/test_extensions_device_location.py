@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.core.dynamic import AttributeValue, ClaimedDevice, DynamicDevice, LocationAttributes, ResourceClaim
-from mooring.core.machine import PCIDevice
-from mooring.core.pod import ClaimUse, Container, Pod
-from mooring.devicemanager.state import Device
-from mooring.extensions.device_location import claimed_devices, dynamic_devices, located
+from mooring.engine.core.dynamic import AttributeValue, ClaimedDevice, DynamicDevice, LocationAttributes, ResourceClaim
+from mooring.engine.core.machine import PCIDevice
+from mooring.engine.core.pod import ClaimUse, Container, Pod
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.extensions.device_location import claimed_devices, dynamic_devices, located
 
 DRIVER = "gpu.example.com"
 STANDARD = "resource.kubernetes.io"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mooring.core.config import KubeletConfig
-from mooring.core.pod import Container, Pod
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device
-from mooring.discovery.compact import parse_compact
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.pod import Container, Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
 from mooring.fleet.cluster import NodeCluster, NodeGroup
 from mooring.fleet.cluster_events import NodeAction, NodeEvent, NodeRestart
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
@@ -16,7 +15,8 @@ from mooring.fleet.strategy import Strategy
 from mooring.fleet.trials.running import FleetTrial
 from mooring.fleet.trials.variants import variants
 from mooring.fleet.work import ControllerKind, PodArrival, Workload, work_of
-from mooring.manifest.defaults import PodGates, qos_of
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.defaults import PodGates, qos_of
 
 GPU = "example.com/gpu"
 ALIGNED = KubeletConfig(

@@ -19,12 +19,12 @@ import distributed
 import pytest
 from tests.fleet.clusters import LOOSE, SIX, arrival, asked, cluster, group, some_trials
 
-from mooring.cli.fleet import simulate
-from mooring.cli.main import run
-from mooring.core.errors import InputError
+from mooring.command.main import run
+from mooring.engine.core.errors import InputError
 from mooring.fleet.answer import answer_of
 from mooring.fleet.answer_document import fleet_document
 from mooring.fleet.cluster_events import NodeAction, NodeEvent
+from mooring.fleet.commands import simulate
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.history import NodeHistory
 from mooring.fleet.records import Fate

@@ -10,9 +10,10 @@ import pytest
 import yaml
 from tests.fleet.clusters import ALIGNED, arrival, asked, cluster, group
 
-from mooring.core.config import CPU_HOTPLUG, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
+from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import answer_of
 from mooring.fleet.cluster_events import ClusterEvent, CPUsOffline, NodeAction, NodeEvent, NodeRestart, PodResize
 from mooring.fleet.inputs.cluster_files import load_cluster
@@ -21,8 +22,7 @@ from mooring.fleet.records import Fate
 from mooring.fleet.simulation import Simulation, SimulationResult
 from mooring.fleet.strategy import Strategy
 from mooring.fleet.work import PodArrival, work_of
-from mooring.manifest.steps import resizing
-from mooring.releases.catalog import release_of
+from mooring.inputs.pods.steps import resizing
 
 SIX = asked("6")
 FOUR = asked("4")

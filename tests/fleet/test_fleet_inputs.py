@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.fleet.inputs.cluster_files import load_cluster
 from mooring.fleet.inputs.work_files import load_work
 from mooring.fleet.work import ControllerKind

@@ -12,8 +12,7 @@ from tests.fleet.clusters import asked
 from tests.fleet.live_clusters import ALIGNED, MACHINE, node, objects, pod
 
 from mooring.cli.output import json_text
-from mooring.core.errors import InputError
-from mooring.discovery.archive import ArchiveTree
+from mooring.engine.core.errors import InputError
 from mooring.fleet.inputs.cluster_files import load_cluster
 from mooring.fleet.live.archive import ABOUT, ClusterArchive, objects_of_archive
 from mooring.fleet.live.machines import named_machines
@@ -22,6 +21,7 @@ from mooring.fleet.live.reading import live_cluster
 from mooring.fleet.live.sources import load_objects
 from mooring.fleet.relocation.fit import FitQuestion, fit
 from mooring.fleet.relocation.fit_document import fit_document
+from mooring.inputs.machines.archive import ArchiveTree
 
 WHEN = "2026-11-01T12:00:00Z"
 HIDDEN = "hunter2"

@@ -13,8 +13,10 @@ from hypothesis import strategies as some
 from tests.fleet.clusters import asked
 from tests.fleet.live_clusters import live, node, pod
 
-from mooring.cli.fleet.live_inputs import fit_question
-from mooring.core.pod import Pod
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.fleet.commands.live_inputs import fit_question
 from mooring.fleet.live.budgets import requirements_of_text
 from mooring.fleet.live.pod_object import Fixed
 from mooring.fleet.live.reading import LiveCluster
@@ -23,10 +25,8 @@ from mooring.fleet.relocation.fit import FitAnswer, FitQuestion, fit
 from mooring.fleet.relocation.room import room
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.strategy import Strategy
-from mooring.kubelet.admit import admit
-from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
-from mooring.manifest.scheduling_fields import Operator, Requirement
+from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
+from mooring.inputs.pods.scheduling_fields import Operator, Requirement
 
 LAW = settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 TRIALS = 300

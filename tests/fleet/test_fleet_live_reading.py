@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from tests.fleet.live_clusters import ALIGNED, MACHINE, live, node, objects, pod
 
-from mooring.core.errors import InputError
-from mooring.decoding.fields import Document
+from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.fleet.live.machines import instance_types, named_machines
 from mooring.fleet.live.reading import LiveCluster, live_cluster
-from mooring.kubelet.admit import admit
-from mooring.kubelet.kubelet import Kubelet
-from mooring.publisher.facts_document import digest_of, facts_document
-from mooring.publisher.objects import NodeFacts, NodeState, PodKey
-from mooring.publisher.state_document import state_document
+from mooring.inputs.decoding.fields import Document
+from mooring.published.facts_document import digest_of, facts_document
+from mooring.published.objects import NodeFacts, NodeState, PodKey
+from mooring.published.state_document import state_document
 
 
 def kubelet_of(found: LiveCluster, name: str) -> Kubelet:

@@ -14,8 +14,7 @@ import pytest
 from tests.fleet.clusters import ALIGNED, LOOSE, arrival, asked, cluster, group
 from tests.render.html_page import Page
 
-from mooring.cli.main import run
-from mooring.cli.text.cluster.fleet import fleet_text
+from mooring.command.main import run
 from mooring.fleet.answer import answer_of
 from mooring.fleet.cluster_events import NodeAction, NodeChange, NodeEvent, NodeRestart
 from mooring.fleet.history import NodeHistory
@@ -24,11 +23,12 @@ from mooring.fleet.report import pictures
 from mooring.fleet.report.report import fleet_view, heat_of
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.strategy import Strategy
+from mooring.fleet.text.simulation import fleet_text
 from mooring.fleet.work import PodArrival, work_of
-from mooring.render.fleet import FleetView
-from mooring.render.html.document import script_text
-from mooring.render.html.fleet import SCRIPTS, fleet_page_text
-from mooring.render.svg.heatmap import heatmap_svg
+from mooring.views.fleet import FleetView
+from mooring.views.html.document import script_text
+from mooring.views.html.fleet import SCRIPTS, fleet_page_text
+from mooring.views.svg.heatmap import heatmap_svg
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ["--cluster", str(ROOT / "examples/fleet/cluster.yaml"), "-f", str(ROOT / "examples/fleet/day.yaml")]

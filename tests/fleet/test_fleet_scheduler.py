@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.fleet.clusters import arrival, asked, cluster, group
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.fleet.cluster import Member, NodeCluster
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.filters import feasible

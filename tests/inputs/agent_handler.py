@@ -31,8 +31,8 @@ from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import KIND, VERSION, Journal
-from mooring.core.config import MooringConfig
-from mooring.core.pod import Pod
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.pod import Pod
 
 METHODS = (
     "Configure",

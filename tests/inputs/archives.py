@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from mooring.discovery.archive import ArchiveTree, read_archive
-from mooring.discovery.loader import machine_of
-from mooring.manifest.pod_files import active_pods
-from mooring.planner.nodearchive.reader import node_of
+from mooring.inputs.archive.reader import node_of
+from mooring.inputs.machines.archive import ArchiveTree, read_archive
+from mooring.inputs.machines.loader import machine_of
+from mooring.inputs.pods.pod_files import active_pods
 
 NAME = "input"
 _FOLDER = Path(__file__).resolve().parent.parent.parent / "examples" / "node"

@@ -12,21 +12,21 @@ import msgspec
 
 from mooring.agent.pods.api import kubelet_uid
 from mooring.agent.pods.resized import pod_of_object, wanted_pod
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.errors import InputError
-from mooring.decoding.documents import documents_in
-from mooring.devicemanager.state import DeviceState
-from mooring.discovery.compact import parse_compact
-from mooring.dra.allocation import allocation_of, is_allocated, is_asked_for
-from mooring.kubelet.admit import admit
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.manifest.pod_files import pods_of
-from mooring.publisher.facts_document import digest_of, facts_document, facts_of
-from mooring.publisher.objects import NodeFacts, NodeState, PodKey
-from mooring.publisher.restored import kind_of, restored
-from mooring.publisher.state_document import state_document, state_of
-from mooring.scheduling.pods import Shapes, seen_pod
+from mooring.cluster.dra.allocation import allocation_of, is_allocated, is_asked_for
+from mooring.cluster.extender.pods import Shapes, seen_pod
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.inputs.decoding.documents import documents_in
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.pod_files import pods_of
+from mooring.published.facts_document import digest_of, facts_document, facts_of
+from mooring.published.objects import NodeFacts, NodeState, PodKey
+from mooring.published.restored import kind_of, restored
+from mooring.published.state_document import state_document, state_of
 
 NAME = "API server"
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 
-from mooring.checkpoint.device_file import HeldDevices, device_record, device_text, without_answers
-from mooring.core.errors import InputError
-from mooring.core.machine import PCIDevice
-from mooring.decoding.documents import documents_in
-from mooring.decoding.fields import mapping_at
-from mooring.extensions.device_location import dynamic_devices
-from mooring.manifest.dynamic.objects import dynamic_objects, objects_of
-from mooring.manifest.dynamic.slices import current_devices
-from mooring.planner.nodearchive.claims import reduced_claims
-from mooring.scheduling.claims import ClaimView
+from mooring.cluster.extender.claims import ClaimView
+from mooring.engine.checkpoint.device_file import HeldDevices, device_record, device_text, without_answers
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import PCIDevice
+from mooring.engine.extensions.device_location import dynamic_devices
+from mooring.inputs.archive.claims import reduced_claims
+from mooring.inputs.decoding.documents import documents_in
+from mooring.inputs.decoding.fields import mapping_at
+from mooring.inputs.pods.dynamic.objects import dynamic_objects, objects_of
+from mooring.inputs.pods.dynamic.slices import current_devices
 
 NAME = "input"
 PCI = (PCIDevice("0000:3b:00.0", "030200", "10de", "2330", 1, "pci0000:3a"),)

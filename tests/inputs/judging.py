@@ -12,7 +12,7 @@ from functools import cache
 
 from tests.inputs.readers import Reader
 
-from mooring.core.errors import MooringError
+from mooring.engine.core.errors import MooringError
 
 MOST_TIME = 1.0
 """Seconds of CPU for one input."""

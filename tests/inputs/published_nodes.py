@@ -16,24 +16,24 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from mooring.checkpoint.checksum import data_checksum
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.admit import admit
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.shapes import shape_of
-from mooring.kubelet.start import start_kubelet
-from mooring.manifest.pods import pod_from_object
-from mooring.publisher.facts_document import facts_document, facts_of
-from mooring.publisher.objects import NodeFacts, NodeState, PodKey
-from mooring.publisher.restored import kind_of
-from mooring.publisher.situation import Situation
-from mooring.publisher.state_document import state_document, state_of
-from mooring.scheduling.deciding import Decider, NodeVerdict
-from mooring.scheduling.outlook import Outlooks
-from mooring.serve.cluster.known import ClusterNode, NodeNow
-from mooring.serve.cluster.tiles import tile
+from mooring.cluster.extender.deciding import Decider, NodeVerdict
+from mooring.cluster.extender.outlook import Outlooks
+from mooring.engine.checkpoint.checksum import data_checksum
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.shapes import shape_of
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.pods import pod_from_object
+from mooring.monitoring.serve.cluster.known import ClusterNode, NodeNow
+from mooring.monitoring.serve.cluster.tiles import tile
+from mooring.published.facts_document import facts_document, facts_of
+from mooring.published.objects import NodeFacts, NodeState, PodKey
+from mooring.published.restored import kind_of
+from mooring.published.situation import Situation
+from mooring.published.state_document import state_document, state_of
 
 _EXTENDED = MooringConfig(extensions=frozenset({"cpu-hotplug"}))
 _EDIT = 4

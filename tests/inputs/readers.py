@@ -25,27 +25,27 @@ from mooring.agent.nri.frames import FrameReader, MessageReader, MessageType
 from mooring.agent.nri.methods import parse
 from mooring.agent.nri.ttrpc import TTRPCRequestMessage
 from mooring.agent.storage.journal import JournalWriter, read_journal, read_newest
-from mooring.checkpoint.device_file import device_record
-from mooring.configuration.node_configuration import configuration_of
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.decoding.documents import documents_in
-from mooring.discovery.compact import parse_compact
-from mooring.discovery.formats.recognition import described
-from mooring.discovery.loader import load_machine
-from mooring.discovery.machineinfo_json import parse_machine_info
-from mooring.discovery.shipped import SHIPPED
-from mooring.kubelet.kubelet import StateTexts
-from mooring.manifest.pod_files import active_pods, pods_of
-from mooring.manifest.pod_status import bound_nodes
-from mooring.manifest.scenario import load_scenarios
-from mooring.planner.doctor.diagnosis import diagnose
-from mooring.planner.doctor.diagnosis_document import diagnosis_document
-from mooring.planner.plan import make_plan
-from mooring.planner.plan_document import explanation_list, plan_document
-from mooring.planner.question import Question
-from mooring.scheduling.wire import Arguments, BindArguments, PreemptArguments, decoded, node_names
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.plan_document import explanation_list, plan_document
+from mooring.answers.base.question import Question
+from mooring.answers.doctor.diagnosis import diagnose
+from mooring.answers.doctor.diagnosis_document import diagnosis_document
+from mooring.cluster.extender.wire import Arguments, BindArguments, PreemptArguments, decoded, node_names
+from mooring.engine.checkpoint.device_file import device_record
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.inputs.configuration.node_configuration import configuration_of
+from mooring.inputs.decoding.documents import documents_in
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.machines.formats.recognition import described
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.machines.machineinfo_json import parse_machine_info
+from mooring.inputs.machines.shipped import SHIPPED
+from mooring.inputs.pods.pod_files import active_pods, pods_of
+from mooring.inputs.pods.pod_status import bound_nodes
+from mooring.inputs.pods.scenario import load_scenarios
 from mooring.service.claims_messages import PrepareRequestMessage
 from mooring.service.podresources import pods_in
 from mooring.service.podresources_messages import ListPodResourcesResponseMessage

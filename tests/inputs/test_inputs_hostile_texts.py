@@ -24,8 +24,8 @@ import pytest
 import yaml
 from tests.cli.command import CORPORA, EXAMPLES, Answered
 
-from mooring.cli.main import run
-from mooring.manifest.scenario import Scenario, load_scenarios
+from mooring.command.main import run
+from mooring.inputs.pods.scenario import Scenario, load_scenarios
 
 WHOLE = os.environ.get("MOORING_SWEEP") == "whole"
 SAMPLE = 6

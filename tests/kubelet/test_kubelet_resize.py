@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.core.bits import NO_CPUS, CPUMask
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.moment import SECOND, Moment
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.cpumanager.state import CPUState
-from mooring.discovery.compact import parse_compact
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.moment import SECOND, Moment
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
 from mooring.explain.remedies import refusal_code
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import restart_kubelet, start_kubelet
+from mooring.inputs.machines.compact import parse_compact
 
 INFO = parse_compact("cores=16 threads=1").info
 CPUS = "InPlacePodVerticalScalingExclusiveCPUs"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mooring.core.errors import InputError
-from mooring.discovery.compact import parse_compact
-from mooring.manifest.scenario import Scenario, load_scenarios, scenario
-from mooring.planner.replay.file import replay_file
-from mooring.planner.replay.scenario import replay_scenario
+from mooring.answers.base.replay.file import replay_file
+from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.engine.core.errors import InputError
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.scenario import Scenario, load_scenarios, scenario
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "resizing.yaml"
 MACHINE = "cores=8 threads=1"

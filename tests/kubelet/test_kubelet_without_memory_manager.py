@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.decision import StartRefusal
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import Start, start_kubelet
-from mooring.releases.catalog import RELEASES
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import Start, start_kubelet
+from mooring.engine.releases.catalog import RELEASES
+from mooring.inputs.machines.compact import parse_compact
 
 MACHINE = parse_compact("sockets=2 cores=4 memory=32Gi")
 CONFIG = KubeletConfig(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mooring.core.bits import NO_CPUS, CPUMask, list_text
-from mooring.core.pod import ContainerKind, Pod
-from mooring.cpumanager.requests import exclusive_cpus
-from mooring.node import Decision, Node
-from mooring.node.settings import Settings
+from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
+from mooring.engine.core.pod import ContainerKind, Pod
+from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.node import Decision, Node
+from mooring.engine.node.settings import Settings
 
 Breaks = Iterator[str]
 

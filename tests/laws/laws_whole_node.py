@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from mooring.core.bits import list_text
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.cpumanager.requests import exclusive_cpus
-from mooring.devicemanager.hints import device_requests
-from mooring.memorymanager.state import Block
-from mooring.node import Node
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.devicemanager.hints import device_requests
+from mooring.engine.memorymanager.state import Block
+from mooring.engine.node import Node
 
 Breaks = Iterator[str]
 

@@ -7,7 +7,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import configurations, hardware, pods
 
-from mooring.core.config import (
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import (
     CPU_HOTPLUG,
     DEVICE_ALIGNMENT,
     FIXABLE_DEFECTS,
@@ -16,13 +18,11 @@ from mooring.core.config import (
     REPLACE,
     MooringConfig,
 )
-from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Machine
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.plugins import ChosenPlugin, PluginChoice
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
-from mooring.plugins import CPURequest, PodView
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.plugins import ChosenPlugin, PluginChoice
+from mooring.engine.plugins import CPURequest, PodView
 
 
 def _backwards(pods: tuple[PodView, ...]) -> list[str]:

@@ -8,13 +8,13 @@ from itertools import product
 from hypothesis import strategies as st
 from tests.cpumanager.pods import container
 
-from mooring.core.bits import list_text
-from mooring.core.config import KubeletConfig
-from mooring.core.gates import FeatureGates, resolve_gates
-from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.cpumanager.options import ALIGN_BY_SOCKET, OPTION_GROUPS, CPUOptions, parse_options
-from mooring.releases.gates import known_gates
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.gates import FeatureGates, resolve_gates
+from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.cpumanager.options import ALIGN_BY_SOCKET, OPTION_GROUPS, CPUOptions, parse_options
+from mooring.engine.releases.gates import known_gates
 
 ALPHA = {"CPUManagerPolicyAlphaOptions": True}
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")

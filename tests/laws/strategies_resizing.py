@@ -7,11 +7,17 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from tests.laws.stories import configurations
 
-from mooring.core.config import EXCLUSIVE_RESIZE, FIXABLE_DEFECTS, SCALE_DOWN_DELAY, MooringConfig, ReservedMemory
-from mooring.core.config import KubeletConfig as Config
-from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
-from mooring.core.quantity import Quantity
+from mooring.engine.core.config import (
+    EXCLUSIVE_RESIZE,
+    FIXABLE_DEFECTS,
+    SCALE_DOWN_DELAY,
+    MooringConfig,
+    ReservedMemory,
+)
+from mooring.engine.core.config import KubeletConfig as Config
+from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
 
 UNIT = 2**26
 """Memory is asked for in steps of this size; a node has 16 of them."""

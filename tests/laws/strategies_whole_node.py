@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from mooring.core.config import KubeletConfig, ReservedMemory
-from mooring.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device
+from mooring.engine.core.config import KubeletConfig, ReservedMemory
+from mooring.engine.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
 
 MIB = 2**20
 UNIT = 64 * MIB

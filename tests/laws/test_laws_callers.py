@@ -10,27 +10,27 @@ from tests.planner.compared import run_trial
 
 from mooring.agent.reactor.placing import place
 from mooring.agent.reactor.values import AgentState
-from mooring.core.config import PLUGINS
-from mooring.kubelet.events import Readmit, after_event
-from mooring.kubelet.kubelet import Kubelet
-from mooring.kubelet.shapes import shape_of
-from mooring.manifest.scenario import Scenario
-from mooring.manifest.steps import Admit, Offline
-from mooring.node import Decision
-from mooring.planner.answering import Answer
-from mooring.planner.capacity.capacity import capacity_of
-from mooring.planner.capacity.replicas import Subject
-from mooring.planner.changes.search import begin, followed, holding
-from mooring.planner.compare.trace import trace_of
-from mooring.planner.compare.variant import Variant
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.question import Question, opened_for
-from mooring.planner.replay.scenario import replay_scenario
-from mooring.publisher.objects import NodeFacts, NodeState, PodKey
-from mooring.publisher.restored import NodeKind, kind_of
-from mooring.publisher.situation import Situation
-from mooring.scheduling.deciding import Decider
-from mooring.scheduling.outlook import Outlooks
+from mooring.answers.base.answering import Answer
+from mooring.answers.base.changes.search import begin, followed, holding
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.question import Question, opened_for
+from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.trace import trace_of
+from mooring.answers.capacity.capacity import capacity_of
+from mooring.answers.capacity.replicas import Subject
+from mooring.answers.compare.variant import Variant
+from mooring.cluster.extender.deciding import Decider
+from mooring.cluster.extender.outlook import Outlooks
+from mooring.engine.core.config import PLUGINS
+from mooring.engine.kubelet.events import Readmit, after_event
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.shapes import shape_of
+from mooring.engine.node import Decision
+from mooring.inputs.pods.scenario import Scenario
+from mooring.inputs.pods.steps import Admit, Offline
+from mooring.published.objects import NodeFacts, NodeState, PodKey
+from mooring.published.restored import NodeKind, kind_of
+from mooring.published.situation import Situation
 
 LAW = settings(
     deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]

@@ -9,13 +9,13 @@ from tests.cpumanager.pods import container, guaranteed
 from tests.laws.lawbook import placement_breaks, state_breaks
 from tests.laws.stories import ALPHA, Arrival, End, Event, Reboot, configurations, machines, pods
 
-from mooring.core.bits import list_text
-from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
-from mooring.core.decision import StartRefusal
-from mooring.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.cpumanager.options import ALIGN_BY_SOCKET
-from mooring.discovery.compact import parse_compact
-from mooring.node import Node
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.engine.cpumanager.options import ALIGN_BY_SOCKET
+from mooring.engine.node import Node
+from mooring.inputs.machines.compact import parse_compact
 
 SIZES = "sizes"
 """Breaks of the laws of ownership and placement: only average-sizes does that."""

@@ -11,8 +11,8 @@ from tests.laws.laws_whole_node import CONTESTED, WIDER, weaknesses
 from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
 from tests.laws.test_laws_whole_node import WholeNode
 
-from mooring.core.bits import mask_of
-from mooring.core.config import (
+from mooring.engine.core.bits import mask_of
+from mooring.engine.core.config import (
     DEVICE_ALIGNMENT,
     FIXABLE_DEFECTS,
     DeviceAlignment,
@@ -20,9 +20,9 @@ from mooring.core.config import (
     KubeletConfig,
     MooringConfig,
 )
-from mooring.core.pod import Pod
-from mooring.extensions.device_alignment import ANNOTATION
-from mooring.node import Decision, Node
+from mooring.engine.core.pod import Pod
+from mooring.engine.extensions.device_alignment import ANNOTATION
+from mooring.engine.node import Decision, Node
 
 FOLLOWS = frozenset({DEVICE_ALIGNMENT})
 PLAIN = MooringConfig(fixed_defects=FIXABLE_DEFECTS)

@@ -11,12 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.laws.lawbook import placement_breaks, state_breaks
 from tests.laws.stories import configurations, machines, pods
 
-from mooring.core.config import FIXABLE_DEFECTS, MooringConfig
-from mooring.core.decision import StartRefusal
-from mooring.core.machineinfo import MachineInfo
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.node import Node
+from mooring.engine.core.config import FIXABLE_DEFECTS, MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.node import Node
 
 
 class Story(RuleBasedStateMachine):

@@ -16,14 +16,14 @@ from tests.laws.strategies_resizing import (
     roomy_machines,
 )
 
-from mooring.core.bits import NO_CPUS, CPUMask, list_text, members
-from mooring.core.config import ANYWHERE, CPU_HOTPLUG, NEVER, REPLACE, SAME_NODES, MooringConfig
-from mooring.core.machineinfo import MachineInfo
-from mooring.extensions.offline import effective_pool
-from mooring.node import Node
-from mooring.node.hotplug import CPUsChanged, broken, came_online, remembered, replanned, went_offline
-from mooring.node.resize.resizing import reconcile, resize
-from mooring.node.settings import Settings, build_settings
+from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text, members
+from mooring.engine.core.config import ANYWHERE, CPU_HOTPLUG, NEVER, REPLACE, SAME_NODES, MooringConfig
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.extensions.offline import effective_pool
+from mooring.engine.node import Node
+from mooring.engine.node.hotplug import CPUsChanged, broken, came_online, remembered, replanned, went_offline
+from mooring.engine.node.resize.resizing import reconcile, resize
+from mooring.engine.node.settings import Settings, build_settings
 
 Place = tuple[str, str]
 """Pod uid and container; the partition of a pod is under the empty name."""

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from mooring.configuration.devices import offered_devices
-from mooring.configuration.kubelet_config import KNOWN
-from mooring.configuration.node_configuration import NodeConfiguration, load_config
-from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
-from mooring.core.errors import InputError
-from mooring.core.machine import PCIDevice
+from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import PCIDevice
+from mooring.inputs.configuration.devices import offered_devices
+from mooring.inputs.configuration.kubelet_config import KNOWN
+from mooring.inputs.configuration.node_configuration import NodeConfiguration, load_config
 
 KUBELET = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",

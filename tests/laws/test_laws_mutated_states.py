@@ -13,20 +13,20 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.memory_file import memory_state_text
-from mooring.checkpoint.memory_load import load_memory_state
-from mooring.core.bits import CPUMask
-from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
-from mooring.core.decision import StartRefusal
-from mooring.core.errors import KubeletCrashError
-from mooring.core.pod import Pod
-from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
-from mooring.node import Node
-from mooring.node.settings import Settings, build_settings
-from mooring.node.start import RestoredStates
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.checkpoint.cpu_load import load_cpu_state
+from mooring.engine.checkpoint.memory_file import memory_state_text
+from mooring.engine.checkpoint.memory_load import load_memory_state
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.engine.node import Node
+from mooring.engine.node.settings import Settings, build_settings
+from mooring.engine.node.start import RestoredStates
 
 Value = TypeVar("Value")
 UIDS = ("pod-0", "pod-1", "pod-2", "gone")

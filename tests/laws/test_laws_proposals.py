@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from tests.laws.questions_anywhere import questions_anywhere
 from tests.planner.change_questions import tight_questions
 
-from mooring.core.pod import Pod
-from mooring.planner.capacity.capacity import capacity_of
-from mooring.planner.capacity.replicas import Subject, replica
-from mooring.planner.changes.change import AGAIN, applied
-from mooring.planner.changes.nearest import nearest_changes
-from mooring.planner.changes.removal import PodRemoval
-from mooring.planner.changes.search import holding
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.question import Question
+from mooring.answers.base.changes.change import AGAIN, applied
+from mooring.answers.base.changes.nearest import nearest_changes
+from mooring.answers.base.changes.removal import PodRemoval
+from mooring.answers.base.changes.search import holding
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.question import Question
+from mooring.answers.capacity.capacity import capacity_of
+from mooring.answers.capacity.replicas import Subject, replica
+from mooring.engine.core.pod import Pod
 
 LAW = settings(
     deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]

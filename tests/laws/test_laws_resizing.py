@@ -24,18 +24,18 @@ from tests.laws.strategies_resizing import (
     roomy_machines,
 )
 
-from mooring.core.bits import CPUMask, list_text
-from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
-from mooring.core.decision import StartRefusal
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.moment import SECOND, Moment
-from mooring.core.pod import Container, Pod, QoS
-from mooring.node import Node
-from mooring.node.resize.answer import DEFERRED, Resize
-from mooring.node.resize.feasibility import EXCLUSIVE_CPUS, EXCLUSIVE_MEMORY, STATIC_CPUS, STATIC_MEMORY
-from mooring.node.resize.resizing import reconcile, resize, retry
-from mooring.node.settings import Settings, build_settings
-from mooring.topologymanager.merge import SINGLE_NUMA_NODE
+from mooring.engine.core.bits import CPUMask, list_text
+from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.moment import SECOND, Moment
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.node import Node
+from mooring.engine.node.resize.answer import DEFERRED, Resize
+from mooring.engine.node.resize.feasibility import EXCLUSIVE_CPUS, EXCLUSIVE_MEMORY, STATIC_CPUS, STATIC_MEMORY
+from mooring.engine.node.resize.resizing import reconcile, resize, retry
+from mooring.engine.node.settings import Settings, build_settings
+from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
 
 NANOSECONDS = dict(zip(DELAYS, (0, SECOND // 2, SECOND, 5 * SECOND), strict=True))
 """The node's own delays."""

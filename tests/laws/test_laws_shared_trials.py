@@ -8,15 +8,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.laws.questions_anywhere import questions_anywhere
 
-from mooring.core.pod import Pod
-from mooring.manifest.steps import Admit, Remove, Restart
-from mooring.planner.compare.combinations import Dimension, option_sets
-from mooring.planner.compare.measures import judge
-from mooring.planner.compare.shared import SharedKubelet, is_alike_in_both_scopes
-from mooring.planner.compare.trace import Trace, TraceStep, shapes, trace_of
-from mooring.planner.compare.trial import Trial, run_trials
-from mooring.planner.compare.variant import Variant
-from mooring.planner.question import Question, opened_for
+from mooring.answers.base.question import Question, opened_for
+from mooring.answers.base.trace import Trace, TraceStep, shapes, trace_of
+from mooring.answers.compare.combinations import Dimension, option_sets
+from mooring.answers.compare.measures import judge
+from mooring.answers.compare.shared import SharedKubelet, is_alike_in_both_scopes
+from mooring.answers.compare.trial import Trial, run_trials
+from mooring.answers.compare.variant import Variant
+from mooring.engine.core.pod import Pod
+from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 TOPOLOGY = (Dimension.TOPOLOGY_POLICY, Dimension.TOPOLOGY_SCOPE, Dimension.TOPOLOGY_OPTIONS)
 LAW = settings(

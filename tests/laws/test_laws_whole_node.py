@@ -35,13 +35,13 @@ from tests.laws.strategies_whole_node import (
     quantities,
 )
 
-from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.decision import StartRefusal
-from mooring.core.pod import Container, Pod, PodResources, QoS
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.discovery.compact import parse_compact
-from mooring.node import Node
-from mooring.node.settings import Settings, build_settings
+from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.pod import Container, Pod, PodResources, QoS
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.node import Node
+from mooring.engine.node.settings import Settings, build_settings
+from mooring.inputs.machines.compact import parse_compact
 
 LAST = Pod("last", "last", containers=(Container("c"),))
 """Asks for nothing; with it everybody looks for stale state."""

@@ -7,17 +7,17 @@ from random import Random
 
 import pytest
 
-from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.decision import StartRefusal
-from mooring.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.cpumanager import hints as cpu_hints
-from mooring.devicemanager import hints as device_hints
-from mooring.devicemanager.state import Device
-from mooring.memorymanager import hints as memory_hints
-from mooring.node import Node
-from mooring.node.settings import Settings, build_settings
+from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager import hints as cpu_hints
+from mooring.engine.devicemanager import hints as device_hints
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.memorymanager import hints as memory_hints
+from mooring.engine.node import Node
+from mooring.engine.node.settings import Settings, build_settings
 
 MIB = 2**20
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.core.pod import ContainerKind, Pod, QoS
-from mooring.decoding.documents import documents_in
-from mooring.decoding.fields import Document
-from mooring.manifest.admission import (
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import ContainerKind, Pod, QoS
+from mooring.inputs.decoding.documents import documents_in
+from mooring.inputs.decoding.fields import Document
+from mooring.inputs.pods.admission import (
     INJECTED,
     INJECTORS,
     LIMITED,
@@ -22,7 +22,7 @@ from mooring.manifest.admission import (
     Fragment,
     fragment_of,
 )
-from mooring.manifest.pod_files import load_pods, pods_of
+from mooring.inputs.pods.pod_files import load_pods, pods_of
 
 API = {"name": "api", "resources": {"limits": {"cpu": "4", "memory": "2Gi"}}}
 HELPER = {"name": "helper"}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mooring.core.errors import InputError
-from mooring.manifest.pod_fields import with_allocated
+from mooring.engine.core.errors import InputError
+from mooring.inputs.pods.pod_fields import with_allocated
 
 TWO, FOUR = {"cpu": "2", "memory": "1Gi"}, {"cpu": "4", "memory": "2Gi"}
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mooring.agent.storage.pod_text import pod_of_text, text_of_pod
-from mooring.core.errors import InputError
-from mooring.core.pod import Pod
-from mooring.manifest.pods import pod_from_object
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod
+from mooring.inputs.pods.pods import pod_from_object
 
 
 def pod(spec: dict[str, Any], status: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from mooring.configuration.mooring_config import mooring_config
-from mooring.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, DeviceClass, MooringConfig
-from mooring.core.errors import InputError
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pods import pod_from_object
-from mooring.publisher.facts_document import mooring_document
+from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, DeviceClass, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.inputs.configuration.mooring_config import mooring_config
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pods import pod_from_object
+from mooring.published.facts_document import mooring_document
 
 FOLLOW, REQUIRE, IGNORE = DeviceAlignment.FOLLOW, DeviceAlignment.REQUIRE, DeviceAlignment.IGNORE
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from mooring.core.dynamic import ClaimedDevice, DynamicDevice
-from mooring.core.errors import InputError
-from mooring.core.pod import ClaimUse
-from mooring.manifest.dynamic.claims import claim_of
-from mooring.manifest.dynamic.objects import KINDS, objects_of
-from mooring.manifest.dynamic.slices import current_devices, slice_of
-from mooring.manifest.pods import pod_from_object
+from mooring.engine.core.dynamic import ClaimedDevice, DynamicDevice
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import ClaimUse
+from mooring.inputs.pods.dynamic.claims import claim_of
+from mooring.inputs.pods.dynamic.objects import KINDS, objects_of
+from mooring.inputs.pods.dynamic.slices import current_devices, slice_of
+from mooring.inputs.pods.pods import pod_from_object
 
 WIRE = Path(__file__).resolve().parents[3] / "shared/wire"
 GIVEN = "dra-capacity-without-request-policy.yaml"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mooring.configuration.mooring_config import mooring_config
-from mooring.core.config import CPU_HOTPLUG, REPLACE, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
-from mooring.manifest.steps import Offline, Online, hotplug_step
+from mooring.engine.core.config import CPU_HOTPLUG, REPLACE, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.inputs.configuration.mooring_config import mooring_config
+from mooring.inputs.pods.steps import Offline, Online, hotplug_step
 
 ON = MooringConfig(frozenset({CPU_HOTPLUG}))
 

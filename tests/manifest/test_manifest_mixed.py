@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from mooring.core.config import MIXED_CPUS
-from mooring.core.errors import InputError
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pods import pod_from_object
+from mooring.engine.core.config import MIXED_CPUS
+from mooring.engine.core.errors import InputError
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pods import pod_from_object
 
 KNOWN = PodGates.of({}, [MIXED_CPUS])
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.core.pod import QoS
-from mooring.manifest import pod_files
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pod_files import load_pods
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import QoS
+from mooring.inputs.pods import pod_files
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_files import load_pods
 
 SPEC: dict[str, Any] = {"containers": [{"name": "c", "resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}]}
 TEMPLATE = {"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}, "name": "ignored"}, "spec": SPEC}

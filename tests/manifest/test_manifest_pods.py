@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.errors import InputError
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
-from mooring.core.quantity import Quantity
-from mooring.manifest.defaults import PodGates, qos_of, total_requests, with_pod_defaults
-from mooring.manifest.pods import pod_from_object
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
+from mooring.engine.core.quantity import Quantity
+from mooring.inputs.pods.defaults import PodGates, qos_of, total_requests, with_pod_defaults
+from mooring.inputs.pods.pods import pod_from_object
 
 Resources = dict[str, Any]
 BEFORE_FIX = PodGates(defaulting_fix=False)

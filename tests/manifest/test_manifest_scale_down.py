@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mooring.core.errors import InputError
-from mooring.manifest.defaults import DELAY_GATE, PodGates
-from mooring.manifest.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
-from mooring.manifest.pods import pod_from_object
-from mooring.planner.nodearchive.reduction import reduced_pods
+from mooring.engine.core.errors import InputError
+from mooring.inputs.archive.reduction import reduced_pods
+from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
+from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
+from mooring.inputs.pods.pods import pod_from_object
 
 ON = PodGates.of({DELAY_GATE: True}, {"scale-down-delay"})
 GATE_OFF = PodGates.of({}, {"scale-down-delay"})

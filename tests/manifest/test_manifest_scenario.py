@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mooring.core.config import KubeletConfig
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.core.pod import QoS
-from mooring.manifest import scenario_lines
-from mooring.manifest.scenario import MergeCase, Scenario, load_scenarios, scenario
-from mooring.manifest.steps import Admit, Remove, Restart
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import QoS
+from mooring.inputs.pods import scenario_lines
+from mooring.inputs.pods.scenario import MergeCase, Scenario, load_scenarios, scenario
+from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 CORPORA = sorted((Path(__file__).parents[1] / "corpora").glob("*.jsonl.gz"))
 POD = {"metadata": {"name": "p1", "uid": "u1"}, "spec": {"containers": [{"name": "c", "resources": {}}]}}

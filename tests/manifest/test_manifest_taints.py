@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mooring.core.errors import InputError
-from mooring.manifest.scheduling_fields import scheduling_fields_of
-from mooring.manifest.taints import Taint, Toleration, taints_at
+from mooring.engine.core.errors import InputError
+from mooring.inputs.pods.scheduling_fields import scheduling_fields_of
+from mooring.inputs.pods.taints import Taint, Toleration, taints_at
 
 
 def test_empty_texts_of_a_toleration_say_nothing() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.core.pod import Container, ContainerKind, QoS
-from mooring.decoding.documents import load_documents
-from mooring.manifest.pod_files import pods_of
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import Container, ContainerKind, QoS
+from mooring.inputs.decoding.documents import load_documents
+from mooring.inputs.pods.pod_files import pods_of
 
 FILES = Path(__file__).parent / "workloads"
 """Objects after the public API references of the projects, shortened."""

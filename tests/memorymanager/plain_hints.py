@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import TypeAlias
 
-from mooring.memorymanager.state import NUMANodeState
+from mooring.engine.memorymanager.state import NUMANodeState
 
 Nodes: TypeAlias = frozenset[int]
 Reusable: TypeAlias = Mapping[Nodes, Mapping[str, int]]

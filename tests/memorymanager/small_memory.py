@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mooring.core.bits import NUMAMask, mask_of
-from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates, PodResources, QoS
-from mooring.core.quantity import Quantity
-from mooring.memorymanager.policy import MemoryPolicy
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
-from mooring.topologymanager.hints import Hint
+from mooring.engine.core.bits import NUMAMask, mask_of
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.memorymanager.policy import MemoryPolicy
+from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.engine.topologymanager.hints import Hint
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 BOTH = PodLevelGates(resources=True, managers=True)

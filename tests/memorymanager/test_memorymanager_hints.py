@@ -9,16 +9,16 @@ from tests.memorymanager.plain_hints import Nodes, generous_hints, plain_hints
 from tests.memorymanager.small_memory import HUGE, empty_nodes, table
 from tests.memorymanager.strategies_memory import TYPES, Situation, situations
 
-from mooring.core.bits import NUMAMask, members
-from mooring.core.errors import KubeletCrashError
-from mooring.memorymanager import hints as engine
-from mooring.memorymanager.account import charge
-from mooring.memorymanager.hints import best_hint, calculate_hints
-from mooring.memorymanager.reuse import Leftover
-from mooring.memorymanager.state import NUMANodeState
-from mooring.topologymanager.entries import AnyHints
-from mooring.topologymanager.hints import Hints
-from mooring.topologymanager.wide import Family
+from mooring.engine.core.bits import NUMAMask, members
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.memorymanager import hints as engine
+from mooring.engine.memorymanager.account import charge
+from mooring.engine.memorymanager.hints import best_hint, calculate_hints
+from mooring.engine.memorymanager.reuse import Leftover
+from mooring.engine.memorymanager.state import NUMANodeState
+from mooring.engine.topologymanager.entries import AnyHints
+from mooring.engine.topologymanager.hints import Hints
+from mooring.engine.topologymanager.wide import Family
 
 
 def as_pairs(hints: AnyHints | None) -> list[tuple[Nodes, bool]]:

@@ -26,20 +26,20 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
-from mooring.core.bits import NUMAMask
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.memorymanager import policy_hints
-from mooring.memorymanager import static as engine
-from mooring.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
-from mooring.memorymanager.pod_allocation import allocate_pod
-from mooring.memorymanager.pod_partition import EMPTY_SHARED_POOL, partition, shared_pool_error
-from mooring.memorymanager.pod_restore import restored_blocks, without_orphans, without_pod
-from mooring.memorymanager.policy import MemoryPolicy
-from mooring.memorymanager.reuse import ReusableMemory
-from mooring.memorymanager.start import DIFFERENT, start
-from mooring.memorymanager.state import Block, MemoryState
-from mooring.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, remove
-from mooring.topologymanager.hints import Hint, Hints
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.memorymanager import policy_hints
+from mooring.engine.memorymanager import static as engine
+from mooring.engine.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
+from mooring.engine.memorymanager.pod_allocation import allocate_pod
+from mooring.engine.memorymanager.pod_partition import EMPTY_SHARED_POOL, partition, shared_pool_error
+from mooring.engine.memorymanager.pod_restore import restored_blocks, without_orphans, without_pod
+from mooring.engine.memorymanager.policy import MemoryPolicy
+from mooring.engine.memorymanager.reuse import ReusableMemory
+from mooring.engine.memorymanager.start import DIFFERENT, start
+from mooring.engine.memorymanager.state import Block, MemoryState
+from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, remove
+from mooring.engine.topologymanager.hints import Hint, Hints
 
 NODES = empty_nodes(20, 20, M2=(9, 9))
 POLICY = static(NODES, gates=BOTH)

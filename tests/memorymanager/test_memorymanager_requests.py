@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from tests.memorymanager.small_memory import APP, BOTH, HUGE, INIT, LARGE, SIDECAR, container, pod, pod_level
 
-from mooring.core.config import ReservedMemory
-from mooring.core.machineinfo import HugePages, MachineInfo, NUMANode
-from mooring.core.pod import ContainerKind, PodLevelGates
-from mooring.core.quantity import Quantity
-from mooring.memorymanager.machine import default_machine_state, hugepages_type, reserved_table, wrapped_nodes
-from mooring.memorymanager.requests import NOT_INT64, container_requests, pod_requests
+from mooring.engine.core.config import ReservedMemory
+from mooring.engine.core.machineinfo import HugePages, MachineInfo, NUMANode
+from mooring.engine.core.pod import ContainerKind, PodLevelGates
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.memorymanager.machine import default_machine_state, hugepages_type, reserved_table, wrapped_nodes
+from mooring.engine.memorymanager.requests import NOT_INT64, container_requests, pod_requests
 
 OFF = PodLevelGates()
 

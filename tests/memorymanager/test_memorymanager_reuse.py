@@ -23,16 +23,16 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
-from mooring.core.bits import NUMAMask
-from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.memorymanager import static as engine
-from mooring.memorymanager.hints import calculate_hints
-from mooring.memorymanager.policy import MemoryPolicy
-from mooring.memorymanager.reuse import Leftover, ReusableMemory, leftover_for
-from mooring.memorymanager.start import start
-from mooring.memorymanager.state import MemoryState
-from mooring.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, remove
-from mooring.topologymanager.hints import Hint, Hints
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.memorymanager import static as engine
+from mooring.engine.memorymanager.hints import calculate_hints
+from mooring.engine.memorymanager.policy import MemoryPolicy
+from mooring.engine.memorymanager.reuse import Leftover, ReusableMemory, leftover_for
+from mooring.engine.memorymanager.start import start
+from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, remove
+from mooring.engine.topologymanager.hints import Hint, Hints
 
 FIXED = "exact-mask-reuse"
 INIT_THEN_WIDE = pod(container("i", 6, INIT), container("a", 12))

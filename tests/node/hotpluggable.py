@@ -7,13 +7,20 @@ from dataclasses import replace
 from tests.node.nodes import config, machine
 from tests.node.resizable import container, pod, with_pods
 
-from mooring.core.bits import CPUMask, list_text, mask_of
-from mooring.core.config import CPU_HOTPLUG, EXCLUSIVE_RESIZE, FIXABLE_DEFECTS, SAME_NODES, KubeletConfig, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.pod import ContainerKind, Pod
-from mooring.node import Node
-from mooring.node.hotplug import CPUsChanged, came_online, went_offline
+from mooring.engine.core.bits import CPUMask, list_text, mask_of
+from mooring.engine.core.config import (
+    CPU_HOTPLUG,
+    EXCLUSIVE_RESIZE,
+    FIXABLE_DEFECTS,
+    SAME_NODES,
+    KubeletConfig,
+    MooringConfig,
+)
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.pod import ContainerKind, Pod
+from mooring.engine.node import Node
+from mooring.engine.node.hotplug import CPUsChanged, came_online, went_offline
 
 TWO_NODES = machine(2, 8, threads=1)
 """CPUs 0-7 and 8-15, of which 0 is reserved."""

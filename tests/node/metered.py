@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
-from mooring.core.observer import Observer
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
-from mooring.core.quantity import Quantity
-from mooring.node import Decision, Node
-from mooring.node.metrics.metrics import Metrics, observe_duration, samples
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.node import Decision, Node
+from mooring.engine.node.metrics.metrics import Metrics, observe_duration, samples
 
 GIB = 2**30
 PAGES = "hugepages-2Mi"

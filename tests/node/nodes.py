@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.decision import StartRefusal
-from mooring.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
-from mooring.node import Node
-from mooring.node.settings import Settings, build_settings
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
+from mooring.engine.node import Node
+from mooring.engine.node.settings import Settings, build_settings
 
 GIB = 2**30
 

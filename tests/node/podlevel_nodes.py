@@ -7,11 +7,11 @@ from dataclasses import replace
 from tests.cpumanager.pods import amounts, container
 from tests.node.nodes import config, machine
 
-from mooring.core.bits import list_text
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
-from mooring.node import Node
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.node import Node
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 ONE_THREAD = machine(1, 6, threads=1)

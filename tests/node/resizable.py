@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from tests.node.nodes import GIB, machine
 
-from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.cpuset import CPUSet
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.node import Node
-from mooring.node.resize.answer import Resize
-from mooring.node.resize.resizing import resize
+from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.node import Node
+from mooring.engine.node.resize.answer import Resize
+from mooring.engine.node.resize.resizing import resize
 
 CPUS_GATE = "InPlacePodVerticalScalingExclusiveCPUs"
 MEMORY_GATE = "InPlacePodVerticalScalingExclusiveMemory"

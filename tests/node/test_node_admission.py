@@ -8,15 +8,15 @@ import pytest
 from tests.cpumanager.pods import container, guaranteed, pod_level
 from tests.node.nodes import config, machine, node
 
-from mooring.core.bits import CPUMask, NUMAMask, mask_of
-from mooring.core.config import KubeletConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.decision import Endless, Placement, Rejection
-from mooring.core.pod import ContainerKind, Pod, PodResources, QoS
-from mooring.node import Decision, Node
-from mooring.node.decision import NO_AFFINITY
-from mooring.node.facts import HintsGiven, PodRejected, StaleStateRemoved
-from mooring.topologymanager.hints import IMPOSSIBLE, Hint, Hints
+from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Endless, Placement, Rejection
+from mooring.engine.core.pod import ContainerKind, Pod, PodResources, QoS
+from mooring.engine.node import Decision, Node
+from mooring.engine.node.decision import NO_AFFINITY
+from mooring.engine.node.facts import HintsGiven, PodRejected, StaleStateRemoved
+from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hint, Hints
 
 AFFINITY = Rejection("TopologyAffinityError", "Resources cannot be allocated with Topology locality")
 INIT = ContainerKind.INIT

@@ -5,16 +5,16 @@ from dataclasses import replace
 from tests.agent.small_node import guaranteed
 from tests.node.nodes import config, machine
 
-from mooring.core.bits import CPUMask, list_text
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.extensions.claimed import claim_of, claims_of
-from mooring.extensions.owners import OwnerKind, claim_key, state_owner
-from mooring.kubelet.adoption import held_by_others
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.node import Node
-from mooring.node.claims import Claim, Share, claim, claimable, release
+from mooring.engine.core.bits import CPUMask, list_text
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.extensions.claimed import claim_of, claims_of
+from mooring.engine.extensions.owners import OwnerKind, claim_key, state_owner
+from mooring.engine.kubelet.adoption import held_by_others
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.node import Node
+from mooring.engine.node.claims import Claim, Share, claim, claimable, release
 
 # Two NUMA nodes with four cores each; CPU n and n + 8 are siblings; CPU 0 is reserved.
 INFO = machine()

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.laws.strategies_whole_node import configurations, hardware, pods
 
-from mooring.core.bits import CPUMask
-from mooring.core.config import MooringConfig
-from mooring.core.topology import Topology
-from mooring.extensions.claimed import HeldClaim, claims_of
-from mooring.extensions.owners import OwnerKind, state_owner
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.node.claims import Claim, Share, claimable
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.topology import Topology
+from mooring.engine.extensions.claimed import HeldClaim, claims_of
+from mooring.engine.extensions.owners import OwnerKind, state_owner
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.node.claims import Claim, Share, claimable
 
 FIXED = MooringConfig(fixed_defects=frozenset({"pod-restart"}))
 

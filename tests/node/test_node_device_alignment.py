@@ -9,8 +9,8 @@ import pytest
 from tests.cpumanager.pods import container, guaranteed
 from tests.node.nodes import config, machine
 
-from mooring.core.bits import NUMAMask
-from mooring.core.config import (
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.config import (
     DEVICE_ALIGNMENT,
     DeviceAlignment,
     DeviceAlignments,
@@ -18,16 +18,16 @@ from mooring.core.config import (
     KubeletConfig,
     MooringConfig,
 )
-from mooring.core.errors import InputError
-from mooring.core.pod import Pod
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.facts import DeviceHintsAsked
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.extensions.device_alignment import ANNOTATION, alignment_of, check_annotation, held_hints
-from mooring.node import Decision, Node
-from mooring.node.facts import ContainerAdmitted
-from mooring.topologymanager.facts import HintsMerged
-from mooring.topologymanager.hints import Hint, Hints
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.facts import DeviceHintsAsked
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.extensions.device_alignment import ANNOTATION, alignment_of, check_annotation, held_hints
+from mooring.engine.node import Decision, Node
+from mooring.engine.node.facts import ContainerAdmitted
+from mooring.engine.topologymanager.facts import HintsMerged
+from mooring.engine.topologymanager.hints import Hint, Hints
 
 GPU, NIC, DRIVER = "nvidia.com/gpu", "rdma/hca", "gpu.nvidia.com"
 FOLLOW, REQUIRE, IGNORE = DeviceAlignment.FOLLOW, DeviceAlignment.REQUIRE, DeviceAlignment.IGNORE

@@ -23,16 +23,16 @@ from tests.node.nodes import node as plain_node
 from tests.node.podlevel_nodes import managed, shared, whole
 from tests.node.resizable import resized
 
-from mooring.core.bits import NO_CPUS, list_text
-from mooring.core.config import ANYWHERE, NEVER
-from mooring.core.errors import InputError
-from mooring.extensions.facts import CPUsBroken, CPUsReplaced, CPUsRestored, CPUsWentOffline
-from mooring.extensions.offline import effective_pool, usable
-from mooring.node import Node
-from mooring.node.claims import Claim, Share, claim, claimable
-from mooring.node.hotplug import Broken, RestoredSet, broken, came_online, remembered, replanned, went_offline
-from mooring.node.hotplug_findings import hotplug_findings
-from mooring.node.metrics.metrics import Metrics, fold
+from mooring.engine.core.bits import NO_CPUS, list_text
+from mooring.engine.core.config import ANYWHERE, NEVER
+from mooring.engine.core.errors import InputError
+from mooring.engine.extensions.facts import CPUsBroken, CPUsReplaced, CPUsRestored, CPUsWentOffline
+from mooring.engine.extensions.offline import effective_pool, usable
+from mooring.engine.node import Node
+from mooring.engine.node.claims import Claim, Share, claim, claimable
+from mooring.engine.node.hotplug import Broken, RestoredSet, broken, came_online, remembered, replanned, went_offline
+from mooring.engine.node.hotplug_findings import hotplug_findings
+from mooring.engine.node.metrics.metrics import Metrics, fold
 
 
 def test_others_of_the_same_node_stand_in_until_the_cpu_is_back() -> None:

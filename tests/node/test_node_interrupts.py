@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.bits import CPUMask
-from mooring.core.cpuset import CPUSet
-from mooring.core.pod import Pod, QoS
-from mooring.cpumanager.state import CPUState
-from mooring.extensions.interrupt_owners import owners_of
-from mooring.extensions.interrupts import (
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.pod import Pod, QoS
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.extensions.interrupt_owners import owners_of
+from mooring.engine.extensions.interrupts import (
     ANNOTATION,
     Interrupt,
     InterruptCPUs,
@@ -25,8 +25,8 @@ from mooring.extensions.interrupts import (
     union,
     wish_of,
 )
-from mooring.extensions.owners import claim_key
-from mooring.extensions.steering import NEW, Kept, Memory, Steering, steer, written
+from mooring.engine.extensions.owners import claim_key
+from mooring.engine.extensions.steering import NEW, Kept, Memory, Steering, steer, written
 
 CPUS = range(8)
 ALL = CPUSet.from_ids(CPUS)

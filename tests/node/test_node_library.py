@@ -11,7 +11,7 @@ from tests.cpumanager.pods import container, guaranteed
 from tests.node.nodes import config, machine
 
 from mooring import CPUSet, Node, merge_hints
-from mooring.core.decision import Placement
+from mooring.engine.core.decision import Placement
 
 
 def test_a_node_is_made_asked_and_asked_again() -> None:

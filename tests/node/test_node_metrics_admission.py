@@ -20,16 +20,16 @@ from tests.node.metered import (
     shared,
 )
 
-from mooring.core.bits import CPUMask
-from mooring.core.decision import Rejection, StartRefusal
-from mooring.core.pod import Container, Pod, PodResources, QoS
-from mooring.cpumanager.facts import CPUsAssigned
-from mooring.devicemanager.state import Device
-from mooring.node import Node
-from mooring.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted
-from mooring.node.metrics import names as name
-from mooring.node.metrics.labels import REASONS, labels, pod_admission, rejection
-from mooring.node.metrics.metrics import Histogram, Metrics, fold, observe_duration, samples
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.decision import Rejection, StartRefusal
+from mooring.engine.core.pod import Container, Pod, PodResources, QoS
+from mooring.engine.cpumanager.facts import CPUsAssigned
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.node import Node
+from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted
+from mooring.engine.node.metrics import names as name
+from mooring.engine.node.metrics.labels import REASONS, labels, pod_admission, rejection
+from mooring.engine.node.metrics.metrics import Histogram, Metrics, fold, observe_duration, samples
 
 REQUESTS = "topology_manager_admission_requests_total"
 ERRORS = "topology_manager_admission_errors_total"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.node.metered import Metered, Numbers, config, container, init, numbers, pod, pod_level, shared
 
-from mooring.core.bits import CPUMask
-from mooring.core.pod import ContainerKind, QoS
-from mooring.cpumanager.facts import CPUsAssigned, CPUsReleased
-from mooring.node.metrics.metrics import NUMA_GAUGE, fold
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.pod import ContainerKind, QoS
+from mooring.engine.cpumanager.facts import CPUsAssigned, CPUsReleased
+from mooring.engine.node.metrics.metrics import NUMA_GAUGE, fold
 
 MANAGERS = {"PodLevelResourceManagers": True}
 

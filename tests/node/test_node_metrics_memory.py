@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.node.metered import Metered, Numbers, config, container, init, pod, pod_level, shared
 
-from mooring.core.pod import ContainerKind, QoS
+from mooring.engine.core.pod import ContainerKind, QoS
 
 MANAGERS = {"PodLevelResourceManagers": True}
 

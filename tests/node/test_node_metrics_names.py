@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 from tests.node.metered import Metered, Numbers, config, container, pod
 
-from mooring.core.gates import FeatureGates, resolve_gates
-from mooring.node.metrics.names import METRICS, Metric, MetricType
-from mooring.releases.gates import known_gates
+from mooring.engine.core.gates import FeatureGates, resolve_gates
+from mooring.engine.node.metrics.names import METRICS, Metric, MetricType
+from mooring.engine.releases.gates import known_gates
 
 ROWS = """
 cpu_manager_pinning_requests_total | counter | – | always

@@ -11,23 +11,23 @@ import pytest
 from tests.node.metered import MetricsObserver, Numbers, numbers
 from tests.planner.recordings import CORPORA, MACHINES
 
-from mooring.configuration.devices import device_table
-from mooring.core.config import MooringConfig
-from mooring.core.errors import KubeletCrashError
-from mooring.core.machineinfo import MachineInfo
-from mooring.cpumanager.facts import CPUsAssigned, CPUsReleased, CPUsTaken
-from mooring.cpumanager.pod_restore import POD_RESTART
-from mooring.cpumanager.policy import available_cpus
-from mooring.devicemanager.state import DeviceState
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.manifest.scenario import Scenario, load_scenarios
-from mooring.manifest.steps import Admit, Remove, Restart
-from mooring.node import Decision, Readmission
-from mooring.node.facts import KubeletStarted
-from mooring.node.metrics.metrics import NUMA_GAUGE, Metrics
-from mooring.node.start import CPU_FILE, MEMORY_FILE
-from mooring.planner.scenario_machines import load_machines
+from mooring.answers.base.scenario_machines import load_machines
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.cpumanager.facts import CPUsAssigned, CPUsReleased, CPUsTaken
+from mooring.engine.cpumanager.pod_restore import POD_RESTART
+from mooring.engine.cpumanager.policy import available_cpus
+from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.node import Decision, Readmission
+from mooring.engine.node.facts import KubeletStarted
+from mooring.engine.node.metrics.metrics import NUMA_GAUGE, Metrics
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.inputs.configuration.devices import device_table
+from mooring.inputs.pods.scenario import Scenario, load_scenarios
+from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 EVERY = {"real-kubelet": 1, "admission-podlevel": 4}
 """One scenario of so many is run; of the other files one of :data:`EVERY_OTHER`."""

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agent.small_node import CONFIG, INFO, guaranteed, shared
 
-from mooring.core.config import MIXED_CPUS, KubeletConfig, MooringConfig
-from mooring.core.errors import InputError
-from mooring.core.pod import Pod, PodResources, QoS
-from mooring.node import Node
-from mooring.node.mixed import ANNOTATION, asks_to_mix, check_mixing, is_mixed
+from mooring.engine.core.config import MIXED_CPUS, KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod, PodResources, QoS
+from mooring.engine.node import Node
+from mooring.engine.node.mixed import ANNOTATION, asks_to_mix, check_mixing, is_mixed
 
 EXTENDED = MooringConfig(extensions=frozenset({MIXED_CPUS}))
 ASKS = {ANNOTATION: "true"}

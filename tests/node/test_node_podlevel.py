@@ -17,13 +17,13 @@ from tests.node.podlevel_nodes import (
     whole,
 )
 
-from mooring.core.bits import NUMAMask
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device
-from mooring.memorymanager.state import Block
-from mooring.node import Decision, Node, StartRefusedError
-from mooring.topologymanager.hints import IMPOSSIBLE, Hint, Hints
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.memorymanager.state import Block
+from mooring.engine.node import Decision, Node, StartRefusedError
+from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hint, Hints
 
 GIB = 2**30
 MIXED = whole("4", container("own", "2"), shared("rest"))

@@ -19,19 +19,19 @@ from tests.node.podlevel_nodes import (
     whole,
 )
 
-from mooring.core.bits import NUMAMask
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.decision import StartRefusal
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.pod import Pod
-from mooring.cpumanager.state import CPUState
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.memorymanager.start import DIFFERENT
-from mooring.node import Decision, Node
-from mooring.node.settings import Settings, build_settings
-from mooring.topologymanager.hints import IMPOSSIBLE, Hints
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.memorymanager.start import DIFFERENT
+from mooring.engine.node import Decision, Node
+from mooring.engine.node.settings import Settings, build_settings
+from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
 
 TWO = machine(2, 4)
 EIGHT = machine(1, 8, threads=1)

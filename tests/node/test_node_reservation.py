@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.node.nodes import GIB, machine
 
-from mooring.core.config import KubeletConfig
-from mooring.core.machineinfo import HugePages, MachineInfo
-from mooring.node.reservation import EVICTION_SIGNALS, Reservation, reserve
-from mooring.node.settings import topology_of
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.machineinfo import HugePages, MachineInfo
+from mooring.engine.node.reservation import EVICTION_SIGNALS, Reservation, reserve
+from mooring.engine.node.settings import topology_of
 
 SYSTEM = "--system-reserved value failed to parse: "
 FORMAT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

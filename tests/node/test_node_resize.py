@@ -19,14 +19,14 @@ from tests.node.resizable import (
     with_pods,
 )
 
-from mooring.core.decision import Rejection
-from mooring.core.moment import SECOND, Moment
-from mooring.core.pod import ContainerKind, Pod, PodResources, QoS
-from mooring.core.quantity import Quantity
-from mooring.extensions.cpu_resize import NOT_RESIZED
-from mooring.node import Node
-from mooring.node.resize.answer import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
-from mooring.node.resize.resizing import reconcile, resize, resize_state, retry
+from mooring.engine.core.decision import Rejection
+from mooring.engine.core.moment import SECOND, Moment
+from mooring.engine.core.pod import ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.extensions.cpu_resize import NOT_RESIZED
+from mooring.engine.node import Node
+from mooring.engine.node.resize.answer import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
+from mooring.engine.node.resize.resizing import reconcile, resize, resize_state, retry
 
 
 def test_two_four_two() -> None:

@@ -18,13 +18,13 @@ from tests.node.resizable import (
     with_pods,
 )
 
-from mooring.core.config import KubeletConfig
-from mooring.core.pod import PodResources, QoS
-from mooring.core.quantity import Quantity
-from mooring.extensions.cpu_change import INCONSISTENT, NO_BASELINE, PROHIBITED
-from mooring.node import Node
-from mooring.node.resize.answer import INFEASIBLE
-from mooring.node.resize.resizing import resize
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.pod import PodResources, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.extensions.cpu_change import INCONSISTENT, NO_BASELINE, PROHIBITED
+from mooring.engine.node import Node
+from mooring.engine.node.resize.answer import INFEASIBLE
+from mooring.engine.node.resize.resizing import resize
 
 STATIC_CPUS = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
 STATIC_MEMORY = 'Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"'

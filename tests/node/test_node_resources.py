@@ -6,14 +6,14 @@ import pytest
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 from tests.node.nodes import GIB, machine
 
-from mooring.core.config import KubeletConfig
-from mooring.core.decision import Rejection
-from mooring.core.machineinfo import HugePages
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources
-from mooring.core.quantity import Quantity
-from mooring.node.reservation import Reservation, reserve
-from mooring.node.resources import allocatable, check_fit, pod_requests
-from mooring.node.settings import topology_of
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.decision import Rejection
+from mooring.engine.core.machineinfo import HugePages
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.node.reservation import Reservation, reserve
+from mooring.engine.node.resources import allocatable, check_fit, pod_requests
+from mooring.engine.node.settings import topology_of
 
 INIT, SIDECAR = ContainerKind.INIT, ContainerKind.SIDECAR
 

@@ -8,15 +8,15 @@ import pytest
 from tests.cpumanager.pods import container, guaranteed
 from tests.node.nodes import config, machine, node, settings_of
 
-from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask, mask_of
-from mooring.core.config import KubeletConfig
-from mooring.core.decision import Endless, StartRefusal
-from mooring.core.pod import ContainerKind, Pod
-from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import MemoryState
-from mooring.node import Node, Readmission, StartRefusedError
-from mooring.node.start import RestoredStates, start_managers
-from mooring.topologymanager.hints import IMPOSSIBLE, Hint, Hints
+from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, mask_of
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.decision import Endless, StartRefusal
+from mooring.engine.core.pod import ContainerKind, Pod
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.node import Node, Readmission, StartRefusedError
+from mooring.engine.node.start import RestoredStates, start_managers
+from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hint, Hints
 
 ALL = (1 << 16) - 1
 

@@ -19,12 +19,12 @@ from tests.node.resizable import (
     with_pods,
 )
 
-from mooring.core.config import EXCLUSIVE_RESIZE, MooringConfig
-from mooring.core.moment import SECOND, Moment
-from mooring.core.pod import Pod
-from mooring.node import Node
-from mooring.node.resize.resizing import reconcile
-from mooring.node.settings import Settings, build_settings
+from mooring.engine.core.config import EXCLUSIVE_RESIZE, MooringConfig
+from mooring.engine.core.moment import SECOND, Moment
+from mooring.engine.core.pod import Pod
+from mooring.engine.node import Node
+from mooring.engine.node.resize.resizing import reconcile
+from mooring.engine.node.settings import Settings, build_settings
 
 GRACE = 5
 NODE, POD = "node", "pod"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.node.nodes import GIB, config, machine, refusal, settings_of
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.decision import StartRefusal
-from mooring.core.gates import DECODE_PREFIX
-from mooring.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.node.settings import Settings, build_settings
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.gates import DECODE_PREFIX
+from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.engine.node.settings import Settings, build_settings
 
 STATIC = "new static policy error: "
 TYPO = "Topolgy manager single-numa-node policy is incompatible with CPUManager align-by-socket policy option"

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from mooring.configuration.kubelet_config import config_of_fields
-from mooring.core.config import MooringConfig
-from mooring.core.decision import StartRefusal
-from mooring.discovery.compact import parse_compact
-from mooring.node.settings import build_settings
-from mooring.node.start_checks import CHECKED_FIELDS
-from mooring.node.validation import CHECKS
-from mooring.releases.catalog import RELEASES
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.node.settings import build_settings
+from mooring.engine.node.start_checks import CHECKED_FIELDS
+from mooring.engine.node.validation import CHECKS
+from mooring.engine.releases.catalog import RELEASES
+from mooring.inputs.configuration.kubelet_config import config_of_fields
+from mooring.inputs.machines.compact import parse_compact
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "start-checks.md"
 INFO = parse_compact("cores=4 memory=8Gi").info

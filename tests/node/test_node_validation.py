@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from mooring.core.config import KubeletConfig, ReservedMemory
-from mooring.core.gates import FeatureGates, resolve_gates
-from mooring.node.validation import validate
-from mooring.releases.gates import known_gates
+from mooring.engine.core.config import KubeletConfig, ReservedMemory
+from mooring.engine.core.gates import FeatureGates, resolve_gates
+from mooring.engine.node.validation import validate
+from mooring.engine.releases.gates import known_gates
 
 DEFAULT = KubeletConfig()
 POLICIES = '["none" "best-effort" "restricted" "single-numa-node"]'

@@ -15,7 +15,7 @@ import pytest
 from tests.cli.made_up_node import make_root
 from tests.packaging.conftest import ROOT
 
-from mooring.cli.main import VERBS
+from mooring.command.main import VERBS
 
 CLUSTER, DAY = (str(ROOT / "examples" / "fleet" / name) for name in ("cluster.yaml", "day.yaml"))
 NEEDED = {
@@ -32,7 +32,7 @@ PROGRAM = """
 import contextlib, io, json, sys
 for name in json.loads(sys.argv[1]):
     sys.modules[name] = None
-from mooring.cli.main import run
+from mooring.command.main import run
 for words in json.loads(sys.argv[2]):
     told = io.StringIO()
     with contextlib.redirect_stderr(told):

@@ -7,13 +7,13 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import configurations, hardware, pods
 
-from mooring.core.config import KubeletConfig
-from mooring.core.machine import Machine
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.discovery.compact import parse_compact
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.inputs.machines.compact import parse_compact
 
 
 @st.composite

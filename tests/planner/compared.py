@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mooring.core.config import KubeletConfig
-from mooring.core.machine import Machine
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.discovery.loader import load_machine
-from mooring.manifest.steps import Admit
-from mooring.planner.compare.combinations import Dimension, option_sets
-from mooring.planner.compare.measures import Measures, measures
-from mooring.planner.compare.trace import Trace
-from mooring.planner.compare.trial import Trial, run_trials
-from mooring.planner.compare.variant import Variant, changes_between
+from mooring.answers.base.trace import Trace
+from mooring.answers.compare.combinations import Dimension, option_sets
+from mooring.answers.compare.measures import Measures, measures
+from mooring.answers.compare.trial import Trial, run_trials
+from mooring.answers.compare.variant import Variant, changes_between
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.steps import Admit
 
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
 

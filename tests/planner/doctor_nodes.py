@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mooring.core.config import KubeletConfig, ReservedMemory
-from mooring.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
+from mooring.engine.core.config import KubeletConfig, ReservedMemory
+from mooring.engine.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
 
 GiB = 2**30
 MACHINE = MachineInfo(

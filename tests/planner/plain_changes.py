@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from mooring.core.config import KubeletConfig
-from mooring.core.errors import InputError
-from mooring.core.pod import Pod
-from mooring.core.quantity import Quantity
-from mooring.cpumanager.options import ALPHA, OPTION_GROUPS
-from mooring.node.resources import pod_requests
-from mooring.planner.answering import Answer
-from mooring.planner.changes.change import Cost, PlannedChange, PodRef, applied
-from mooring.planner.changes.configuration import ConfigField
-from mooring.planner.changes.device import MoreDevices
-from mooring.planner.changes.order import EarlierTurn
-from mooring.planner.changes.removal import PodRemoval
-from mooring.planner.changes.requests import Amount
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.question import Question
+from mooring.answers.base.answering import Answer
+from mooring.answers.base.changes.change import Cost, PlannedChange, PodRef, applied
+from mooring.answers.base.changes.configuration import ConfigField
+from mooring.answers.base.changes.device import MoreDevices
+from mooring.answers.base.changes.order import EarlierTurn
+from mooring.answers.base.changes.removal import PodRemoval
+from mooring.answers.base.changes.requests import Amount
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.options import ALPHA, OPTION_GROUPS
+from mooring.engine.node.resources import pod_requests
 
 STEP = 32 * 2**20
 """Amounts of memory are tried in these steps."""

@@ -10,25 +10,25 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, hardware, pods, quantities
 
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.events import ended
-from mooring.kubelet.kubelet import Kubelet
-from mooring.kubelet.start import emptied
-from mooring.node import Node
-from mooring.planner.capacity.capacity import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
-from mooring.planner.capacity.capacity_document import capacity_document
-from mooring.planner.capacity.eviction import evictions
-from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
-from mooring.planner.capacity.probes import CPU, led_elsewhere, place_of, placed, probe_anywhere, probe_on
-from mooring.planner.capacity.replicas import Subject, named_subject, replica
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.probes import CPU, led_elsewhere, place_of, placed, probe_anywhere, probe_on
+from mooring.answers.base.question import Question
+from mooring.answers.capacity.capacity import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
+from mooring.answers.capacity.capacity_document import capacity_document
+from mooring.answers.capacity.eviction import evictions
+from mooring.answers.capacity.fragmentation import Fragmentation, fragmentation
+from mooring.answers.capacity.replicas import Subject, named_subject, replica
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.events import ended
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.start import emptied
+from mooring.engine.node import Node
+from mooring.inputs.machines.compact import parse_compact
 
 LAW = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 

@@ -9,24 +9,24 @@ import pytest
 from msgspec import to_builtins
 from tests.planner.change_questions import guaranteed
 
-from mooring.core.config import KubeletConfig, ReservedMemory
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device
-from mooring.discovery.compact import parse_compact
-from mooring.planner.changes.change import Cost, PlannedChange, PodRef, applied, sentence
-from mooring.planner.changes.configuration import ConfigField, FreshState, config_field
-from mooring.planner.changes.device import MoreDevices
-from mooring.planner.changes.nearest import nearest_changes, understood
-from mooring.planner.changes.order import EarlierTurn
-from mooring.planner.changes.removal import PodRemoval
-from mooring.planner.changes.requests import Amount
-from mooring.planner.changes.search import Proposal
-from mooring.planner.plan import make_plan
-from mooring.planner.plan_document import plan_document
-from mooring.planner.question import Question
+from mooring.answers.base.changes.change import Cost, PlannedChange, PodRef, applied, sentence
+from mooring.answers.base.changes.configuration import ConfigField, FreshState, config_field
+from mooring.answers.base.changes.device import MoreDevices
+from mooring.answers.base.changes.nearest import nearest_changes, understood
+from mooring.answers.base.changes.order import EarlierTurn
+from mooring.answers.base.changes.removal import PodRemoval
+from mooring.answers.base.changes.requests import Amount
+from mooring.answers.base.changes.search import Proposal
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.plan_document import plan_document
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import KubeletConfig, ReservedMemory
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
+from mooring.inputs.machines.compact import parse_compact
 
 GIB = 2**30
 GPU = "vendor.example/gpu"

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from tests.planner.change_questions import questions, refused, tight_questions
 from tests.planner.plain_changes import plain_changes, plain_cost
 
-from mooring.core.decision import StartRefusal
-from mooring.planner.changes.change import AGAIN, applied
-from mooring.planner.changes.nearest import FAMILIES, nearest_changes, understood
-from mooring.planner.changes.removal import PodRemoval
-from mooring.planner.changes.search import begin, begun, followed, holding
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
+from mooring.answers.base.changes.change import AGAIN, applied
+from mooring.answers.base.changes.nearest import FAMILIES, nearest_changes, understood
+from mooring.answers.base.changes.removal import PodRemoval
+from mooring.answers.base.changes.search import begin, begun, followed, holding
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.question import Question
+from mooring.engine.core.decision import StartRefusal
 
 ANY = questions() | tight_questions()
 

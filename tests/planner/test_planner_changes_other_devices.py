@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
 from tests.planner.test_planner_changes_kinds import SINGLE
 
-from mooring.core.config import DEVICE_ALIGNMENT, FIXABLE_DEFECTS, MooringConfig
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device
-from mooring.discovery.compact import parse_compact
-from mooring.planner.changes.change import Cost, PodRef, applied
-from mooring.planner.changes.nearest import nearest_changes, understood
-from mooring.planner.changes.other_devices import OtherDevices
-from mooring.planner.changes.search import Proposal
-from mooring.planner.compare.trace import trace_of
-from mooring.planner.compare.trial import run_trials
-from mooring.planner.compare.variant import Variant
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
+from mooring.answers.base.changes.change import Cost, PodRef, applied
+from mooring.answers.base.changes.nearest import nearest_changes, understood
+from mooring.answers.base.changes.other_devices import OtherDevices
+from mooring.answers.base.changes.search import Proposal
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.question import Question
+from mooring.answers.base.trace import trace_of
+from mooring.answers.compare.trial import run_trials
+from mooring.answers.compare.variant import Variant
+from mooring.engine.core.config import DEVICE_ALIGNMENT, FIXABLE_DEFECTS, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
+from mooring.inputs.machines.compact import parse_compact
 
 GPU, NIC, DRIVER = "vendor.example/gpu", "vendor.example/nic", "gpu.vendor.example"
 FOLLOWING = MooringConfig(frozenset({DEVICE_ALIGNMENT}))

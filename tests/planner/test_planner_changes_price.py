@@ -6,21 +6,21 @@ from dataclasses import replace
 
 from tests.planner.change_questions import guaranteed
 
-from mooring.core.config import KubeletConfig
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device
-from mooring.discovery.compact import parse_compact
-from mooring.planner.alignment import AlignmentLevel
-from mooring.planner.changes.change import Cost, applied
-from mooring.planner.changes.configuration import ConfigField
-from mooring.planner.changes.difference import differences
-from mooring.planner.changes.nearest import nearest_changes
-from mooring.planner.changes.price import alignment_words, given_up_words, price_words
-from mooring.planner.changes.search import Proposal
-from mooring.planner.guarantee import Guarantee
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
+from mooring.answers.base.alignment import AlignmentLevel
+from mooring.answers.base.changes.change import Cost, applied
+from mooring.answers.base.changes.configuration import ConfigField
+from mooring.answers.base.changes.difference import differences
+from mooring.answers.base.changes.nearest import nearest_changes
+from mooring.answers.base.changes.price import alignment_words, given_up_words, price_words
+from mooring.answers.base.changes.search import Proposal
+from mooring.answers.base.guarantee import Guarantee
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
+from mooring.inputs.machines.compact import parse_compact
 
 GPU = "vendor.example/gpu"
 SINGLE = KubeletConfig(

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from mooring.core.config import KubeletConfig
-from mooring.core.errors import InputError
-from mooring.core.pod import QoS
-from mooring.core.quantity import Quantity
-from mooring.discovery.compact import parse_compact
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pods import pod_from_object
-from mooring.planner.changes.nearest import nearest_changes
-from mooring.planner.changes.requests import Amount, with_amount
-from mooring.planner.question import Question
+from mooring.answers.base.changes.nearest import nearest_changes
+from mooring.answers.base.changes.requests import Amount, with_amount
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pods import pod_from_object
 
 TWO_NODES = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())
 CONFIG = KubeletConfig(

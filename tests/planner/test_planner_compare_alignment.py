@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.planner.compared import STATIC, machine, measure, pod, pods, run_trial, trace
 
-from mooring.core.config import ReservedMemory
-from mooring.core.cpuset import CPUSet
-from mooring.core.topology import discover_topology
-from mooring.planner.compare.measures import Alignment, alignment, fewest, touched
-from mooring.planner.compare.trace import shapes
-from mooring.planner.compare.trial import Stranded
-from mooring.planner.compare.variant import Variant
+from mooring.answers.base.trace import shapes
+from mooring.answers.compare.measures import Alignment, alignment, fewest, touched
+from mooring.answers.compare.trial import Stranded
+from mooring.answers.compare.variant import Variant
+from mooring.engine.core.config import ReservedMemory
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.topology import discover_topology
 
 TOPOLOGY = discover_topology(machine().info)
 """4 NUMA nodes of 4 cores with 2 threads on 2 sockets, two L3 caches a node; siblings are c and c + 16."""

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.planner.compared import STATIC, trace, varied
 
-from mooring.core.config import KubeletConfig, ReservedMemory
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device
-from mooring.discovery.loader import load_machine
-from mooring.planner.compare.combinations import Dimension
-from mooring.planner.compare.comparison import MEASURES, Comparison, compare, rank_key
-from mooring.planner.compare.measures import Alignment, Measures, Together
-from mooring.planner.guarantee import AlignmentPromise
+from mooring.answers.base.guarantee import AlignmentPromise
+from mooring.answers.compare.combinations import Dimension
+from mooring.answers.compare.comparison import MEASURES, Comparison, compare, rank_key
+from mooring.answers.compare.measures import Alignment, Measures, Together
+from mooring.engine.core.config import KubeletConfig, ReservedMemory
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
+from mooring.inputs.machines.loader import load_machine
 
 GPU = "vendor.example/gpu"
 NODE = load_machine("sockets=2 numa=2 cores=8 threads=1 memory=32Gi")

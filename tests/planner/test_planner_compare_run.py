@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.planner.compared import SMALL, STATIC, container, machine, pod, pods, trace, varied
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.pod import Pod, QoS
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.planner.compare import comparison as run
-from mooring.planner.compare import workers
-from mooring.planner.compare.combinations import ALL_OPTIONS, Dimension, option_sets
-from mooring.planner.compare.comparison import MEASURES, Comparison, compare, rank_key
-from mooring.planner.compare.comparison_document import comparison_document
-from mooring.planner.compare.measures import Alignment, Measures, VariantOutcome
-from mooring.planner.compare.trace import shapes
-from mooring.planner.compare.trial import Stranded
-from mooring.planner.compare.variant import Variant, changes_between
+from mooring.answers.base.trace import shapes
+from mooring.answers.compare import comparison as run
+from mooring.answers.compare import workers
+from mooring.answers.compare.combinations import ALL_OPTIONS, Dimension, option_sets
+from mooring.answers.compare.comparison import MEASURES, Comparison, compare, rank_key
+from mooring.answers.compare.comparison_document import comparison_document
+from mooring.answers.compare.measures import Alignment, Measures, VariantOutcome
+from mooring.answers.compare.trial import Stranded
+from mooring.answers.compare.variant import Variant, changes_between
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.pod import Pod, QoS
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_kubelet
 
 ASKED = trace([*pods(3, 8, 2), pod("with-init", 2, init=4), pod("huge", 40)])
 
@@ -193,7 +193,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
         processes.append(start(*arguments, **options))
         return processes[-1]
 
-    monkeypatch.setattr("mooring.planner.compare.workers.subprocess.Popen", noted)
+    monkeypatch.setattr("mooring.answers.compare.workers.subprocess.Popen", noted)
     return processes
 
 

@@ -12,21 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.planner.compared import STATIC, container, machine, measure, pod, pods, run_trial, trace, varied
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.machine import Machine
-from mooring.core.pod import Pod, QoS
-from mooring.discovery.machineinfo_json import machines_of_lines
-from mooring.kubelet.kubelet import StateTexts
-from mooring.manifest.scenario import Scenario, load_scenarios, scenario
-from mooring.manifest.steps import Admit, Remove, Restart
-from mooring.planner.compare.combinations import ALL_OPTIONS
-from mooring.planner.compare.measures import digest
-from mooring.planner.compare.trace import Trace, shapes, trace_of_scenario
-from mooring.planner.compare.trial import Trial
-from mooring.planner.compare.variant import Variant
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
-from mooring.planner.replay.scenario import replay_scenario
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.question import Question
+from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.trace import Trace, shapes, trace_of_scenario
+from mooring.answers.compare.combinations import ALL_OPTIONS
+from mooring.answers.compare.measures import digest
+from mooring.answers.compare.trial import Trial
+from mooring.answers.compare.variant import Variant
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Pod, QoS
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.inputs.machines.machineinfo_json import machines_of_lines
+from mooring.inputs.pods.scenario import Scenario, load_scenarios, scenario
+from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 CORPORA = Path(__file__).resolve().parents[1] / "corpora"
 VARIANTS = varied(machine(), STATIC, *ALL_OPTIONS)

@@ -7,22 +7,22 @@ from dataclasses import replace
 
 from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.checkpoint.memory_file import memory_state_text
-from mooring.core.bits import CPUMask
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.machine import Machine
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.cpumanager.state import CPUState
-from mooring.kubelet.kubelet import StateTexts
-from mooring.memorymanager.policy import MemoryPolicy
-from mooring.memorymanager.replay import replayed
-from mooring.memorymanager.state import Block, MemoryState
-from mooring.node.settings import Settings, build_settings
-from mooring.planner.doctor.diagnosis import Diagnosis, diagnose
-from mooring.planner.doctor.problem import EntryHolder
-from mooring.planner.question import Question
+from mooring.answers.base.question import Question
+from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
+from mooring.answers.doctor.problem import EntryHolder
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.checkpoint.memory_file import memory_state_text
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.memorymanager.policy import MemoryPolicy
+from mooring.engine.memorymanager.replay import replayed
+from mooring.engine.memorymanager.state import Block, MemoryState
+from mooring.engine.node.settings import Settings, build_settings
 
 
 def looked_at(

@@ -8,19 +8,19 @@ from dataclasses import replace
 import pytest
 from tests.planner.doctor_nodes import CONFIG, MACHINE
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.core.bits import CPUMask
-from mooring.core.config import KubeletConfig
-from mooring.core.machine import Machine
-from mooring.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.cpumanager.state import CPUState
-from mooring.kubelet.kubelet import StateTexts
-from mooring.planner.doctor.diagnosis import Diagnosis, diagnose
-from mooring.planner.doctor.problem import Problem
-from mooring.planner.question import Question
+from mooring.answers.base.question import Question
+from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
+from mooring.answers.doctor.problem import Problem
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.checkpoint.cpu_load import load_cpu_state
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.kubelet.kubelet import StateTexts
 
 NODE: KubeletConfig = replace(CONFIG, memory_manager_policy="None", reserved_memory=())
 """Four CPUs, of which 0 is reserved."""

@@ -16,10 +16,10 @@ import pytest
 from tests.explain.refused_starts import RecordedStart, recorded_starts
 from tests.planner.recordings import CORPORA
 
-from mooring.core.cpuset import CPUSet
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.planner.doctor.diagnosis import Diagnosis, diagnose, with_repairs
+from mooring.answers.doctor.diagnosis import Diagnosis, diagnose, with_repairs
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_kubelet
 
 RECORDINGS = {"state-files.jsonl.gz": 363, "admission-lifecycle-restart.jsonl.gz": 199}
 """File -> refused starts."""

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.core.bits import CPUMask
-from mooring.core.config import KubeletConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Machine
-from mooring.cpumanager.state import CPUState
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import StateTexts
-from mooring.planner.doctor.diagnosis import Diagnosis, diagnose
-from mooring.planner.question import Question
+from mooring.answers.base.question import Question
+from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Machine
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.inputs.machines.compact import parse_compact
 
 CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
 

@@ -11,26 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.checkpoint.memory_file import memory_state_text
-from mooring.core.bits import NO_CPUS, CPUMask
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.errors import KubeletCrashError
-from mooring.core.machine import Machine
-from mooring.cpumanager.policy import StaticPolicy
-from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import start as start_cpu
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.memorymanager.policy import MemoryPolicy
-from mooring.memorymanager.replay import replayed
-from mooring.memorymanager.start import start as start_memory
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
-from mooring.node.settings import Settings, build_settings
-from mooring.planner.doctor.cpu_repair import repaired_cpu
-from mooring.planner.doctor.diagnosis import Diagnosis, diagnose, with_repairs
-from mooring.planner.doctor.memory_repair import repaired_memory
-from mooring.planner.question import Question
+from mooring.answers.base.question import Question
+from mooring.answers.doctor.cpu_repair import repaired_cpu
+from mooring.answers.doctor.diagnosis import Diagnosis, diagnose, with_repairs
+from mooring.answers.doctor.memory_repair import repaired_memory
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.checkpoint.memory_file import memory_state_text
+from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.machine import Machine
+from mooring.engine.cpumanager.policy import StaticPolicy
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.cpumanager.static import start as start_cpu
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.memorymanager.policy import MemoryPolicy
+from mooring.engine.memorymanager.replay import replayed
+from mooring.engine.memorymanager.start import start as start_memory
+from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.engine.node.settings import Settings, build_settings
 
 
 def made(found: KubeletConfig) -> Settings:

@@ -8,30 +8,30 @@ from typing import Any
 
 import pytest
 
-from mooring.cli.text.plan import plan_text
-from mooring.cli.text.resize import resize_text
-from mooring.configuration.node_configuration import load_config
-from mooring.core.config import MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
-from mooring.discovery.compact import parse_compact
+from mooring.answers.base.explanation import explain
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.plan_text import plan_text
+from mooring.answers.base.question import Question
+from mooring.answers.base.replay.file import replay_file
+from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.views.picture import plan_view
+from mooring.answers.base.views.report import settings_facts
+from mooring.answers.base.views.rows import plan_rows
+from mooring.answers.capacity.capacity import capacity_of
+from mooring.answers.capacity.replicas import Subject, described_pod
+from mooring.answers.resize.asked import wanted
+from mooring.answers.resize.resize import resize_of
+from mooring.answers.resize.text import resize_text
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
 from mooring.explain.lines import story_lines
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pod_files import load_pods
-from mooring.manifest.scenario import scenario
-from mooring.planner.capacity.capacity import capacity_of
-from mooring.planner.capacity.replicas import Subject, described_pod
-from mooring.planner.explanation import explain
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.question import Question
-from mooring.planner.replay.file import replay_file
-from mooring.planner.replay.scenario import replay_scenario
-from mooring.planner.resize.asked import wanted
-from mooring.planner.resize.resize import resize_of
-from mooring.planner.views.picture import plan_view
-from mooring.planner.views.report import settings_facts
-from mooring.planner.views.rows import plan_rows
-from mooring.render.view import CPUUse
+from mooring.inputs.configuration.node_configuration import load_config
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_files import load_pods
+from mooring.inputs.pods.scenario import scenario
+from mooring.views.view import CPUUse
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "hotplug.yaml"
 MACHINE = "sockets=2 cores=16 threads=1"

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.core.topology import Topology, discover_topology
-from mooring.discovery.cgroups import ControlGroup
-from mooring.discovery.isolation import IRQBalance, IsolationFacts, KernelWords
-from mooring.extensions.interrupts import Interrupt, Owner, Wish
-from mooring.planner.isolation.holders import Assignments, ExclusiveHolder
-from mooring.planner.isolation.lint import lint
+from mooring.answers.base.isolation.holders import Assignments, ExclusiveHolder
+from mooring.answers.base.isolation.lint import lint
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.engine.core.topology import Topology, discover_topology
+from mooring.engine.extensions.interrupts import Interrupt, Owner, Wish
+from mooring.inputs.machines.cgroups import ControlGroup
+from mooring.inputs.machines.isolation import IRQBalance, IsolationFacts, KernelWords
 
 WEB = "0a1b2c3d-0000-4111-8222-333344445555"
 OTHER = "1a1b2c3d-0000-4111-8222-333344445555"

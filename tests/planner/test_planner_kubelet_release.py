@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from mooring.core.errors import InputError
-from mooring.core.release import NEWEST
-from mooring.decoding.fields import Document
-from mooring.planner.kubelet_release import KubeletVersion, chosen_release, node_versions
+from mooring.answers.base.kubelet_release import KubeletVersion, chosen_release, node_versions
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.release import NEWEST
+from mooring.inputs.decoding.fields import Document
 
 
 def versions(*texts: str) -> list[KubeletVersion]:

@@ -8,15 +8,15 @@ from typing import Any
 from msgspec import to_builtins
 from tests.agent.small_node import CONFIG, INFO, guaranteed
 
-from mooring.cli.text.plan import plan_text
-from mooring.core.config import MIXED_CPUS, MooringConfig
-from mooring.core.machine import Machine
-from mooring.node.mixed import ANNOTATION
-from mooring.planner.holdings import mixed_lines
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.plan_document import plan_document
-from mooring.planner.podresources import pod_resources_document
-from mooring.planner.question import Question
+from mooring.answers.base.holdings import mixed_lines
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.plan_document import plan_document
+from mooring.answers.base.plan_text import plan_text
+from mooring.answers.base.podresources import pod_resources_document
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import MIXED_CPUS, MooringConfig
+from mooring.engine.core.machine import Machine
+from mooring.engine.node.mixed import ANNOTATION
 
 EXTENDED = MooringConfig(frozenset({MIXED_CPUS}))
 POD = guaranteed("a", "2", "1", annotations={f"{ANNOTATION}.main": "true"})

@@ -10,16 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
-from mooring.configuration.kubelet_flags import KubeletFlags
-from mooring.configuration.sources import sources_of
-from mooring.core.errors import InputError
-from mooring.decoding.fields import Document
-from mooring.discovery.archive import ArchiveTree, archive_bytes
-from mooring.discovery.tree import Tree
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
-from mooring.manifest.pod_files import active_pods
-from mooring.planner.nodearchive.collect import ClusterAnswers, CollectRequest, collect
-from mooring.planner.nodearchive.reader import NodeArchive, about_of, open_node
+from mooring.engine.core.errors import InputError
+from mooring.inputs.archive.collect import ClusterAnswers, CollectRequest, collect
+from mooring.inputs.archive.reader import NodeArchive, about_of, open_node
+from mooring.inputs.configuration.kubelet_flags import KubeletFlags
+from mooring.inputs.configuration.sources import sources_of
+from mooring.inputs.decoding.fields import Document
+from mooring.inputs.machines.archive import ArchiveTree, archive_bytes
+from mooring.inputs.machines.tree import Tree
+from mooring.inputs.pods.pod_files import active_pods
 
 SYSTEM = "sys/devices/system"
 FILES = {

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.configuration.kubelet_config import KNOWN, READ, kubelet_config
-from mooring.configuration.kubelet_flags import kubelet_flags, merged_configuration
-from mooring.core.errors import InputError
-from mooring.manifest.pods import pod_from_object
-from mooring.planner.nodearchive.reduction import anonymous_pods, pod_list, reduced_configuration, reduced_pods
+from mooring.engine.core.errors import InputError
+from mooring.inputs.archive.reduction import anonymous_pods, pod_list, reduced_configuration, reduced_pods
+from mooring.inputs.configuration.kubelet_config import KNOWN, READ, kubelet_config
+from mooring.inputs.configuration.kubelet_flags import kubelet_flags, merged_configuration
+from mooring.inputs.pods.pods import pod_from_object
 
 AMOUNTS = {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}}
 POD: dict[str, Any] = {

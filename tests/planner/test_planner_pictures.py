@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from mooring.configuration.devices import offered_devices
-from mooring.configuration.node_configuration import load_config
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.machine import Machine, PCIDevice
-from mooring.discovery.loader import load_machine
-from mooring.manifest.pod_files import load_pods
-from mooring.manifest.pods import pod_from_object
-from mooring.planner.explanation import explain
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.question import Question
-from mooring.planner.views.devices import devices_before, pci_views
-from mooring.planner.views.picture import plan_view
-from mooring.planner.views.report import report_of
-from mooring.planner.views.rows import plan_rows
-from mooring.render.console import plain
-from mooring.render.decision import DecisionPanel, DecisionView, Mark
-from mooring.render.decision_rows import decision_view
-from mooring.render.html.document import html_text
-from mooring.render.svg.decision import decision_svg
-from mooring.render.svg.picture import svg_text
-from mooring.render.terminal import picture as picture_of
-from mooring.render.wording import free_bytes
+from mooring.answers.base.explanation import explain
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.question import Question
+from mooring.answers.base.views.devices import devices_before, pci_views
+from mooring.answers.base.views.picture import plan_view
+from mooring.answers.base.views.report import report_of
+from mooring.answers.base.views.rows import plan_rows
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.machine import Machine, PCIDevice
+from mooring.inputs.configuration.devices import offered_devices
+from mooring.inputs.configuration.node_configuration import load_config
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.pod_files import load_pods
+from mooring.inputs.pods.pods import pod_from_object
+from mooring.views.console import plain
+from mooring.views.decision import DecisionPanel, DecisionView, Mark
+from mooring.views.decision_rows import decision_view
+from mooring.views.html.document import html_text
+from mooring.views.svg.decision import decision_svg
+from mooring.views.svg.picture import svg_text
+from mooring.views.terminal import picture as picture_of
+from mooring.views.wording import free_bytes
 
 MACHINE = "sockets=2 numa=8 cores=64 threads=2 memory=64Gi"
 

@@ -10,26 +10,26 @@ import pytest
 from msgspec import to_builtins
 from tests.planner.recordings import CORPORA, MACHINES
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Finding, Machine
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
-from mooring.core.quantity import Quantity
-from mooring.cpumanager.state import CPUState
-from mooring.devicemanager.state import Device
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import StateTexts
-from mooring.manifest.scenario import Scenario, load_scenarios
-from mooring.manifest.steps import Admit
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.plan_document import plan_document
-from mooring.planner.question import Question
-from mooring.planner.replay.scenario import replay_scenario
-from mooring.planner.scenario_machines import load_machines
-from mooring.planner.views.picture import plan_view
-from mooring.planner.views.rows import plan_rows
-from mooring.render.view import CPUUse
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.plan_document import plan_document
+from mooring.answers.base.question import Question
+from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.scenario_machines import load_machines
+from mooring.answers.base.views.picture import plan_view
+from mooring.answers.base.views.rows import plan_rows
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Finding, Machine
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.scenario import Scenario, load_scenarios
+from mooring.inputs.pods.steps import Admit
+from mooring.views.view import CPUUse
 
 MACHINE = replace(
     parse_compact("sockets=2 numa=4 cores=16 threads=2 memory=16Gi distances=10,12,20"),

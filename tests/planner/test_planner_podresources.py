@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device
-from mooring.node import Node
-from mooring.node.isolation import (
+from mooring.answers.base.podresources import pod_resources_document
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.node import Node
+from mooring.engine.node.isolation import (
     Isolation,
     container_runs_without_quota,
     cpu_isolation,
     memory_isolation,
     pod_runs_without_quota,
 )
-from mooring.planner.podresources import pod_resources_document
 
 GIB = 2**30
 INFO = MachineInfo(

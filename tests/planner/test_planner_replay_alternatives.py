@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.planner.recordings import CORPORA
 
-from mooring.manifest.scenario import scenario
-from mooring.planner.replay.agreement import differences
-from mooring.planner.replay.scenario import replay_scenario
-from mooring.planner.scenario_machines import load_machines
+from mooring.answers.base.replay.agreement import differences
+from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.scenario_machines import load_machines
+from mooring.inputs.pods.scenario import scenario
 
 FOLDER = CORPORA / "releases"
 IDS = '{"policyName":"static","defaultCpuSet":"1-7","entries":{"b":"1","a":"2"},"checksum":0}'

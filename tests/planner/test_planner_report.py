@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from tests.render.report_steps import cpu_states
 
-from mooring.configuration.devices import offered_devices
-from mooring.configuration.node_configuration import load_config
-from mooring.discovery.loader import load_machine
-from mooring.manifest.pod_files import load_pods
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
-from mooring.planner.views.picture import plan_view
-from mooring.planner.views.report import machine_report, report_of
-from mooring.render.report import ReportCPU, ReportView
-from mooring.render.view import CPUUse, NodeView
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.question import Question
+from mooring.answers.base.views.picture import plan_view
+from mooring.answers.base.views.report import machine_report, report_of
+from mooring.inputs.configuration.devices import offered_devices
+from mooring.inputs.configuration.node_configuration import load_config
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.pod_files import load_pods
+from mooring.views.report import ReportCPU, ReportView
+from mooring.views.view import CPUUse, NodeView
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 HUGE_PAGES = "sockets=2 numa=4 cores=64 threads=2 l3=16 memory=256Gi hugepages-2Mi=4096"

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.errors import InputError
-from mooring.core.pod import Pod
-from mooring.core.quantity import Quantity
-from mooring.discovery.loader import load_machine
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pods import pod_from_object
-from mooring.manifest.steps import Amounts, Resizing, resized_pod
-from mooring.planner.question import Question
-from mooring.planner.resize.asked import Wanted, wanted
-from mooring.planner.resize.resize import ResizeAnswer, resize_of
-from mooring.planner.resize.resize_document import resize_document
+from mooring.answers.base.question import Question
+from mooring.answers.resize.asked import Wanted, wanted
+from mooring.answers.resize.resize import ResizeAnswer, resize_of
+from mooring.answers.resize.resize_document import resize_document
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pods import pod_from_object
+from mooring.inputs.pods.steps import Amounts, Resizing, resized_pod
 
 CPUS = "InPlacePodVerticalScalingExclusiveCPUs"
 MACHINE = load_machine("sockets=2 numa=2 cores=16 threads=2 memory=32Gi")

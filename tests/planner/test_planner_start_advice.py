@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from tests.explain.refused_starts import RecordedStart, recorded_starts
 
-from mooring.core.config import CheckedFields, GivenFlag, KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.decision import StartRefusal
-from mooring.discovery.compact import parse_compact
+from mooring.answers.base.question import Question
+from mooring.answers.base.start.advice import GENERAL, advice_to_start, start_advice
+from mooring.engine.core.config import CheckedFields, GivenFlag, KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.kubelet.start import start_on
+from mooring.engine.releases.catalog import RELEASES
 from mooring.explain.remedies import refusal_code
-from mooring.kubelet.start import start_on
-from mooring.planner.question import Question
-from mooring.planner.start.advice import GENERAL, advice_to_start, start_advice
-from mooring.releases.catalog import RELEASES
+from mooring.inputs.machines.compact import parse_compact
 
 WITHOUT_TRIED_ADVICE = {
     "MOOR-202",  # a gate is needed by a gate that is on by default

@@ -7,19 +7,19 @@ from dataclasses import replace
 from tests.node.nodes import machine
 from tests.node.podlevel_nodes import container, managed
 
-from mooring.checkpoint.memory_file import memory_state_text
-from mooring.core.config import MooringConfig, ReservedMemory
-from mooring.core.machine import Machine
-from mooring.core.machineinfo import HugePages, MachineInfo
-from mooring.core.pod import Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.memorymanager.account import charge
-from mooring.memorymanager.state import Block, MemoryState
-from mooring.planner.doctor.diagnosis import diagnose
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.question import Question
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.question import Question
+from mooring.answers.doctor.diagnosis import diagnose
+from mooring.engine.checkpoint.memory_file import memory_state_text
+from mooring.engine.core.config import MooringConfig, ReservedMemory
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import HugePages, MachineInfo
+from mooring.engine.core.pod import Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.memorymanager.account import charge
+from mooring.engine.memorymanager.state import Block, MemoryState
 
 CONFIG = managed("best-effort", "container", memory=True)
 MEMORY = 1 << 30

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 from tests.releases.flipped import FOLDER, machines, recorded
 
-from mooring.configuration.devices import device_table
-from mooring.core.machine import Machine
-from mooring.core.release import Release
-from mooring.kubelet.kubelet import StateTexts
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pods import pod_from_object
-from mooring.manifest.scenario import Scenario, scenario
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.question import Question
-from mooring.planner.replay.scenario import replay_scenario
-from mooring.planner.upgrade.decisions import UpgradeOutcome
-from mooring.planner.upgrade.node import NodePods, UpgradedNode
-from mooring.planner.upgrade.settings import SettingEffect
-from mooring.planner.upgrade.upgrade import Upgrade, upgrade_of
-from mooring.releases.catalog import RELEASES
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.question import Question
+from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.upgrade.decisions import UpgradeOutcome
+from mooring.answers.upgrade.node import NodePods, UpgradedNode
+from mooring.answers.upgrade.settings import SettingEffect
+from mooring.answers.upgrade.upgrade import Upgrade, upgrade_of
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.release import Release
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.releases.catalog import RELEASES
+from mooring.inputs.configuration.devices import device_table
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pods import pod_from_object
+from mooring.inputs.pods.scenario import Scenario, scenario
 
 EVERY = 24
 """One scenario of so many of each kind is taken."""

@@ -11,11 +11,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from mooring.core.bits import CPUMask
-from mooring.core.cpuset import CPUSet
-from mooring.core.plugins import ChosenPlugin, OutOfTimeError, PluginPlacement
-from mooring.plugins import Room, Selected, Withheld
-from mooring.plugins.hooks import POINTS
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.plugins import ChosenPlugin, OutOfTimeError, PluginPlacement
+from mooring.engine.plugins import Room, Selected, Withheld
+from mooring.engine.plugins.hooks import POINTS
 
 RAISED: tuple[type[BaseException], ...] = (
     ValueError,

@@ -11,8 +11,8 @@ import pytest
 from mooring.plugging.loading import GROUP
 
 SOURCE = '''
-from mooring.core.errors import InputError
-from mooring.plugins import CPUSet, hookimpl
+from mooring.engine.core.errors import InputError
+from mooring.engine.plugins import CPUSet, hookimpl
 
 
 class Good:

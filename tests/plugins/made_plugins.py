@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from tests.cpumanager.machines import fixture, mask
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.machineinfo import CPUFacts
-from mooring.core.plugins import UNWATCHED, ChosenPlugin, PluginChoice, PluginPlacement, Watch
-from mooring.core.pod import Pod
-from mooring.cpumanager.chooser import CPUsWanted, Purpose
-from mooring.cpumanager.options import TakeRules
-from mooring.cpumanager.state import CPUState
-from mooring.plugins.host import PluginHost, machine_view
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machineinfo import CPUFacts
+from mooring.engine.core.plugins import UNWATCHED, ChosenPlugin, PluginChoice, PluginPlacement, Watch
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.chooser import CPUsWanted, Purpose
+from mooring.engine.cpumanager.options import TakeRules
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.plugins.host import PluginHost, machine_view
 
 Point = Callable[..., object]
 

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from mooring.configuration.mooring_config import plugin_choice
-from mooring.core.bits import CPUMask, list_text
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Machine
-from mooring.core.machineinfo import CoreKind, CPUFacts
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.cpumanager.requests import exclusive_cpus
-from mooring.discovery.compact import parse_compact
-from mooring.discovery.loader import load_machine
-from mooring.extensions.hidden import hidden_of_pod
-from mooring.extensions.owners import OwnerKind, state_owner
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.node import Decision, Node
+from mooring.engine.core.bits import CPUMask, list_text
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import CoreKind, CPUFacts
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.extensions.hidden import hidden_of_pod
+from mooring.engine.extensions.owners import OwnerKind, state_owner
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.node import Decision, Node
+from mooring.inputs.configuration.mooring_config import plugin_choice
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.machines.loader import load_machine
 
 SNAPSHOTS = Path(__file__).parents[2].parent / "shared" / "machines"
 

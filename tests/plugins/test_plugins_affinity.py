@@ -12,16 +12,16 @@ from tests.node.nodes import config, machine
 from tests.plugins.hostile_plugins import hostile_plugins
 from tests.plugins.made_plugins import answering, choice, plugin
 
-from mooring.core.bits import NUMAMask
-from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.plugins import ChosenPlugin, PluginPlacement
-from mooring.devicemanager.state import Device
-from mooring.node import Decision, Node
-from mooring.plugins import AffinityRequest, CPURequest
-from mooring.plugins.facts import PluginChoseAffinity, PluginFailed
-from mooring.topologymanager.hints import Hint
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.plugins import ChosenPlugin, PluginPlacement
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.node import Decision, Node
+from mooring.engine.plugins import AffinityRequest, CPURequest
+from mooring.engine.plugins.facts import PluginChoseAffinity, PluginFailed
+from mooring.engine.topologymanager.hints import Hint
 
 HINTS = PluginPlacement.HINT_PROVIDER
 

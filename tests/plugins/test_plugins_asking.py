@@ -10,10 +10,10 @@ import pytest
 from tests.patience import until
 from tests.plugins.made_plugins import answering, choice, cpus, plugin, raising
 
-from mooring.core.bits import CPUMask
-from mooring.core.cpuset import CPUSet
-from mooring.core.plugins import UNWATCHED, ChosenPlugin, OutOfTimeError, Watch, Work
-from mooring.plugins.asking import (
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.plugins import UNWATCHED, ChosenPlugin, OutOfTimeError, Watch, Work
+from mooring.engine.plugins.asking import (
     LONGEST_REASON,
     Asking,
     BadAnswerError,
@@ -27,8 +27,8 @@ from mooring.plugins.asking import (
     as_selected,
     as_withheld,
 )
-from mooring.plugins.facts import PluginFailed
-from mooring.plugins.values import Room, Selected, Withheld
+from mooring.engine.plugins.facts import PluginFailed
+from mooring.engine.plugins.values import Room, Selected, Withheld
 
 UNDERSTOOD: list[tuple[Understand[object], object, object]] = [
     (as_cpus, cpus("1-3"), cpus("1-3")),

@@ -21,12 +21,12 @@ from tests.plugins.plugged_nodes import (
     with_facts,
 )
 
-from mooring.configuration.mooring_config import plugin_choice
-from mooring.core.config import KubeletConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
-from mooring.kubelet.kubelet import Kubelet
-from mooring.plugins.facts import PluginFailed, PluginFiltered
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.plugins.facts import PluginFailed, PluginFiltered
+from mooring.inputs.configuration.mooring_config import plugin_choice
 
 HYBRID = (
     "i7-1370p",

@@ -9,19 +9,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.plugins.plugged_nodes import STATIC, breaks, cpus_of, machine_named, node_on, plugged, pod
 
-from mooring.configuration.mooring_config import plugin_choice
-from mooring.core.config import ReservedMemory
-from mooring.core.errors import InputError
-from mooring.core.pod import Container, Pod
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device, DeviceState
+from mooring.answers.base.explanation import explain
+from mooring.answers.base.plan import make_plan
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import ReservedMemory
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Container, Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.plugins.facts import PluginChoseAffinity
 from mooring.explain.lines import story_lines
 from mooring.explain.story import walk
-from mooring.kubelet.kubelet import Kubelet
-from mooring.planner.explanation import explain
-from mooring.planner.plan import make_plan
-from mooring.planner.question import Question
-from mooring.plugins.facts import PluginChoseAffinity
+from mooring.inputs.configuration.mooring_config import plugin_choice
 
 NIC = "example.com/nic"
 MACHINE = "sockets=2 cores=8 memory=16Gi"

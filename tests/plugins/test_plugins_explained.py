@@ -9,18 +9,18 @@ from msgspec import to_builtins
 from tests.documents.validation import complaints
 from tests.plugins.plugged_nodes import STATIC, WHOLE, machine_named, named, plugged, pod
 
-from mooring.core.bits import CPUMask
-from mooring.core.config import MooringConfig
-from mooring.core.plugins import ChosenPlugin, PluginChoice
+from mooring.answers.base.explanation import explain
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.question import Question
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.plugins import ChosenPlugin, PluginChoice
+from mooring.engine.node.facts import PodAdmitted
+from mooring.engine.plugins.facts import Candidate, PluginMadeRoom, PluginsChose, PluginScored
 from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.step_lines import plugin_line
 from mooring.explain.story import walk
-from mooring.node.facts import PodAdmitted
-from mooring.planner.explanation import explain
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.question import Question
-from mooring.plugins.facts import Candidate, PluginMadeRoom, PluginsChose, PluginScored
 
 HYBRID = "i7-1370p"
 

@@ -21,27 +21,27 @@ from tests.plugins.plugged_nodes import (
     pod,
 )
 
-from mooring.core.bits import CPUMask
-from mooring.core.config import KubeletConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Machine
-from mooring.core.pod import ContainerKind, Pod, PodResources, QoS
-from mooring.core.quantity import Quantity
-from mooring.cpumanager.state import CPUState
+from mooring.answers.base.explanation import explain
+from mooring.answers.base.isolation.holders import assignments_of
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.plan_document import plan_document
+from mooring.answers.base.podresources import pod_resources_document
+from mooring.answers.base.question import Question
+from mooring.answers.base.views.picture import plan_view
+from mooring.answers.base.views.rows import plan_rows
+from mooring.answers.doctor.diagnosis import diagnose
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.extensions.hidden import without_hidden
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
 from mooring.explain.lines import story_lines
 from mooring.explain.story import walk
-from mooring.extensions.hidden import without_hidden
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.planner.doctor.diagnosis import diagnose
-from mooring.planner.explanation import explain
-from mooring.planner.isolation.holders import assignments_of
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.plan_document import plan_document
-from mooring.planner.podresources import pod_resources_document
-from mooring.planner.question import Question
-from mooring.planner.views.picture import plan_view
-from mooring.planner.views.rows import plan_rows
 
 SMT = "sockets=2 cores=8 threads=2 memory=16Gi"
 """Eight cores; CPUs n and n + 8 share one."""

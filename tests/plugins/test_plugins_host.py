@@ -8,19 +8,19 @@ import pytest
 from tests.node.nodes import config, machine
 from tests.plugins.made_plugins import POD, answering, choice, cpus, free, host_on, plugin, raising, wanted
 
-from mooring.core.bits import CPUMask, NUMAMask
-from mooring.core.config import MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.machineinfo import CoreKind, CPUFacts
-from mooring.core.pod import Pod
-from mooring.cpumanager.chooser import CPUsChosen
-from mooring.cpumanager.options import TakeError
-from mooring.cpumanager.state import CPUState
-from mooring.extensions.hidden import with_hidden
-from mooring.node.settings import Settings, build_settings
-from mooring.plugins import AffinityRequest, CPURequest, Holder, PodView
-from mooring.plugins.facts import PluginFailed
-from mooring.topologymanager.hints import Hint
+from mooring.engine.core.bits import CPUMask, NUMAMask
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machineinfo import CoreKind, CPUFacts
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.chooser import CPUsChosen
+from mooring.engine.cpumanager.options import TakeError
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.extensions.hidden import with_hidden
+from mooring.engine.node.settings import Settings, build_settings
+from mooring.engine.plugins import AffinityRequest, CPURequest, Holder, PodView
+from mooring.engine.plugins.facts import PluginFailed
+from mooring.engine.topologymanager.hints import Hint
 
 ALL = "0-11"
 FIRST, SECOND, THIRD = (Pod(uid, uid) for uid in ("u1", "u2", "u3"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.node.hotpluggable import TWO_NODES, config, cpus, offline, online, pod, set_of, with_pods
 from tests.plugins.made_plugins import choice, plugin
 
-from mooring.core.config import CPU_HOTPLUG, FIXABLE_DEFECTS, PLUGINS, SAME_NODES, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.node import Node
-from mooring.node.hotplug import Broken
-from mooring.plugins.values import CPURequest
+from mooring.engine.core.config import CPU_HOTPLUG, FIXABLE_DEFECTS, PLUGINS, SAME_NODES, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.node import Node
+from mooring.engine.node.hotplug import Broken
+from mooring.engine.plugins.values import CPURequest
 
 
 def plugged(allowed: str) -> Node:

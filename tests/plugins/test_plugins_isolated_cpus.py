@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plugins.plugged_nodes import breaks, cpus_of, machine_named, named, node_on, pod, with_facts
 
-from mooring.configuration.mooring_config import plugin_choice
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.plugins.facts import PluginFiltered
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.plugins.facts import PluginFiltered
+from mooring.inputs.configuration.mooring_config import plugin_choice
 
 ISOLATED = CPUSet.parse("4-7,12-15")
 

@@ -9,11 +9,11 @@ from itertools import count
 
 import pytest
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.engine.plugins import CPURequest, PodView, hookimpl
+from mooring.engine.plugins.shipped.kubelet_rules import KubeletRules
 from mooring.plugging.loading import load_plugin
-from mooring.plugins import CPURequest, PodView, hookimpl
-from mooring.plugins.shipped.kubelet_rules import KubeletRules
 from mooring.plugintesting import MACHINES, BrokenRuleError, check_plugin
 
 SECONDS = 10**9

@@ -12,18 +12,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.laws.stories import configurations, machines, pods
 from tests.plugins.hostile_plugins import hostile_plugins
 
-from mooring.core.bits import CPUMask, list_text
-from mooring.core.config import FIXABLE_DEFECTS, MooringConfig
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.plugins import PluginChoice
-from mooring.core.pod import ContainerKind, Pod
-from mooring.cpumanager.requests import exclusive_cpus
-from mooring.extensions.hidden import hidden_of
-from mooring.extensions.owners import state_owner
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.node import Decision, Node
-from mooring.plugins.facts import PluginsChose
+from mooring.engine.core.bits import CPUMask, list_text
+from mooring.engine.core.config import FIXABLE_DEFECTS, MooringConfig
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.plugins import PluginChoice
+from mooring.engine.core.pod import ContainerKind, Pod
+from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.extensions.hidden import hidden_of
+from mooring.engine.extensions.owners import state_owner
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.node import Decision, Node
+from mooring.engine.plugins.facts import PluginsChose
 
 
 def ownership_breaks(node: Node) -> Iterator[str]:

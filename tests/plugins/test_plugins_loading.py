@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.plugins.installed_plugins import install
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.plugging.loading import known_plugins, load_plugin
 
 NAMES = {

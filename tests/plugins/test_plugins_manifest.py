@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.plugins.installed_plugins import install
 
-from mooring.configuration.mooring_config import mooring_config, plugin_choice
-from mooring.core.errors import InputError
-from mooring.core.plugins import BUDGET, MILLISECOND, PluginPlacement
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.plugins import BUDGET, MILLISECOND, PluginPlacement
+from mooring.inputs.configuration.mooring_config import mooring_config, plugin_choice
 
 
 def test_without_plugins_nobody_is_loaded() -> None:

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plugins.plugged_nodes import STATIC, breaks, cpus_of, machine_named, named, node_on, pod
 
-from mooring.configuration.mooring_config import plugin_choice
-from mooring.core.config import KubeletConfig
-from mooring.core.errors import InputError
-from mooring.kubelet.kubelet import Kubelet
-from mooring.node.settings import Settings
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.settings import Settings
+from mooring.inputs.configuration.mooring_config import plugin_choice
 
 MACHINES = (
     "sockets=2 numa=2 cores=16 threads=2 memory=32Gi",

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plugins.made_plugins import answering, choice, plugin, raising
 
-from mooring.core.bits import NO_CPUS, CPUMask
-from mooring.cpumanager.state import CPUState
-from mooring.plugins import Change, CPUSet
-from mooring.plugins.asking import changes_between, notify
-from mooring.plugins.facts import PluginFailed
+from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.plugins import Change, CPUSet
+from mooring.engine.plugins.asking import changes_between, notify
+from mooring.engine.plugins.facts import PluginFailed
 
 
 def state(assignments: Mapping[str, Mapping[str, CPUMask]], pods: Mapping[str, CPUMask] | None = None) -> CPUState:

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from tests.plugins.made_plugins import POD, answering, cpus, free, host_on, plugin, raising, wanted
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.plugins import ChosenPlugin, PluginPlacement
-from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
-from mooring.cpumanager.options import TakeError, TakeRules
-from mooring.plugins import CPURequest, PodView, Room, Selected, Withheld, kubelet_choice
-from mooring.plugins.facts import (
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.plugins import ChosenPlugin, PluginPlacement
+from mooring.engine.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
+from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.plugins import CPURequest, PodView, Room, Selected, Withheld, kubelet_choice
+from mooring.engine.plugins.facts import (
     PluginFailed,
     PluginFiltered,
     PluginMadeRoom,

@@ -13,21 +13,21 @@ from tests.node.nodes import config, machine
 from tests.plugins.installed_plugins import install
 from tests.plugins.made_plugins import answering, choice, cpus, plugin
 
-from mooring.configuration.mooring_config import mooring_config
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.core.machineinfo import CoreKind, CPUFacts
-from mooring.core.plugins import ChosenPlugin
-from mooring.manifest.steps import Admit
-from mooring.planner.compare import comparison as run
-from mooring.planner.compare.trace import Trace
-from mooring.planner.compare.variant import Variant
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.question import Question
-from mooring.plugins import PodView
-from mooring.publisher.facts_document import digest_of, facts_document, facts_of, mooring_document
-from mooring.publisher.objects import NodeFacts
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.question import Question
+from mooring.answers.base.trace import Trace
+from mooring.answers.compare import comparison as run
+from mooring.answers.compare.variant import Variant
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import CoreKind, CPUFacts
+from mooring.engine.core.plugins import ChosenPlugin
+from mooring.engine.plugins import PodView
+from mooring.inputs.configuration.mooring_config import mooring_config
+from mooring.inputs.pods.steps import Admit
+from mooring.published.facts_document import digest_of, facts_document, facts_of, mooring_document
+from mooring.published.objects import NodeFacts
 
 PLUGINS = [
     {"name": "kubelet-rules", "settings": {}, "placement": "cpu-manager", "weight": 1},

@@ -10,14 +10,14 @@ from itertools import islice
 import pytest
 from tests.planner.recordings import CORPORA, MACHINES
 
-from mooring.configuration.mooring_config import plugin_choice
-from mooring.core.plugins import PluginChoice
-from mooring.manifest.scenario import Scenario, load_scenarios
-from mooring.planner.replay.agreement import differences
-from mooring.planner.replay.scenario import replay_scenario
-from mooring.planner.scenario_machines import load_machines, machines_for
-from mooring.plugins.facts import PluginFailed, PluginsChose
-from mooring.plugins.host import PluginHost
+from mooring.answers.base.replay.agreement import differences
+from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.scenario_machines import load_machines, machines_for
+from mooring.engine.core.plugins import PluginChoice
+from mooring.engine.plugins.facts import PluginFailed, PluginsChose
+from mooring.engine.plugins.host import PluginHost
+from mooring.inputs.configuration.mooring_config import plugin_choice
+from mooring.inputs.pods.scenario import Scenario, load_scenarios
 
 THEMES = ("packed", "distributed", "uncore")
 

@@ -6,10 +6,10 @@ import pytest
 from tests.node.hotpluggable import TWO_NODES, config, cpus, pod, set_of
 from tests.plugins.made_plugins import choice, plugin
 
-from mooring.core.config import FIXABLE_DEFECTS, PLUGINS, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.node import Node
-from mooring.plugins.values import CPURequest
+from mooring.engine.core.config import FIXABLE_DEFECTS, PLUGINS, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.node import Node
+from mooring.engine.plugins.values import CPURequest
 
 
 def plugged(allowed: str, scope: str) -> Node:

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from tests.plugins.plugged_nodes import STATIC, breaks, cpus_of, machine_named, named, node_on, pod
 
-from mooring.core.bits import mask_of
-from mooring.core.cpuset import CPUSet
-from mooring.core.topology import Topology
-from mooring.kubelet.kubelet import Kubelet
-from mooring.node import Decision
-from mooring.plugins.facts import PluginFiltered
+from mooring.engine.core.bits import mask_of
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.topology import Topology
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node import Decision
+from mooring.engine.plugins.facts import PluginFiltered
 
 EPYC = ("epyc-7763-2s-nps4", "synth-epyc7763-2s-nps1")
 SINGLE = replace(STATIC, topology_manager_policy="single-numa-node")

@@ -7,17 +7,17 @@ from typing import Any
 
 from tests.agent.pods.fault_injector import FaultInjector
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.errors import MooringError
-from mooring.core.machine import Finding
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.publisher.observation import EngineObserver, Observation
-from mooring.publisher.pace import Rhythm
-from mooring.publisher.publisher import Publisher
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import MooringError
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.inputs.machines.compact import parse_compact
+from mooring.published.observation import EngineObserver, Observation
+from mooring.published.pace import Rhythm
+from mooring.published.publisher import Publisher
 from mooring.service.cluster.apiserver import Cluster, cluster_of
 
 NODE = "node-1"

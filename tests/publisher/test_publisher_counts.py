@@ -9,8 +9,8 @@ import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector
 from tests.publisher.published_node import NODE, RHYTHM, STATE, Node
 
-from mooring.publisher.observation import Observation
-from mooring.publisher.publisher import PublisherCounts, PublisherMetrics
+from mooring.published.observation import Observation
+from mooring.published.publisher import PublisherCounts, PublisherMetrics
 
 WAKE = f"PATCH /api/v1/nodes/{NODE}"
 

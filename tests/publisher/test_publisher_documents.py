@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from tests.cpumanager.pods import container, guaranteed
 from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
 
-from mooring.configuration.kubelet_config import kubelet_config
-from mooring.core.config import EXTENSIONS, FIXABLE_DEFECTS, KubeletConfig, MooringConfig
-from mooring.core.decision import StartRefusal
-from mooring.core.errors import InputError
-from mooring.core.machineinfo import Cache, MemoryModules
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.publisher.facts_document import digest_of, facts_document, facts_of
-from mooring.publisher.objects import LARGEST_OBJECT, NodeFacts, NodeState, PodKey, encoded
-from mooring.publisher.state_document import ExclusiveCPUs, state_document, state_of
+from mooring.engine.core.config import EXTENSIONS, FIXABLE_DEFECTS, KubeletConfig, MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machineinfo import Cache, MemoryModules
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.inputs.configuration.kubelet_config import kubelet_config
+from mooring.inputs.machines.compact import parse_compact
+from mooring.published.facts_document import digest_of, facts_document, facts_of
+from mooring.published.objects import LARGEST_OBJECT, NodeFacts, NodeState, PodKey, encoded
+from mooring.published.state_document import ExclusiveCPUs, state_document, state_of
 
 BIG = "sockets=2 numa=8 cores=256 threads=2 l3=32 memory=2048Gi distances=10,12,32"
 

@@ -13,19 +13,19 @@ from tests.agent.small_node import CONFIG, INFO
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.services import PodResourcesService
 from mooring.agent.status.snapshot import Snapshot
-from mooring.checkpoint.device_file import HeldDevices, device_text
-from mooring.core.config import MooringConfig
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.publisher.kubelet_source import ASKING, REGISTERING, KubeletSource, UnsettledError, held_devices
-from mooring.publisher.naming import Names, names_of
-from mooring.publisher.objects import NodeFacts, PodKey
-from mooring.releases.catalog import RELEASES
+from mooring.engine.checkpoint.device_file import HeldDevices, device_text
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.releases.catalog import RELEASES
+from mooring.published.kubelet_source import ASKING, REGISTERING, KubeletSource, UnsettledError, held_devices
+from mooring.published.naming import Names, names_of
+from mooring.published.objects import NodeFacts, PodKey
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from mooring.publisher.writing import node_kubelet_version, node_uid
+from mooring.published.writing import node_kubelet_version, node_uid
 from mooring.service.cluster.apiserver import ClusterError
 
 NODE = {"metadata": {"uid": "u"}, "status": {"nodeInfo": {"kubeletVersion": "v1.34.2+k3s1"}}}

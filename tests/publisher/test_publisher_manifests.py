@@ -11,9 +11,7 @@ import yaml
 from tests.agent.small_node import CONFIG, INFO
 from tests.publisher.manifests import mistakes
 
-from mooring.cli.verbs import publish
-from mooring.core.config import MooringConfig
-from mooring.devicemanager.state import Device, DeviceState
+from mooring.cluster.publisher import command as publish
 from mooring.documents.observed.shadow import (
     ShadowCountPart,
     ShadowDayPart,
@@ -22,10 +20,12 @@ from mooring.documents.observed.shadow import (
     WouldBeDayPart,
     WouldBePart,
 )
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.publisher.facts_document import digest_of, facts_document
-from mooring.publisher.objects import (
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.published.facts_document import digest_of, facts_document
+from mooring.published.objects import (
     API_VERSION,
     FACTS,
     GROUP,
@@ -37,8 +37,8 @@ from mooring.publisher.objects import (
     NodeState,
     PodKey,
 )
-from mooring.publisher.observation import Observation, documents_of
-from mooring.publisher.shadow_document import shadow_document, shadow_of
+from mooring.published.observation import Observation, documents_of
+from mooring.published.shadow_document import shadow_document, shadow_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = ("crds/nodefacts.yaml", "crds/nodeshadows.yaml", "crds/nodestates.yaml", "publish.yaml", "publish-prune.yaml")

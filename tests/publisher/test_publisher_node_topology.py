@@ -9,14 +9,14 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import NIC, Hardware, configurations, hardware, pods
 
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.publisher.node_topology import (
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.inputs.machines.compact import parse_compact
+from mooring.published.node_topology import (
     ZoneAmount,
     exclusive_cpus_of,
     fingerprint,
@@ -24,8 +24,8 @@ from mooring.publisher.node_topology import (
     xxh64,
     zones_of,
 )
-from mooring.publisher.objects import NodeState, PodKey
-from mooring.publisher.state_document import ExclusiveCPUs
+from mooring.published.objects import NodeState, PodKey
+from mooring.published.state_document import ExclusiveCPUs
 
 GIB = 2**30
 TWO_NODES = "sockets=1 numa=2 cores=4 threads=2 memory=8Gi distances=10,20"

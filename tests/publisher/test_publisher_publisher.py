@@ -9,9 +9,9 @@ import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector
 from tests.publisher.published_node import FACTS, NODE, STATE, TOPOLOGY, Node
 
-from mooring.publisher.facts_document import facts_of
-from mooring.publisher.publisher import LOOKING
-from mooring.publisher.state_document import state_of
+from mooring.published.facts_document import facts_of
+from mooring.published.publisher import LOOKING
+from mooring.published.state_document import state_of
 from mooring.service.cluster.apiserver import ClusterError
 
 
@@ -95,7 +95,7 @@ def test_every_change_has_a_higher_sequence_and_so_has_the_next_publisher(node: 
 
 
 def test_state_and_topology_vanish_with_the_node(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.publisher.publisher.node_uid", lambda _http, name: f"uid of {name}")
+    monkeypatch.setattr("mooring.published.publisher.node_uid", lambda _http, name: f"uid of {name}")
     node.let_pass(1.0)
     for what in (STATE, TOPOLOGY):
         (owner,) = node.written(what)[0]["metadata"]["ownerReferences"]

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from mooring.core.machine import PCIDevice
-from mooring.devicemanager.state import Device
-from mooring.publisher import slices
-from mooring.publisher.naming import device_state
-from mooring.publisher.objects import PodKey
-from mooring.publisher.slices import KubeletAndSlices, ListedSlices
+from mooring.engine.core.machine import PCIDevice
+from mooring.engine.devicemanager.state import Device
+from mooring.published import slices
+from mooring.published.naming import device_state
+from mooring.published.objects import PodKey
+from mooring.published.slices import KubeletAndSlices, ListedSlices
 from mooring.service.cluster.apiserver import ClusterError
 from mooring.service.podresources import ListedClaimDevice, ListedContainer, ListedPod
 

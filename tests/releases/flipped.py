@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.release import NEWEST, Release
-from mooring.manifest.scenario import scenario
-from mooring.planner.replay.agreement import FieldDifference, differences
-from mooring.planner.replay.scenario import replay_scenario
-from mooring.planner.scenario_machines import load_machines
-from mooring.releases.rules import RULES
+from mooring.answers.base.replay.agreement import FieldDifference, differences
+from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.scenario_machines import load_machines
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.releases.rules import RULES
+from mooring.inputs.pods.scenario import scenario
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"
 FOLDER = CORPORA / "releases"

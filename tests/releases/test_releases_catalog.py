@@ -7,11 +7,11 @@ from dataclasses import fields
 import pytest
 
 from mooring import KUBELET_VERSION
-from mooring.core.errors import InputError
-from mooring.core.release import NEWEST, ReleaseRules
-from mooring.releases.catalog import RELEASES, TAGS, release_of
-from mooring.releases.rule import RELEASE_NAMES
-from mooring.releases.rules import RULES
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.release import NEWEST, ReleaseRules
+from mooring.engine.releases.catalog import RELEASES, TAGS, release_of
+from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.engine.releases.rules import RULES
 
 
 def test_the_newest_release_follows_no_rule_of_an_older_one() -> None:

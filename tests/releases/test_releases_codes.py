@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 import pytest
 from tests.planner.recordings import CORPORA
 
-from mooring.core.decision import StartRefusal
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
+from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.engine.releases.rules import RULES
+from mooring.engine.releases.state_files import state_file_rules
 from mooring.explain.codes.pages import all_codes, page
 from mooring.explain.remedies import refusal_code, remedy
-from mooring.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
-from mooring.releases.rule import RELEASE_NAMES
-from mooring.releases.rules import RULES
-from mooring.releases.state_files import state_file_rules
 
 WITHOUT_ADVICE = (
     "unknown policy",

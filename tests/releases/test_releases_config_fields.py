@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from mooring.configuration.kubelet_config import KNOWN, kubelet_config
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.decision import StartRefusal
-from mooring.core.machine import Finding
-from mooring.discovery.compact import parse_compact
-from mooring.manifest.scenario import scenario
-from mooring.node.settings import Settings, build_settings
-from mooring.releases.catalog import RELEASES
-from mooring.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE, later_fields
-from mooring.releases.rule import RELEASE_NAMES
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.machine import Finding
+from mooring.engine.node.settings import Settings, build_settings
+from mooring.engine.releases.catalog import RELEASES
+from mooring.engine.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE, later_fields
+from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.inputs.configuration.kubelet_config import KNOWN, kubelet_config
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.scenario import scenario
 
 MACHINE = parse_compact("sockets=1 cores=4 memory=8Gi")
 QOS_OFF, QOS_ON = {"MemoryQoS": False}, {"MemoryQoS": True}

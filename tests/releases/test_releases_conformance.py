@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.planner.recordings import CORPORA, named
 
-from mooring.planner.replay.file import replay_file
-from mooring.releases.catalog import RELEASES, TAGS
+from mooring.answers.base.replay.file import replay_file
+from mooring.engine.releases.catalog import RELEASES, TAGS
 
 FOLDER = CORPORA / "releases"
 MACHINES = (FOLDER / "machines.jsonl",)

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from mooring.releases.flags import KNOWN_FLAGS, LASTING_FLAGS, flags_of, is_lasting, unknown_flag
-from mooring.releases.rule import RELEASE_NAMES
+from mooring.engine.releases.flags import KNOWN_FLAGS, LASTING_FLAGS, flags_of, is_lasting, unknown_flag
+from mooring.engine.releases.rule import RELEASE_NAMES
 
 GONE = {
     "1.34": {"cloud-config", "register-schedulable"},

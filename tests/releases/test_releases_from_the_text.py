@@ -7,22 +7,22 @@ from dataclasses import replace
 import pytest
 from tests.node.resizable import SIXTEEN, pod, with_pods
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.decision import Endless, Rejection
-from mooring.core.pod import Container, PodResources
-from mooring.core.quantity import Quantity
-from mooring.core.release import NEWEST, Release
-from mooring.core.topology import CPUPlace, Topology, build_topology
-from mooring.cpumanager.options import TakeError, TakeRules
-from mooring.cpumanager.take import take
-from mooring.kubelet.admit import AdmitMode, admit
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.manifest.defaults import PodGates, with_pod_defaults
-from mooring.manifest.pods import pod_from_object
-from mooring.node import Node
-from mooring.node.resize.resizing import resize
-from mooring.releases.catalog import RELEASES
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.decision import Endless, Rejection
+from mooring.engine.core.pod import Container, PodResources
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.core.topology import CPUPlace, Topology, build_topology
+from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.cpumanager.take import take
+from mooring.engine.kubelet.admit import AdmitMode, admit
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.node import Node
+from mooring.engine.node.resize.resizing import resize
+from mooring.engine.releases.catalog import RELEASES
+from mooring.inputs.pods.defaults import PodGates, with_pod_defaults
+from mooring.inputs.pods.pods import pod_from_object
 
 
 def of_all_releases_until(name: str) -> list[Release]:

@@ -9,11 +9,11 @@ from hashlib import sha256
 
 import pytest
 
-from mooring.core.gates import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Stage, resolve_gates
-from mooring.releases.gate_history import GATE_HISTORY
-from mooring.releases.gate_needs import GATE_NEEDS
-from mooring.releases.gates import known_gates
-from mooring.releases.rule import RELEASE_NAMES
+from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Stage, resolve_gates
+from mooring.engine.releases.gate_history import GATE_HISTORY
+from mooring.engine.releases.gate_needs import GATE_NEEDS
+from mooring.engine.releases.gates import known_gates
+from mooring.engine.releases.rule import RELEASE_NAMES
 
 POD_LEVEL = "PodLevelResources"
 V137 = known_gates("1.37")

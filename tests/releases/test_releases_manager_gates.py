@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.core.gates import MANAGER_GATES, FeatureGates, resolve_gates
-from mooring.releases.gates import known_gates
+from mooring.engine.core.gates import MANAGER_GATES, FeatureGates, resolve_gates
+from mooring.engine.releases.gates import known_gates
 
 V137 = known_gates("1.37")
 

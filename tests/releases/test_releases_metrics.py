@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from tests.node.resizable import SIXTEEN, pod
 
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.node import Node
-from mooring.node.metrics import names as name
-from mooring.node.metrics.metrics import Metrics, fold
-from mooring.node.metrics.names import METRICS
-from mooring.planner.exposition import exposition
-from mooring.releases.catalog import RELEASES
-from mooring.releases.metrics import METRIC_HISTORY, metric_name
-from mooring.releases.rule import RELEASE_NAMES
+from mooring.answers.base.exposition import exposition
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.node import Node
+from mooring.engine.node.metrics import names as name
+from mooring.engine.node.metrics.metrics import Metrics, fold
+from mooring.engine.node.metrics.names import METRICS
+from mooring.engine.releases.catalog import RELEASES
+from mooring.engine.releases.metrics import METRIC_HISTORY, metric_name
+from mooring.engine.releases.rule import RELEASE_NAMES
 
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="best-effort")
 

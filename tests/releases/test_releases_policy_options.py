@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.configuration.kubelet_config import kubelet_config
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.decision import StartRefusal
-from mooring.cpumanager.options import OPTION_GROUPS
-from mooring.discovery.compact import parse_compact
-from mooring.node.settings import Settings, build_settings
-from mooring.releases.catalog import RELEASES
-from mooring.releases.policy_options import cpu_option_groups, topology_option_groups
-from mooring.releases.rule import RELEASE_NAMES
-from mooring.topologymanager.options import OPTION_GROUPS as TOPOLOGY_OPTION_GROUPS
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.cpumanager.options import OPTION_GROUPS
+from mooring.engine.node.settings import Settings, build_settings
+from mooring.engine.releases.catalog import RELEASES
+from mooring.engine.releases.policy_options import cpu_option_groups, topology_option_groups
+from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.engine.topologymanager.options import OPTION_GROUPS as TOPOLOGY_OPTION_GROUPS
+from mooring.inputs.configuration.kubelet_config import kubelet_config
+from mooring.inputs.machines.compact import parse_compact
 
 CPU_GROUPS = {
     "full-pcpus-only": "beta beta stable stable stable stable stable",

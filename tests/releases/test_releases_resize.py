@@ -8,16 +8,16 @@ import pytest
 from tests.node.nodes import GIB
 from tests.node.resizable import SIXTEEN, config, container, pod, with_pods
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.errors import InputError
-from mooring.core.pod import ContainerKind, Pod, PodResources, QoS
-from mooring.core.quantity import Quantity
-from mooring.core.release import Release
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.steps import Amounts, Resizing, resized_pod
-from mooring.node import Node
-from mooring.node.resize.resizing import resize
-from mooring.releases.catalog import RELEASES
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.core.release import Release
+from mooring.engine.node import Node
+from mooring.engine.node.resize.resizing import resize
+from mooring.engine.releases.catalog import RELEASES
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.steps import Amounts, Resizing, resized_pod
 
 GATE = {"InPlacePodVerticalScaling": True}
 EVERY = "Resize is infeasible for Guaranteed Pods alongside {} Manager static policy"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mooring.core.machineinfo import MachineInfo
-from mooring.discovery.compact import parse_compact
-from mooring.manifest.scenario import scenario
-from mooring.planner.replay.scenario import replay_scenario
-from mooring.releases.rule import RELEASE_NAMES
+from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.scenario import scenario
 
 MACHINE: dict[str, MachineInfo] = {"m": parse_compact("sockets=1 cores=4 threads=2 memory=8Gi").info}
 CONFIG = {

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.releases.flipped import departures, files_of, flipped, recorded
 
-from mooring.core.release import Release
-from mooring.releases.catalog import RELEASES
-from mooring.releases.rules import RULES
+from mooring.engine.core.release import Release
+from mooring.engine.releases.catalog import RELEASES
+from mooring.engine.releases.rules import RULES
 
 FROM_THE_TEXT = {
     "alignment-not-counted-at-start": "test_up_to_1_32_alignment_is_counted_without_caches_and_not_from_the_start",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mooring.render.console import plain
-from mooring.render.terminal import picture
-from mooring.render.view import NodeView
+from mooring.views.console import plain
+from mooring.views.terminal import picture
+from mooring.views.view import NodeView
 
 
 def terminal_text(view: NodeView, width: int = 100) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mooring.render.report import ReportCPU, ReportPod, ReportStep, ReportView, changes_between
-from mooring.render.view import CPUUse, NodeView
+from mooring.views.report import ReportCPU, ReportPod, ReportStep, ReportView, changes_between
+from mooring.views.view import CPUUse, NodeView
 
 
 def report_on(view: NodeView, **more: Any) -> ReportView:

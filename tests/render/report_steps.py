@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.render.report import ReportCPU, ReportView
+from mooring.views.report import ReportCPU, ReportView
 
 
 def cpu_states(report: ReportView, step: int) -> Mapping[int, ReportCPU]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode
-from mooring.core.machine import Machine
-from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
-from mooring.render.build import CPUOwner, Pools, build_view
-from mooring.render.view import MemoryUse, NodeView, RejectedPod
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
+from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.view import MemoryUse, NodeView, RejectedPod
 
 GIB = 1 << 30
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from tests.render.sample_machines import SampleShape, hybrid, regular
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.hardware import HardwareNode
-from mooring.core.machine import Machine
-from mooring.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.render.build import CPUOwner, Pools, build_view
-from mooring.render.view import BoxKind, BoxView, CPUUse, CPUView, NodeView
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.hardware import HardwareNode
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.view import BoxKind, BoxView, CPUUse, CPUView, NodeView
 
 EIGHT = regular(SampleShape(sockets=1, nodes=1, cores=4), "eight")
 

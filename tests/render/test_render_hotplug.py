@@ -6,12 +6,12 @@ import re
 
 from tests.render.pictured import terminal_text
 
-from mooring.core.cpuset import CPUSet
-from mooring.discovery.compact import parse_compact
-from mooring.render.build import CPUOwner, Pools, build_view
-from mooring.render.svg.picture import svg_text
-from mooring.render.view import CPUUse, NodeView
-from mooring.render.wording import MARKS, cpu_mark, cpu_sentence
+from mooring.engine.core.cpuset import CPUSet
+from mooring.inputs.machines.compact import parse_compact
+from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.svg.picture import svg_text
+from mooring.views.view import CPUUse, NodeView
+from mooring.views.wording import MARKS, cpu_mark, cpu_sentence
 
 
 def view(offline: str = "2,6") -> NodeView:

@@ -15,14 +15,14 @@ from tests.render.report_pages import report_on
 from tests.render.report_steps import cpu_states
 from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Finding
-from mooring.render.build import CPUOwner, Pools, build_view
-from mooring.render.devices import DeviceView
-from mooring.render.html.data import report_data
-from mooring.render.html.document import HEATS, html_text, style_text
-from mooring.render.palette import contrast
-from mooring.render.report import (
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Finding
+from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.devices import DeviceView
+from mooring.views.html.data import report_data
+from mooring.views.html.document import HEATS, html_text, style_text
+from mooring.views.palette import contrast
+from mooring.views.report import (
     Account,
     AccountState,
     ReportCPU,
@@ -32,8 +32,8 @@ from mooring.render.report import (
     ReportView,
     changes_between,
 )
-from mooring.render.svg.picture import svg_text
-from mooring.render.view import CPUUse, PlacementRow
+from mooring.views.svg.picture import svg_text
+from mooring.views.view import CPUUse, PlacementRow
 
 BIG = SampleShape(sockets=2, nodes=4, caches=4, cores=8)
 

@@ -9,11 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.render.sample_machines import SampleShape, regular
 
-from mooring.core.cpuset import CPUSet
-from mooring.render.build import CPUOwner, build_view
-from mooring.render.labels import cut, short_names, unique_names
-from mooring.render.svg.picture import svg_text
-from mooring.render.wording import owner_marks
+from mooring.engine.core.cpuset import CPUSet
+from mooring.views.build import CPUOwner, build_view
+from mooring.views.labels import cut, short_names, unique_names
+from mooring.views.svg.picture import svg_text
+from mooring.views.wording import owner_marks
 
 WORD = st.text("ab", min_size=1, max_size=4) | st.sampled_from(["a" * 63, "a" * 62 + "b", "kube-system"])
 POD = st.builds(

@@ -11,20 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.render.pictured import terminal_text
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.hardware import Hardware, HardwareCPU, HardwareNode
-from mooring.core.machine import Machine
-from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
-from mooring.render import terminal
-from mooring.render.build import CPUOwner, Pools, build_view
-from mooring.render.devices import DeviceView
-from mooring.render.layout import PictureLayout, PlacedBox, arrange
-from mooring.render.measure import CellMetrics
-from mooring.render.svg.picture import cell_size, svg_text
-from mooring.render.svg.picture import map_metrics as svg_metrics
-from mooring.render.terminal import map_layout
-from mooring.render.view import BoxKind, BoxView, NodeView
-from mooring.render.wording import cpu_mark, numbers
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
+from mooring.views import terminal
+from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.devices import DeviceView
+from mooring.views.layout import PictureLayout, PlacedBox, arrange
+from mooring.views.measure import CellMetrics
+from mooring.views.svg.picture import cell_size, svg_text
+from mooring.views.svg.picture import map_metrics as svg_metrics
+from mooring.views.terminal import map_layout
+from mooring.views.view import BoxKind, BoxView, NodeView
+from mooring.views.wording import cpu_mark, numbers
 
 CPU = st.integers(0, 40) | st.integers(0, 4095)
 CPU_SETS = st.frozensets(CPU, max_size=8).map(CPUSet.from_ids)

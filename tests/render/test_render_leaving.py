@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.render.pictured import terminal_text
 
-from mooring.core.cpuset import CPUSet
-from mooring.discovery.compact import parse_compact
-from mooring.render.build import CPUOwner, build_view
-from mooring.render.view import NodeView
-from mooring.render.wording import cpu_mark, cpu_sentence, owner_marks
+from mooring.engine.core.cpuset import CPUSet
+from mooring.inputs.machines.compact import parse_compact
+from mooring.views.build import CPUOwner, build_view
+from mooring.views.view import NodeView
+from mooring.views.wording import cpu_mark, cpu_sentence, owner_marks
 
 
 def view(owners: int, leaving: CPUSet) -> NodeView:

@@ -10,10 +10,10 @@ import pytest
 from tests.render.pictured import terminal_text
 from tests.render.sample_machines import occupied
 
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.discovery.loader import load_machine
-from mooring.render.svg.picture import svg_text
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.inputs.machines.loader import load_machine
+from mooring.views.svg.picture import svg_text
 
 MACHINES = Path(__file__).parents[3] / "shared" / "machines"
 NAMES = sorted(path.parent.name for path in MACHINES.glob("*/*.tar.gz"))[::2] or ["none"]

@@ -12,13 +12,13 @@ from rich.style import Style
 from rich.text import Text
 from tests.render.sample_machines import SampleShape, regular
 
-from mooring.core.cpuset import CPUSet
-from mooring.render.build import CPUOwner, Pools, build_view
-from mooring.render.console import STYLES, write
-from mooring.render.palette import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, contrast, mixed, text_on
-from mooring.render.svg.elements import DARK, HATCH_OPACITY, HATCHES, LIGHT, Ground
-from mooring.render.terminal import picture
-from mooring.render.view import CPUUse
+from mooring.engine.core.cpuset import CPUSet
+from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.console import STYLES, write
+from mooring.views.palette import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, contrast, mixed, text_on
+from mooring.views.svg.elements import DARK, HATCH_OPACITY, HATCHES, LIGHT, Ground
+from mooring.views.terminal import picture
+from mooring.views.view import CPUUse
 
 # Full loss of one cone class, as matrices on linear RGB: Machado, Oliveira and Fernandes, 2009, severity 1.0.
 DEFICIENCIES = {

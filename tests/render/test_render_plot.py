@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.render.svg.plot import WIDTH, Kind, Plot, PlotRow, PlotShare, plot_svg
+from mooring.views.svg.plot import WIDTH, Kind, Plot, PlotRow, PlotShare, plot_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 KINDS = (Kind("admitted", "exclusive-0", ""), Kind("rejected", "exclusive-1", "a"))

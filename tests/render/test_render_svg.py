@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
-from mooring.core.cpuset import CPUSet
-from mooring.render.build import CPUOwner, build_view
-from mooring.render.devices import DeviceView
-from mooring.render.svg.elements import escape, fitting, style_sheet, text_width
-from mooring.render.svg.picture import svg_text
-from mooring.render.view import RejectedPod
+from mooring.engine.core.cpuset import CPUSet
+from mooring.views.build import CPUOwner, build_view
+from mooring.views.devices import DeviceView
+from mooring.views.svg.elements import escape, fitting, style_sheet, text_width
+from mooring.views.svg.picture import svg_text
+from mooring.views.view import RejectedPod
 
 SVG = "{http://www.w3.org/2000/svg}"
 BIG = SampleShape(sockets=2, nodes=1, caches=16, cores=8)

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
-from mooring.core.cpuset import CPUSet
-from mooring.render.console import Breaking, bar, plain
-from mooring.render.placements import placements_table
-from mooring.render.tables import numa_table, owners_table
-from mooring.render.view import PlacementRow
+from mooring.engine.core.cpuset import CPUSet
+from mooring.views.console import Breaking, bar, plain
+from mooring.views.placements import placements_table
+from mooring.views.tables import numa_table, owners_table
+from mooring.views.view import PlacementRow
 
 ODD = CPUSet.from_ids(range(1, 200, 2))
 ROWS = [

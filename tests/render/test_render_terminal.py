@@ -14,11 +14,11 @@ from rich.console import Console
 from tests.render.pictured import terminal_text
 from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
-from mooring.core.cpuset import CPUSet
-from mooring.render.build import CPUOwner, Pools, build_view
-from mooring.render.console import write
-from mooring.render.terminal import picture
-from mooring.render.view import NodeView
+from mooring.engine.core.cpuset import CPUSet
+from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.console import write
+from mooring.views.terminal import picture
+from mooring.views.view import NodeView
 
 GOLDEN = Path(__file__).parent / "golden"
 

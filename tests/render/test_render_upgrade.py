@@ -12,10 +12,10 @@ from tests.cli.command import NODE, ROOT, mooring
 from tests.render.html_page import Page
 from tests.render.sample_machines import SampleShape, regular
 
-from mooring.core.cpuset import CPUSet
 from mooring.documents.upgrade import UpgradeDocument, UpgradeListDocument
-from mooring.render.build import CPUOwner, build_view
-from mooring.render.html.upgrade import upgrade_page, upgrades_page
+from mooring.engine.core.cpuset import CPUSet
+from mooring.views.build import CPUOwner, build_view
+from mooring.views.html.upgrade import upgrade_page, upgrades_page
 
 MACHINE = ("--machine", "sockets=1 cores=4 threads=2 memory=8Gi")
 HOSTILE = "\x1b]<script>alert('&')</script>\"><img src=x>"

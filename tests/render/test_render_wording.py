@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.errors import clean
+from mooring.engine.core.errors import clean
 from mooring.explain.phrases import size
-from mooring.render.wording import core_kind_name, owner_marks, shorten
+from mooring.views.wording import core_kind_name, owner_marks, shorten
 
 
 @given(st.text())

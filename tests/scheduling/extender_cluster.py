@@ -8,21 +8,21 @@ from typing import Any
 
 from msgspec import Raw
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.shapes import shape_of
-from mooring.kubelet.start import start_kubelet
-from mooring.publisher.facts_document import digest_of
-from mooring.publisher.objects import NodeFacts, NodeState, PodKey
-from mooring.scheduling.binding import Binder
-from mooring.scheduling.claims import ClaimView
-from mooring.scheduling.deciding import Decider, NodeVerdict
-from mooring.scheduling.pods import Seen, Shapes
-from mooring.scheduling.view import ClusterView
-from mooring.scheduling.wire import BindArguments
+from mooring.cluster.extender.binding import Binder
+from mooring.cluster.extender.claims import ClaimView
+from mooring.cluster.extender.deciding import Decider, NodeVerdict
+from mooring.cluster.extender.pods import Seen, Shapes
+from mooring.cluster.extender.view import ClusterView
+from mooring.cluster.extender.wire import BindArguments
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.shapes import shape_of
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.inputs.machines.compact import parse_compact
+from mooring.published.facts_document import digest_of
+from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.service.cluster.apiserver import ClusterError
 
 NODE = "node-1"

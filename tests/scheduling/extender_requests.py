@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec import Raw, structs
 
-from mooring.scheduling.options import ExtenderOptions
-from mooring.scheduling.run import Extender, extender_with
-from mooring.scheduling.wire import BindArguments
+from mooring.cluster.extender.options import ExtenderOptions
+from mooring.cluster.extender.run import Extender, extender_with
+from mooring.cluster.extender.wire import BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.tracing import Traces
 

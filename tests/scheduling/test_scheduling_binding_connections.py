@@ -7,8 +7,8 @@ from unittest.mock import Mock
 import httpx2
 import pytest
 
-from mooring.scheduling.pod_api import ClusterPodAPI
-from mooring.scheduling.wire import BindArguments
+from mooring.cluster.extender.pod_api import ClusterPodAPI
+from mooring.cluster.extender.wire import BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 
 ASKED = BindArguments("web", "default", "uid", "node-1")

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.scheduling.extender_cluster import NODE, World, facts_with, guaranteed, started
 
-from mooring.core.config import ReservedMemory
-from mooring.core.pod import Pod
-from mooring.publisher.courses import courses
-from mooring.publisher.objects import PodKey
-from mooring.publisher.situation import BEFORE_US, UNSETTLED
-from mooring.scheduling.known_node import SETTLING
-from mooring.scheduling.pods import Seen
-from mooring.scheduling.view import ASSUMED_FOR
+from mooring.cluster.extender.known_node import SETTLING
+from mooring.cluster.extender.pods import Seen
+from mooring.cluster.extender.view import ASSUMED_FOR
+from mooring.engine.core.config import ReservedMemory
+from mooring.engine.core.pod import Pod
+from mooring.published.courses import courses
+from mooring.published.objects import PodKey
+from mooring.published.situation import BEFORE_US, UNSETTLED
 
 MEMORY: dict[str, Any] = {
     "memory_manager_policy": "Static",

@@ -11,19 +11,19 @@ import pytest
 from tests.scheduling.extender_cluster import NODE, World, facts_with, guaranteed, started, state_of_node
 from tests.scheduling.extender_requests import Recorder, ask, ready_extender
 
-from mooring.core.config import DEVICE_ALIGNMENT, MooringConfig
-from mooring.core.pod import ClaimUse, Pod, QoS
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.kubelet.shapes import shape_of
-from mooring.publisher.facts_document import digest_of
-from mooring.scheduling.answers import Answers
-from mooring.scheduling.claims import ClaimView
-from mooring.scheduling.deciding import Decider, NodeVerdict
-from mooring.scheduling.options import ExtenderOptions
-from mooring.scheduling.pods import Shapes, seen_pod
-from mooring.scheduling.scoring import Weights
-from mooring.scheduling.watches import ClaimListener, ClassListener
-from mooring.scheduling.wire import Arguments
+from mooring.cluster.extender.answers import Answers
+from mooring.cluster.extender.claims import ClaimView
+from mooring.cluster.extender.deciding import Decider, NodeVerdict
+from mooring.cluster.extender.options import ExtenderOptions
+from mooring.cluster.extender.pods import Shapes, seen_pod
+from mooring.cluster.extender.scoring import Weights
+from mooring.cluster.extender.watches import ClaimListener, ClassListener
+from mooring.cluster.extender.wire import Arguments
+from mooring.engine.core.config import DEVICE_ALIGNMENT, MooringConfig
+from mooring.engine.core.pod import ClaimUse, Pod, QoS
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.shapes import shape_of
+from mooring.published.facts_document import digest_of
 
 DRIVER = "gpu.example.com"
 CLASS = {

@@ -18,9 +18,9 @@ from tests.patience import many_files, until
 from tests.scheduling.authority import Authority, Certified, authority
 from tests.scheduling.extender_requests import PATIENT, ready_extender
 
-from mooring.core.errors import InputError
-from mooring.scheduling.options import TLS, ExtenderOptions
-from mooring.scheduling.run import limits_of, serve
+from mooring.cluster.extender.options import TLS, ExtenderOptions
+from mooring.cluster.extender.run import limits_of, serve
+from mooring.engine.core.errors import InputError
 from mooring.service.connections import HANDSHAKES
 from mooring.service.options import Address
 from mooring.service.tls import TLSFiles, tls_context

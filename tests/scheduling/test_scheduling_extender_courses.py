@@ -12,26 +12,26 @@ from tests.laws.strategies_whole_node import Hardware, configurations, hardware,
 from tests.node.hotpluggable import pod
 from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, started, state_of_node
 
-from mooring.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
-from mooring.core.errors import InputError, KubeletCrashError
-from mooring.core.pod import Pod
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.shapes import shape_of, view_key
-from mooring.kubelet.start import start_kubelet
-from mooring.planner.prediction import predicted
-from mooring.publisher.facts_document import digest_of
-from mooring.publisher.objects import NodeFacts, NodeState, PodKey
-from mooring.publisher.observation import EngineObserver
-from mooring.publisher.restored import NodeKind, kind_of, restored
-from mooring.publisher.situation import UNPUBLISHED, UNREADABLE, Situation
-from mooring.publisher.state_document import state_document, state_of
-from mooring.scheduling.deciding import Decider
-from mooring.scheduling.outlook import Outlooks, anonymous
-from mooring.scheduling.pods import Seen, Shapes, seen_pod
-from mooring.scheduling.scoring import Weights, merit_of
-from mooring.scheduling.view import ClusterView
+from mooring.answers.base.prediction import predicted
+from mooring.cluster.extender.deciding import Decider
+from mooring.cluster.extender.outlook import Outlooks, anonymous
+from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
+from mooring.cluster.extender.scoring import Weights, merit_of
+from mooring.cluster.extender.view import ClusterView
+from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError, KubeletCrashError
+from mooring.engine.core.pod import Pod
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.shapes import shape_of, view_key
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.inputs.machines.compact import parse_compact
+from mooring.published.facts_document import digest_of
+from mooring.published.objects import NodeFacts, NodeState, PodKey
+from mooring.published.observation import EngineObserver
+from mooring.published.restored import NodeKind, kind_of, restored
+from mooring.published.situation import UNPUBLISHED, UNREADABLE, Situation
+from mooring.published.state_document import state_document, state_of
 
 INFO = parse_compact("sockets=1 numa=2 cores=8 threads=1 memory=8Gi").info
 CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})

@@ -16,23 +16,23 @@ from tests.patience import until
 from tests.scheduling.extender_cluster import facts_with, guaranteed, started, state_of_node
 from tests.scheduling.extender_requests import Recorder, ask, no_cluster, ready_extender
 
-from mooring.checkpoint.checksum import data_checksum
-from mooring.core.config import ReservedMemory
-from mooring.core.pod import Pod
-from mooring.kubelet.admit import admit
-from mooring.kubelet.kubelet import Kubelet
-from mooring.planner.prediction import Prediction, predicted
-from mooring.publisher import restored as restoring
-from mooring.publisher.facts_document import digest_of, facts_document
-from mooring.publisher.objects import NodeFacts
-from mooring.publisher.restored import KnownKinds, NodeKind, kind_of, restored
-from mooring.publisher.situation import UNJUDGED, NodeFaults
-from mooring.publisher.state_document import state_document
-from mooring.scheduling.options import ExtenderOptions
-from mooring.scheduling.pods import Seen
-from mooring.scheduling.run import Extender, extender_with
-from mooring.scheduling.view import ClusterView
-from mooring.scheduling.watches import FactsListener, StateListener
+from mooring.answers.base.prediction import Prediction, predicted
+from mooring.cluster.extender.options import ExtenderOptions
+from mooring.cluster.extender.pods import Seen
+from mooring.cluster.extender.run import Extender, extender_with
+from mooring.cluster.extender.view import ClusterView
+from mooring.cluster.extender.watches import FactsListener, StateListener
+from mooring.engine.checkpoint.checksum import data_checksum
+from mooring.engine.core.config import ReservedMemory
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.published import restored as restoring
+from mooring.published.facts_document import digest_of, facts_document
+from mooring.published.objects import NodeFacts
+from mooring.published.restored import KnownKinds, NodeKind, kind_of, restored
+from mooring.published.situation import UNJUDGED, NodeFaults
+from mooring.published.state_document import state_document
 
 FACTS = facts_with(
     "sockets=2 numa=2 cores=4 threads=2 memory=64Gi",
@@ -125,7 +125,7 @@ def test_a_state_with_other_numa_nodes_than_its_facts_is_refused_with_the_cause(
 def test_where_the_engine_fails_about_one_node_every_other_is_filtered_scored_and_bound(
     extender: Extender, said: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.scheduling.deciding.predicted", failing)
+    monkeypatch.setattr("mooring.cluster.extender.deciding.predicted", failing)
     for _ in range(2):
         status, answer = ask(extender, "/filter", question(NodeNames=NAMES))
         assert (status, answer["NodeNames"]) == (200, ["good-1", "good-2"])
@@ -148,7 +148,7 @@ def test_where_the_engine_fails_about_the_victims_of_one_node_those_of_the_other
             raise ZeroDivisionError
         return admit(kubelet, *arguments)
 
-    monkeypatch.setattr("mooring.scheduling.answers.admit", odd)
+    monkeypatch.setattr("mooring.cluster.extender.answers.admit", odd)
     proposed: dict[str, Any] = {name: {"Pods": [], "NumPDBViolations": 0} for name in NAMES}
     status, answer = ask(extender, "/preempt", question(NodeNameToMetaVictims=proposed))
     assert (status, set(answer["NodeNameToMetaVictims"])) == (200, {"good-1", "good-2"})
@@ -158,7 +158,7 @@ def test_the_thread_that_predicts_goes_on_after_a_node_that_cannot_be_judged(
     said: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = extender_with(ExtenderOptions(), no_cluster, lambda about, problem: said.append((about, problem)))
-    monkeypatch.setattr("mooring.scheduling.outlook.view_key", broken)
+    monkeypatch.setattr("mooring.cluster.extender.outlook.view_key", broken)
     made.view.put_facts(digest_of(FACTS), FACTS)
     made.view.put_state("lying", 1, state_of_node(FACTS, started(FACTS), node="lying"))
     made.start()
@@ -189,9 +189,9 @@ def test_an_object_at_which_a_reader_fails_is_that_nodes_fault(monkeypatch: pyte
     said: list[str] = []
     view = ClusterView(lambda: 0.0, faults=NodeFaults(lambda about, _problem: said.append(about)))
     name, item = forged(lambda _content: None)
-    monkeypatch.setattr("mooring.scheduling.watches.facts_of", broken)
+    monkeypatch.setattr("mooring.cluster.extender.watches.facts_of", broken)
     FactsListener(view, lambda _about, _problem: None).changed(item)
-    monkeypatch.setattr("mooring.scheduling.watches.state_of", broken)
+    monkeypatch.setattr("mooring.cluster.extender.watches.state_of", broken)
     state = state_document(state_of_node(FACTS, started(FACTS), node="lying"))
     StateListener(view, lambda _about, _problem: None).listed(iter([[msgspec.Raw(msgspec.json.encode(state))]]))
     assert said == [f"NodeFacts {name}", "lying"]
@@ -225,7 +225,7 @@ def test_facts_of_which_no_machine_has_so_many_are_refused_before_objects_are_ma
 ) -> None:
     made: list[str] = []
     for reader in ("parse_machine_info", "kubelet_config"):
-        monkeypatch.setattr(f"mooring.publisher.facts_document.{reader}", lambda *_, **__: made.append(what))
+        monkeypatch.setattr(f"mooring.published.facts_document.{reader}", lambda *_, **__: made.append(what))
     said: list[str] = []
     view = ClusterView(lambda: 0.0)
     name, item = forged(BOUNDS[what])

@@ -13,11 +13,11 @@ import yaml
 from tests.agent.pods.fault_injector import kubeconfig
 from tests.cli.command import mooring
 
-from mooring.cli.verbs import extender as verb
-from mooring.core.errors import InputError
-from mooring.scheduling.deciding import UnknownNodes
-from mooring.scheduling.options import FIELDS, KIND, extender_options
-from mooring.scheduling.scoring import Weights
+from mooring.cluster.extender import command as verb
+from mooring.cluster.extender.deciding import UnknownNodes
+from mooring.cluster.extender.options import FIELDS, KIND, extender_options
+from mooring.cluster.extender.scoring import Weights
+from mooring.engine.core.errors import InputError
 from mooring.service.options import Address
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_without_the_packages_of_the_extra_one_line_names_the_remedy(tmp_path: P
     file = tmp_path / "extender.yaml"
     file.write_text(f"kind: {KIND}\n", encoding="utf-8")
     code = (
-        "import sys; sys.modules['lightkube'] = None; from mooring.cli.main import run; "
+        "import sys; sys.modules['lightkube'] = None; from mooring.command.main import run; "
         f"sys.exit(run(['extender', '--config', {str(file)!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from tests.scheduling.extender_cluster import facts_with, guaranteed, started, state_of_node
 
-from mooring.core.config import MooringConfig
-from mooring.core.pod import Pod, PodResources
-from mooring.kubelet.shapes import shape_of
-from mooring.publisher.facts_document import digest_of, facts_document, facts_of
-from mooring.publisher.objects import NodeFacts
-from mooring.releases.catalog import RELEASES
-from mooring.scheduling.deciding import Decider
-from mooring.scheduling.view import ClusterView
+from mooring.cluster.extender.deciding import Decider
+from mooring.cluster.extender.view import ClusterView
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.pod import Pod, PodResources
+from mooring.engine.kubelet.shapes import shape_of
+from mooring.engine.releases.catalog import RELEASES
+from mooring.published.facts_document import digest_of, facts_document, facts_of
+from mooring.published.objects import NodeFacts
 
 MACHINE = "sockets=1 numa=2 cores=16 threads=1 memory=64Gi"
 

@@ -14,17 +14,17 @@ from tests.patience import until
 from tests.scheduling.extender_cluster import NODE, facts_with, started, state_of_node
 from tests.scheduling.extender_requests import PATIENT, Recorder, ask, no_cluster, ready_extender
 
-from mooring.core.errors import InputError
-from mooring.core.pod import Pod
-from mooring.kubelet.shapes import shape_of
-from mooring.publisher.facts_document import digest_of
-from mooring.scheduling.binding import Binder
-from mooring.scheduling.deciding import Decider, NodeVerdict
-from mooring.scheduling.options import ExtenderOptions, extender_options
-from mooring.scheduling.pods import Shapes, seen_pod
-from mooring.scheduling.run import Extender, extender_with, take_part
-from mooring.scheduling.view import ClusterView
-from mooring.scheduling.wire import BindAnswer, BindArguments
+from mooring.cluster.extender.binding import Binder
+from mooring.cluster.extender.deciding import Decider, NodeVerdict
+from mooring.cluster.extender.options import ExtenderOptions, extender_options
+from mooring.cluster.extender.pods import Shapes, seen_pod
+from mooring.cluster.extender.run import Extender, extender_with, take_part
+from mooring.cluster.extender.view import ClusterView
+from mooring.cluster.extender.wire import BindAnswer, BindArguments
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.shapes import shape_of
+from mooring.published.facts_document import digest_of
 from mooring.service.cluster.apiserver import ClusterError
 from mooring.service.cluster.lease import Election, Lease
 

@@ -13,12 +13,12 @@ from msgspec import structs
 from tests.scheduling.extender_cluster import facts_with, guaranteed, started, state_of_node
 from tests.scheduling.extender_requests import Recorder, ask, ready_extender
 
-from mooring.kubelet.kubelet import Kubelet
-from mooring.publisher.facts_document import digest_of
-from mooring.publisher.objects import NodeFacts
-from mooring.scheduling.options import ExtenderOptions
-from mooring.scheduling.pods import Seen, Shapes, seen_pod
-from mooring.scheduling.run import Extender
+from mooring.cluster.extender.options import ExtenderOptions
+from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
+from mooring.cluster.extender.run import Extender
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.published.facts_document import digest_of
+from mooring.published.objects import NodeFacts
 from mooring.service.cluster.apiserver import ClusterError
 
 WIRE = Path(__file__).parents[3] / "shared" / "wire"
@@ -215,7 +215,7 @@ def test_reasons_are_equal_for_equal_causes_and_tell_whether_removing_pods_helps
     [("denyExclusive", False, True), ("deny", False, False), ("allow", True, True)],
 )
 def test_what_is_said_about_nodes_of_which_nothing_is_known(unknown: str, exclusive: bool, shared: bool) -> None:
-    from mooring.scheduling.options import extender_options  # noqa: PLC0415 - only here
+    from mooring.cluster.extender.options import extender_options  # noqa: PLC0415 - only here
 
     made = ready_extender(extender_options({"unknownNodes": unknown}, source="test"))
     for cpus, wanted in (("2", exclusive), ("1500m", shared)):

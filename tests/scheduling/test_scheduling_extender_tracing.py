@@ -9,7 +9,7 @@ from tests.scheduling.extender_cluster import facts_with, guaranteed, started, s
 from tests.scheduling.extender_requests import ask, ready_extender
 from tests.service.otlp_receiver import attributes, receiving
 
-from mooring.publisher.facts_document import digest_of
+from mooring.published.facts_document import digest_of
 from mooring.service.tracing import open_traces
 
 FACTS = facts_with("sockets=2 numa=2 cores=64 threads=1 memory=64Gi", topology_manager_policy="single-numa-node")

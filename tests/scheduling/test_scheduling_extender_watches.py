@@ -10,9 +10,9 @@ import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector, pod_object
 from tests.patience import until
 
-from mooring.scheduling.pods import Shapes
-from mooring.scheduling.view import ClusterView
-from mooring.scheduling.watches import PodListener, StateListener
+from mooring.cluster.extender.pods import Shapes
+from mooring.cluster.extender.view import ClusterView
+from mooring.cluster.extender.watches import PodListener, StateListener
 from mooring.service.cluster.apiserver import cluster_of
 from mooring.service.cluster.following import Follower
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.pod import Container, Pod
-from mooring.core.quantity import Quantity
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.admit import AdmitMode, admit
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_on
-from mooring.manifest.defaults import PodGates, qos_of
-from mooring.manifest.scheduling_fields import SchedulingFields
-from mooring.manifest.taints import Taint
-from mooring.publisher.objects import NodeFacts, NodeState, PodKey
-from mooring.serve.cluster.known import ClusterNode, ClusterPod, KnownCluster
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.pod import Container, Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.admit import AdmitMode, admit
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_on
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.defaults import PodGates, qos_of
+from mooring.inputs.pods.scheduling_fields import SchedulingFields
+from mooring.inputs.pods.taints import Taint
+from mooring.monitoring.serve.cluster.known import ClusterNode, ClusterPod, KnownCluster
+from mooring.published.objects import NodeFacts, NodeState, PodKey
 
 CONFIG = KubeletConfig(
     cpu_manager_policy="static", topology_manager_policy="single-numa-node", reserved_system_cpus="0"

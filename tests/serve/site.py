@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
 
-from mooring.configuration.node_configuration import load_config
-from mooring.discovery.loader import load_machine
-from mooring.manifest.pod_files import load_pods
-from mooring.planner.question import Question
-from mooring.serve.access import Guard, OpenGuard
-from mooring.serve.node_plan import snapshot_of
-from mooring.serve.recording import Recording
-from mooring.serve.run import LIMITS, node_application
+from mooring.answers.base.question import Question
+from mooring.inputs.configuration.node_configuration import load_config
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.pod_files import load_pods
+from mooring.monitoring.serve.access import Guard, OpenGuard
+from mooring.monitoring.serve.node_plan import snapshot_of
+from mooring.monitoring.serve.recording import Recording
+from mooring.monitoring.serve.run import LIMITS, node_application
 from mooring.service.http import HTTPServer, listener_at
 from mooring.service.options import Address
 from mooring.service.pages import Application

@@ -19,9 +19,9 @@ import pytest
 from tests.scheduling.authority import authority
 from tests.serve.site import node_site, recording
 
-from mooring.core.errors import InputError
-from mooring.serve.access import EVERYTHING, KEPT, REVIEWING, ClusterGuard, OpenGuard, Viewer
-from mooring.serve.run import ServeOptions, connection, guard_of, node_application, run_application
+from mooring.engine.core.errors import InputError
+from mooring.monitoring.serve.access import EVERYTHING, KEPT, REVIEWING, ClusterGuard, OpenGuard, Viewer
+from mooring.monitoring.serve.run import ServeOptions, connection, guard_of, node_application, run_application
 from mooring.service.cluster.apiserver import ClusterError
 from mooring.service.options import Address
 
@@ -199,7 +199,7 @@ def test_requests_that_need_the_same_answer_ask_once(tmp_path: Path) -> None:
 
 
 def test_unknown_tokens_evict_no_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.serve.access.MOST_KEPT", 4)
+    monkeypatch.setattr("mooring.monitoring.serve.access.MOST_KEPT", 4)
     reviews = Reviews({"ann": ("one",)})
     with playing(reviews, tmp_path) as file:
         guard = ClusterGuard(connection(file))
@@ -256,7 +256,7 @@ def test_a_certificate_that_is_replaced_is_served_from_the_next_connection_on(
             port[0] = words.rstrip("/").rpartition(":")[2]
             started.set()
 
-    monkeypatch.setattr("mooring.serve.run.stop_signals", lambda: nullcontext(stop))
+    monkeypatch.setattr("mooring.monitoring.serve.run.stop_signals", lambda: nullcontext(stop))
     first = place("first")
     options = ServeOptions(Address("127.0.0.1", 0), certificate=str(files[0]), key=str(files[1]))
     app = node_application(recording(), OpenGuard(), loopback=True)
@@ -274,7 +274,7 @@ def test_a_certificate_that_is_replaced_is_served_from_the_next_connection_on(
 
 
 def test_a_page_whose_reader_has_stopped_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.serve.app._LONGEST_PAUSE", -1.0)
+    monkeypatch.setattr("mooring.monitoring.serve.app._LONGEST_PAUSE", -1.0)
     with node_site(recording()) as site:
         assert (site.ask("/healthz").status, site.ask("/healthz").text) == (503, "what is shown is no longer read\n")
 
@@ -283,7 +283,7 @@ def test_a_page_without_a_free_thread_is_not_alive(monkeypatch: pytest.MonkeyPat
     async def never(*_args: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("mooring.serve.app._ANSWERS", 0.05)
-    monkeypatch.setattr("mooring.serve.app.run_in_threadpool", never)
+    monkeypatch.setattr("mooring.monitoring.serve.app._ANSWERS", 0.05)
+    monkeypatch.setattr("mooring.monitoring.serve.app.run_in_threadpool", never)
     with node_site(recording()) as site:
         assert (site.ask("/healthz").status, site.ask("/healthz").text) == (503, "no thread is free for a page\n")

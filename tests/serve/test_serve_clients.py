@@ -10,7 +10,7 @@ from dataclasses import replace
 from tests.patience import many_files
 from tests.serve.site import node_site, recording
 
-from mooring.serve.snapshot import NodeNotice
+from mooring.monitoring.serve.snapshot import NodeNotice
 
 CLIENTS = 1000
 SMALL = "sockets=1 cores=8 memory=8Gi"

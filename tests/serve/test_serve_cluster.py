@@ -11,26 +11,26 @@ import pytest
 from tests.serve.clusters import CONFIG, MACHINE, known, pod, state
 from tests.serve.site import HOSTILE, Site, served
 
-from mooring.core.config import CPU_HOTPLUG, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
-from mooring.kubelet.admit import admit
-from mooring.kubelet.events import after_event
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_on
-from mooring.manifest.steps import Offline, Online
-from mooring.publisher.observation import EngineObserver
-from mooring.publisher.shadow_document import ShadowCount, ShadowDifference, ShadowStatus
-from mooring.render.view import CPUUse
-from mooring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
-from mooring.serve.cluster.fitting import KEPT_OFF, UNKNOWN, FittingSearch, fittings_in_text
-from mooring.serve.cluster.html import TileSheet, exported_cluster
-from mooring.serve.cluster.known import UNPUBLISHED, ClusterPod, KnownCluster, NodeNow
-from mooring.serve.cluster.listeners import node_of, pod_of
-from mooring.serve.cluster.published_node import snapshot_of_node
-from mooring.serve.cluster.routes import cluster_application
-from mooring.serve.cluster.tiles import tile, with_labels
-from mooring.serve.node_plan import what_if
+from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.events import after_event
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_on
+from mooring.inputs.pods.steps import Offline, Online
+from mooring.monitoring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
+from mooring.monitoring.serve.cluster.fitting import KEPT_OFF, UNKNOWN, FittingSearch, fittings_in_text
+from mooring.monitoring.serve.cluster.html import TileSheet, exported_cluster
+from mooring.monitoring.serve.cluster.known import UNPUBLISHED, ClusterPod, KnownCluster, NodeNow
+from mooring.monitoring.serve.cluster.listeners import node_of, pod_of
+from mooring.monitoring.serve.cluster.published_node import snapshot_of_node
+from mooring.monitoring.serve.cluster.routes import cluster_application
+from mooring.monitoring.serve.cluster.tiles import tile, with_labels
+from mooring.monitoring.serve.node_plan import what_if
+from mooring.published.observation import EngineObserver
+from mooring.published.shadow_document import ShadowCount, ShadowDifference, ShadowStatus
+from mooring.views.view import CPUUse
 
 MANIFEST = """apiVersion: v1
 kind: Pod

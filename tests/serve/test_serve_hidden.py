@@ -10,16 +10,16 @@ from tests.serve.clusters import CONFIG, MACHINE, pod
 from tests.serve.site import node_site, recording
 from tests.serve.test_serve_node import TokenGuard
 
-from mooring.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Finding
-from mooring.core.pod import Pod
-from mooring.kubelet.kubelet import StateTexts
-from mooring.planner.question import Question
-from mooring.serve.agent_status import snapshot_of_status
-from mooring.serve.node_plan import snapshot_of
-from mooring.serve.recording import Recorded
-from mooring.serve.snapshot import ANY, NodeSnapshot
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.monitoring.serve.agent_status import snapshot_of_status
+from mooring.monitoring.serve.node_plan import snapshot_of
+from mooring.monitoring.serve.recording import Recorded
+from mooring.monitoring.serve.snapshot import ANY, NodeSnapshot
 
 STRICT = {"strict-cpu-reservation": "true"}
 NONE = replace(CONFIG, topology_manager_policy="none", cpu_manager_policy_options=STRICT)

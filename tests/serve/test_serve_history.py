@@ -17,19 +17,19 @@ from tests.serve.site import HOSTILE, hostile, node_site, question, served
 from tests.serve.test_serve_node import TokenGuard
 from tests.shadow.observing import node
 
-from mooring.cli.main import run
-from mooring.core.errors import InputError
-from mooring.serve.access import OpenGuard
-from mooring.serve.cluster.open_nodes import kept_of_node
-from mooring.serve.cluster.routes import cluster_application
-from mooring.serve.history import DAY, SnapshotHistory
-from mooring.serve.node_plan import snapshot_of
-from mooring.serve.recording import Recorded, Recording
-from mooring.serve.shadowed import ShadowedMoments
-from mooring.serve.snapshot import HIDDEN, NodeSnapshot
-from mooring.shadow.folder import ShadowFolder
-from mooring.shadow.judging.judge import judge
-from mooring.shadow.recording import recorded_scenario
+from mooring.command.main import run
+from mooring.engine.core.errors import InputError
+from mooring.monitoring.serve.access import OpenGuard
+from mooring.monitoring.serve.cluster.open_nodes import kept_of_node
+from mooring.monitoring.serve.cluster.routes import cluster_application
+from mooring.monitoring.serve.history import DAY, SnapshotHistory
+from mooring.monitoring.serve.node_plan import snapshot_of
+from mooring.monitoring.serve.recording import Recorded, Recording
+from mooring.monitoring.serve.shadowed import ShadowedMoments
+from mooring.monitoring.serve.snapshot import HIDDEN, NodeSnapshot
+from mooring.monitoring.shadow.folder import ShadowFolder
+from mooring.monitoring.shadow.judging.judge import judge
+from mooring.monitoring.shadow.recording import recorded_scenario
 
 
 def complaint(text: str) -> None:
@@ -121,7 +121,7 @@ def test_a_moment_of_which_a_part_is_written_leaves_the_others_whole(
 
 
 def test_days_and_bytes_are_bounded(tmp_path: Path, empty: NodeSnapshot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.serve.history.MOMENTS", 2)
+    monkeypatch.setattr("mooring.monitoring.serve.history.MOMENTS", 2)
     now = [0.0]
     history = SnapshotHistory(tmp_path, complaint, lambda: now[0])
     for number in range(1, 9):
@@ -130,7 +130,7 @@ def test_days_and_bytes_are_bounded(tmp_path: Path, empty: NodeSnapshot, monkeyp
     assert history.last == 8
     assert history.first == 3
     assert history.at(3).at == DAY / 2
-    monkeypatch.setattr("mooring.serve.history.LARGEST", 1)
+    monkeypatch.setattr("mooring.monitoring.serve.history.LARGEST", 1)
     history.add(Recorded(9, now[0], empty))
     assert (history.first, history.last) == (9, 9)
 

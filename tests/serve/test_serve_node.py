@@ -20,15 +20,15 @@ from tests.serve.site import EXAMPLES, HOSTILE, Site, hostile, node_site, questi
 
 from mooring.agent.status.snapshot import AgentCounts
 from mooring.agent.status.status_document import status_document
-from mooring.cli.main import run
-from mooring.render.svg.picture import svg_text
-from mooring.serve.access import EVERYTHING, Viewer
-from mooring.serve.agent_status import snapshot_of_status
-from mooring.serve.node_html import exported, picture
-from mooring.serve.node_plan import snapshot_of
-from mooring.serve.recording import Recording
-from mooring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot
-from mooring.serve.watched import AGAIN, WatchedNode
+from mooring.command.main import run
+from mooring.monitoring.serve.access import EVERYTHING, Viewer
+from mooring.monitoring.serve.agent_status import snapshot_of_status
+from mooring.monitoring.serve.node_html import exported, picture
+from mooring.monitoring.serve.node_plan import snapshot_of
+from mooring.monitoring.serve.recording import Recording
+from mooring.monitoring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot
+from mooring.monitoring.serve.watched import AGAIN, WatchedNode
+from mooring.views.svg.picture import svg_text
 
 MANIFEST = """apiVersion: v1
 kind: Pod
@@ -243,7 +243,7 @@ def test_a_live_page_refuses_standard_input_because_it_reads_the_node_again(
     def served(*_arguments: object) -> None:
         raise AssertionError("a page is served")
 
-    monkeypatch.setattr("mooring.serve.run.run_application", served)
+    monkeypatch.setattr("mooring.monitoring.serve.run.run_application", served)
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"[]")))
     assert run(["serve", "--machine", "epyc-7763-2s-nps4", option, "-"]) == 2
     said = capsys.readouterr().err

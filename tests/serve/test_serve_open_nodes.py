@@ -12,18 +12,18 @@ from pkgutil import resolve_name
 import pytest
 from tests.serve.clusters import known, pod
 
-from mooring.publisher.situation import NodeFaults
-from mooring.serve.access import EVERYTHING, OpenGuard
-from mooring.serve.cluster.fitting import FittingSearch
-from mooring.serve.cluster.html import TileSheet
-from mooring.serve.cluster.known import ClusterPod, NodeNow
-from mooring.serve.cluster.open_nodes import OpenNodes
-from mooring.serve.cluster.published_node import snapshot_of_node
-from mooring.serve.cluster.routes import cluster_application, ticking
-from mooring.serve.node_routes import NodeRoutes
-from mooring.serve.snapshot import NodeSnapshot
+from mooring.monitoring.serve.access import EVERYTHING, OpenGuard
+from mooring.monitoring.serve.cluster.fitting import FittingSearch
+from mooring.monitoring.serve.cluster.html import TileSheet
+from mooring.monitoring.serve.cluster.known import ClusterPod, NodeNow
+from mooring.monitoring.serve.cluster.open_nodes import OpenNodes
+from mooring.monitoring.serve.cluster.published_node import snapshot_of_node
+from mooring.monitoring.serve.cluster.routes import cluster_application, ticking
+from mooring.monitoring.serve.node_routes import NodeRoutes
+from mooring.monitoring.serve.snapshot import NodeSnapshot
+from mooring.published.situation import NodeFaults
 
-SNAPSHOT = "mooring.serve.cluster.open_nodes.snapshot_of_node"
+SNAPSHOT = "mooring.monitoring.serve.cluster.open_nodes.snapshot_of_node"
 
 
 def opened(nodes: OpenNodes, name: str) -> NodeRoutes:
@@ -109,7 +109,7 @@ def test_the_page_of_the_cluster_goes_on_after_a_node_that_cannot_be_shown(monke
     _, routes = cluster_application(cluster, "Cluster", OpenGuard(), loopback=True)
     page = opened(routes.nodes, "node-0000")
     monkeypatch.setattr(SNAPSHOT, odd)
-    monkeypatch.setattr("mooring.serve.cluster.routes.TICK", 0.001)
+    monkeypatch.setattr("mooring.monitoring.serve.cluster.routes.TICK", 0.001)
     failed, ticked = threading.Event(), threading.Event()
     monkeypatch.setattr(page.recording, "fail", lambda _problem: failed.set())
     with ticking(routes):
@@ -157,10 +157,10 @@ def test_a_page_that_two_clients_open_at_once_is_one(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "part",
     [
-        "mooring.serve.cluster.known.restored",
-        "mooring.serve.cluster.known.view_key",
-        "mooring.serve.cluster.html.tile",
-        "mooring.serve.cluster.fitting.predicted",
+        "mooring.monitoring.serve.cluster.known.restored",
+        "mooring.monitoring.serve.cluster.known.view_key",
+        "mooring.monitoring.serve.cluster.html.tile",
+        "mooring.monitoring.serve.cluster.fitting.predicted",
     ],
 )
 def test_a_node_that_cannot_be_judged_is_said_once_and_the_page_shows_all_others(

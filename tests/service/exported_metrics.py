@@ -12,10 +12,10 @@ from tests.agent.outside.nodes import busy, snapshot_of
 
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import Published
-from mooring.dra.metrics import DriverMetrics
-from mooring.node.metrics.names import METRICS, SCALE_DOWN_METRICS, MetricType
-from mooring.publisher.publisher import PublisherCounts, PublisherMetrics
-from mooring.scheduling.service import ExtenderMetrics
+from mooring.cluster.dra.metrics import DriverMetrics
+from mooring.cluster.extender.service import ExtenderMetrics
+from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS, MetricType
+from mooring.published.publisher import PublisherCounts, PublisherMetrics
 
 TARGET = frozenset({"job", "instance"})
 """What Prometheus adds to every series."""

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from tests.patience import until
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.service import sockets
 from mooring.service.connections import serve
 from mooring.service.http import HTTPServer, listener_at, serve_tcp, serve_unix

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.service.cluster.apiserver import cluster_of, configuration_of
 
 

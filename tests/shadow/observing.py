@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.admit import AdmitResult
-from mooring.kubelet.events import Readmit, after_event, ended
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pod_status import REJECTED
-from mooring.manifest.steps import Admit, Restart
-from mooring.publisher.objects import PodKey
-from mooring.publisher.observation import EngineObserver
-from mooring.publisher.restored import holds
-from mooring.shadow.observed import ObservedNode, observed_pod
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.kubelet.admit import AdmitResult
+from mooring.engine.kubelet.events import Readmit, after_event, ended
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_status import REJECTED
+from mooring.inputs.pods.steps import Admit, Restart
+from mooring.monitoring.shadow.observed import ObservedNode, observed_pod
+from mooring.published.objects import PodKey
+from mooring.published.observation import EngineObserver
+from mooring.published.restored import holds
 
 MACHINE = parse_compact("sockets=2 numa=2 cores=8 threads=2 memory=8Gi").info
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")

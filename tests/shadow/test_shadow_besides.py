@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from tests.shadow.observing import STATIC, Node, container, node
 
-from mooring.core.config import KubeletConfig
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.shadow.judgement import Judgement
-from mooring.shadow.judging.besides import Besides
-from mooring.shadow.judging.judge import judge
-from mooring.shadow.judging.mismatch import unlike_outcome
-from mooring.shadow.observed import ObservedNode, observed_pod
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.monitoring.shadow.judgement import Judgement
+from mooring.monitoring.shadow.judging.besides import Besides
+from mooring.monitoring.shadow.judging.judge import judge
+from mooring.monitoring.shadow.judging.mismatch import unlike_outcome
+from mooring.monitoring.shadow.observed import ObservedNode, observed_pod
 
 SHARED = replace(STATIC, cpu_manager_policy="none")
 REFUSED = ("10", "11", "12", "13", "14")

@@ -13,14 +13,14 @@ import pytest
 from tests.shadow.observing import STATIC, node
 from tests.shadow.test_shadow_watching import LIMITED, Seen, Watching
 
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.publisher.observation import Observation
-from mooring.shadow.counts_file import continued, write_counts
-from mooring.shadow.folder import ShadowFolder
-from mooring.shadow.judgement import Agreement
-from mooring.shadow.judging.judge import judge
-from mooring.shadow.tally import Tally
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.monitoring.shadow.counts_file import continued, write_counts
+from mooring.monitoring.shadow.folder import ShadowFolder
+from mooring.monitoring.shadow.judgement import Agreement
+from mooring.monitoring.shadow.judging.judge import judge
+from mooring.monitoring.shadow.tally import Tally
+from mooring.published.observation import Observation
 
 DISTRIBUTING = replace(STATIC, cpu_manager_policy_options={"distribute-cpus-across-numa": "true"})
 DIGEST = "0" * 64

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.shadow.observing import PINNED, STATIC, Node, container, node
 
-from mooring.core.bits import CPUMask
-from mooring.core.config import KubeletConfig, ReservedMemory
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.kubelet.kubelet import StateTexts, cpu_text
-from mooring.manifest.pods import MIRROR
-from mooring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
-from mooring.shadow.judging import judge as judging
-from mooring.shadow.judging import orders
-from mooring.shadow.observed import ObservedNode
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import KubeletConfig, ReservedMemory
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.kubelet import StateTexts, cpu_text
+from mooring.inputs.pods.pods import MIRROR
+from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.monitoring.shadow.judging import judge as judging
+from mooring.monitoring.shadow.judging import orders
+from mooring.monitoring.shadow.observed import ObservedNode
 
 ALIGNED = replace(STATIC, topology_manager_policy="single-numa-node")
 ALIGNED_CORES = replace(STATIC, cpu_manager_policy_options={"full-pcpus-only": "true"})

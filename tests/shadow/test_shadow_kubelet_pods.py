@@ -13,12 +13,12 @@ import pytest
 from tests.cli.command import mooring
 from tests.shadow.listing import listing
 
-from mooring.core.machine import Finding
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pod_status import REJECTED
+from mooring.engine.core.machine import Finding
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_status import REJECTED
+from mooring.monitoring.shadow.kubelet_pods import STARTING, KubeletPods
+from mooring.monitoring.shadow.pods import BoundPods
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_at
-from mooring.shadow.kubelet_pods import STARTING, KubeletPods
-from mooring.shadow.pods import BoundPods
 
 ADDRESS = "http://127.0.0.1:10255"
 SECURE = "https://127.0.0.1:10250"

@@ -14,16 +14,16 @@ from tests.shadow.listing import listing
 from tests.shadow.observing import STATIC, Node, node
 from tests.shadow.test_shadow_watching import Told
 
-from mooring.cli.verbs import shadow
+from mooring.answers.base.replay.file import replay_file
 from mooring.documents.schemas import schema
-from mooring.planner.replay.file import replay_file
-from mooring.publisher.facts_document import facts_document
-from mooring.publisher.observation import EngineObserver, documents_of
-from mooring.shadow.folder import ShadowFolder
-from mooring.shadow.judgement import Agreement
-from mooring.shadow.published import QUIET, PublishedKubelet, PublishedNodes, UnpublishedError
-from mooring.shadow.shadow import Shadow
-from mooring.shadow.tally import Tally
+from mooring.monitoring.shadow.commands import shadow
+from mooring.monitoring.shadow.folder import ShadowFolder
+from mooring.monitoring.shadow.judgement import Agreement
+from mooring.monitoring.shadow.published import QUIET, PublishedKubelet, PublishedNodes, UnpublishedError
+from mooring.monitoring.shadow.shadow import Shadow
+from mooring.monitoring.shadow.tally import Tally
+from mooring.published.facts_document import facts_document
+from mooring.published.observation import EngineObserver, documents_of
 
 
 class Publishing:

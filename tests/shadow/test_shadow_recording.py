@@ -9,17 +9,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.shadow.observing import PINNED, STATIC, Node, node
 
-from mooring.core.bits import CPUMask
-from mooring.core.config import KubeletConfig
-from mooring.kubelet.kubelet import cpu_text
-from mooring.manifest.scenario import scenario
-from mooring.planner.replay.agreement import FieldDifference, differences
-from mooring.planner.replay.scenario import replay_scenario
-from mooring.shadow.judgement import Agreement
-from mooring.shadow.judging.judge import judge
-from mooring.shadow.observed import ObservedNode
-from mooring.shadow.recording import recorded_scenario
-from mooring.shadow.smallest import smallest
+from mooring.answers.base.replay.agreement import FieldDifference, differences
+from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.kubelet.kubelet import cpu_text
+from mooring.inputs.pods.scenario import scenario
+from mooring.monitoring.shadow.judgement import Agreement
+from mooring.monitoring.shadow.judging.judge import judge
+from mooring.monitoring.shadow.observed import ObservedNode
+from mooring.monitoring.shadow.recording import recorded_scenario
+from mooring.monitoring.shadow.smallest import smallest
 
 BOUND = replace(PINNED, topology_manager_policy="restricted")
 PODS = replace(BOUND, topology_manager_policy="single-numa-node", topology_manager_scope="pod")

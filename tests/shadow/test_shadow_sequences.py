@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from tests.shadow.observing import STATIC, Node, container
 from tests.shadow.test_shadow_recording import unlike
 
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.shadow.judgement import Agreement, Judgement
-from mooring.shadow.judging.judge import judge
-from mooring.shadow.observed import ObservedNode
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.inputs.machines.compact import parse_compact
+from mooring.monitoring.shadow.judgement import Agreement, Judgement
+from mooring.monitoring.shadow.judging.judge import judge
+from mooring.monitoring.shadow.observed import ObservedNode
 
 MACHINE = parse_compact("sockets=2 numa=4 cores=8 threads=2 memory=16Gi").info
 GPU = "vendor.example/gpu"

@@ -12,14 +12,14 @@ from tests.shadow import observing
 from tests.shadow.observing import PINNED, STATIC, Node, node
 from tests.shadow.test_shadow_recording import unlike
 
-from mooring.core.config import MooringConfig
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.manifest.pods import pod_from_object
-from mooring.releases.catalog import release_of
-from mooring.shadow.judgement import Agreement
-from mooring.shadow.judging.judge import judge
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.releases.catalog import release_of
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.pods import pod_from_object
+from mooring.monitoring.shadow.judgement import Agreement
+from mooring.monitoring.shadow.judging.judge import judge
 
 PODS = 30
 LEAVING = 6

@@ -12,23 +12,23 @@ import pytest
 from msgspec.structs import replace as replace_part
 from tests.shadow.observing import STATIC, Node, node
 
-from mooring.cli.text.shadow import shadow_text
-from mooring.core.config import KubeletConfig
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
+from mooring.answers.base.replay.file import replay_file
 from mooring.documents.observed.shadow import WouldBeDayPart, WouldBePart
 from mooring.documents.schemas import schema
-from mooring.manifest.pod_status import REJECTED
-from mooring.planner.replay.file import replay_file
-from mooring.publisher.observation import EngineObserver, Observation
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.inputs.pods.pod_status import REJECTED
+from mooring.monitoring.shadow.commands.shadow_text import shadow_text
+from mooring.monitoring.shadow.counts_file import continued
+from mooring.monitoring.shadow.folder import FILES, ShadowFolder
+from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, KubeletEvent
+from mooring.monitoring.shadow.observed import ObservedPod
+from mooring.monitoring.shadow.pods import BoundPods
+from mooring.monitoring.shadow.shadow import PACKING, PATIENCE, QUIET, Shadow
+from mooring.monitoring.shadow.tally import Tally
+from mooring.published.observation import EngineObserver, Observation
 from mooring.service.podresources import PodResourcesError
-from mooring.shadow.counts_file import continued
-from mooring.shadow.folder import FILES, ShadowFolder
-from mooring.shadow.judgement import Agreement, DifferenceCause, KubeletEvent
-from mooring.shadow.observed import ObservedPod
-from mooring.shadow.pods import BoundPods
-from mooring.shadow.shadow import PACKING, PATIENCE, QUIET, Shadow
-from mooring.shadow.tally import Tally
 
 LIMITED = replace(STATIC, topology_manager_policy="single-numa-node")
 

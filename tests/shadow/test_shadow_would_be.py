@@ -5,12 +5,12 @@ from __future__ import annotations
 from tests.shadow.observing import STATIC, node
 from tests.shadow.test_shadow_watching import LIMITED, Watching
 
-from mooring.core.config import KubeletConfig
-from mooring.core.machine import Finding
-from mooring.shadow.judgement import Agreement
-from mooring.shadow.pods import BoundPods
-from mooring.shadow.shadow import PATIENCE, Shadow
-from mooring.shadow.tally import Tally, WouldBeTally
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.machine import Finding
+from mooring.monitoring.shadow.judgement import Agreement
+from mooring.monitoring.shadow.pods import BoundPods
+from mooring.monitoring.shadow.shadow import PATIENCE, Shadow
+from mooring.monitoring.shadow.tally import Tally, WouldBeTally
 
 
 def others_pods(watching: Watching) -> list[str]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mooring.core.errors import InputError
-from mooring.topologymanager import merge_hints
+from mooring.engine.core.errors import InputError
+from mooring.engine.topologymanager import merge_hints
 
 HINTS = {"cpu": [{"numa": [0], "preferred": True}]}
 CLOSEST = {"prefer-closest-numa-nodes": "true"}

@@ -6,12 +6,12 @@ from itertools import product
 
 import pytest
 
-from mooring.core.bits import NUMAMask
-from mooring.topologymanager.distances import NUMAInfo
-from mooring.topologymanager.facts import HintsMerged
-from mooring.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hints
-from mooring.topologymanager.merge import BEST_EFFORT, MOST_CHOICES, RESTRICTED, SINGLE_NUMA_NODE, merge
-from mooring.topologymanager.wide import Family
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.topologymanager.distances import NUMAInfo
+from mooring.engine.topologymanager.facts import HintsMerged
+from mooring.engine.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hints
+from mooring.engine.topologymanager.merge import BEST_EFFORT, MOST_CHOICES, RESTRICTED, SINGLE_NUMA_NODE, merge
+from mooring.engine.topologymanager.wide import Family
 
 INFO = NUMAInfo(NUMAMask(0b111))
 ENTRIES = (

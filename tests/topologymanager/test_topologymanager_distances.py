@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.topologymanager.plain_merge import plain_average
 
 from mooring import merge_hints
-from mooring.core.bits import NUMAMask
-from mooring.core.errors import KubeletCrashError
-from mooring.topologymanager import MergeResult
-from mooring.topologymanager.distances import NUMAInfo, average_distance, best_of_size, narrowest
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.topologymanager import MergeResult
+from mooring.engine.topologymanager.distances import NUMAInfo, average_distance, best_of_size, narrowest
 
 TWO = NUMAInfo(NUMAMask(0b11), {0: (10, 11), 1: (11, 10)})
 CLOSEST = {"prefer-closest-numa-nodes": "true"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.bits import members
-from mooring.topologymanager.families import (
+from mooring.engine.core.bits import members
+from mooring.engine.topologymanager.families import (
     families_by_size,
     family_of,
     intersections,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.topologymanager.options import TopologyOptions, parse_options
+from mooring.engine.topologymanager.options import TopologyOptions, parse_options
 
 CLOSEST = "prefer-closest-numa-nodes"
 NODES = "max-allowable-numa-nodes"

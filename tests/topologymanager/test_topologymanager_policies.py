@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from mooring import merge_hints
-from mooring.core.bits import NUMAMask
-from mooring.core.errors import InputError
-from mooring.topologymanager import Hint, Hints, MergeResult
-from mooring.topologymanager.distances import NUMAInfo
-from mooring.topologymanager.entries import merge_entries
-from mooring.topologymanager.facts import HintsMerged
-from mooring.topologymanager.merge import merge
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.errors import InputError
+from mooring.engine.topologymanager import Hint, Hints, MergeResult
+from mooring.engine.topologymanager.distances import NUMAInfo
+from mooring.engine.topologymanager.entries import merge_entries
+from mooring.engine.topologymanager.facts import HintsMerged
+from mooring.engine.topologymanager.merge import merge
 
 
 def cpu(*hints: tuple[list[int] | None, bool], resource: str = "cpu") -> dict[str, Any]:

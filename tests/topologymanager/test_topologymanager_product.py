@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.topologymanager.plain_merge import Nodes, PlainHint, Provider, plain_merge
 
 from mooring import merge_hints
-from mooring.topologymanager import MergeResult, families
+from mooring.engine.topologymanager import MergeResult, families
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 IDS = tuple(range(8))

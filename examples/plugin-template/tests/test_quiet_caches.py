@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from quiet_caches import ANNOTATION, QuietCaches
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.errors import InputError
-from mooring.core.plugins import ChosenPlugin, PluginChoice
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.node import Node
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.plugins import ChosenPlugin, PluginChoice
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.node import Node
 from mooring.plugging.loading import points_of
 from mooring.plugintesting import MACHINES, check_plugin
 

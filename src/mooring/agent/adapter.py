@@ -44,10 +44,10 @@ from mooring.agent.state_holder import Decide, StateHolder, updates_of
 from mooring.agent.status.health import REMEDY, SILENCE
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import RuntimeLink
-from mooring.core.moment import Moment
-from mooring.core.pod import Pod
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pods import DEFAULT_GATES
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.pod import Pod
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pods import DEFAULT_GATES
 from mooring.service.daemon import present_moment
 from mooring.service.logs import Log
 

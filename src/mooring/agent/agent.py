@@ -38,10 +38,10 @@ from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.agent.storage.store import Store
 from mooring.agent.tracing import CallTraces
 from mooring.agent.verify import SandboxCheck, release, update_late_files, verify, verify_quotas, verify_sandboxes
-from mooring.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
-from mooring.core.machine import Finding
-from mooring.manifest.defaults import PodGates
-from mooring.node.metrics.metrics import Metrics, fold
+from mooring.engine.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
+from mooring.engine.core.machine import Finding
+from mooring.engine.node.metrics.metrics import Metrics, fold
+from mooring.inputs.pods.defaults import PodGates
 from mooring.service.daemon import Heartbeat, present_moment
 from mooring.service.logs import Log
 from mooring.service.tracing import Traces

@@ -15,14 +15,14 @@ from mooring.agent.reactor.outcomes import EventOutcome, Refused
 from mooring.agent.reactor.values import AgentState, variables
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
-from mooring.core.bits import CPUMask, list_text
-from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
-from mooring.core.errors import InputError
-from mooring.core.observer import Observer
-from mooring.discovery.machineinfo_json import machine_info_document
-from mooring.extensions.claimed import HeldClaim, claim_of, claims_of
-from mooring.extensions.owners import claim_key
-from mooring.node.claims import Claim, Share, claimable
+from mooring.engine.core.bits import CPUMask, list_text
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.observer import Observer
+from mooring.engine.extensions.claimed import HeldClaim, claim_of, claims_of
+from mooring.engine.extensions.owners import claim_key
+from mooring.engine.node.claims import Claim, Share, claimable
+from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.service.claims_messages import (
     SERVICE,
     HeldShareMessage,

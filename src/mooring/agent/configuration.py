@@ -16,17 +16,17 @@ from typing import Any
 
 from mooring.agent import options as own
 from mooring.agent.options import AgentOptions, OnRejection, agent_options
-from mooring.configuration import devices, mooring_config
-from mooring.configuration import kubelet_config as kubelet
-from mooring.configuration.kubelet_flags import KubeletFlags
-from mooring.configuration.layers import FieldPlace, Layer, Tier, merged_layers
-from mooring.configuration.node_configuration import ConfigurationDocument, by_kind, recognised
-from mooring.configuration.sources import load_sources
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.decoding.documents import load_documents, located, places_of
-from mooring.decoding.fields import Document, as_mapping, mapping_at, text_at
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.inputs.configuration import devices, mooring_config
+from mooring.inputs.configuration import kubelet_config as kubelet
+from mooring.inputs.configuration.kubelet_flags import KubeletFlags
+from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier, merged_layers
+from mooring.inputs.configuration.node_configuration import ConfigurationDocument, by_kind, recognised
+from mooring.inputs.configuration.sources import load_sources
+from mooring.inputs.decoding.documents import load_documents, located, places_of
+from mooring.inputs.decoding.fields import Document, as_mapping, mapping_at, text_at
 
 MANAGER_FIELDS = frozenset(
     {

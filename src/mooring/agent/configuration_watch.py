@@ -17,7 +17,7 @@ from mooring.agent.startup import Startup
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import InForce, Published
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.service.daemon import present_moment
 from mooring.service.logs import Log, set_level
 

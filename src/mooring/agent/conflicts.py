@@ -33,11 +33,11 @@ from mooring.agent.configuration import refuse_kubelet_beside
 from mooring.agent.options import AgentOptions
 from mooring.agent.pods.cluster import ClusterReporter
 from mooring.agent.pods.events import ClusterEvent, about_node
-from mooring.configuration.kubelet_flags import KubeletFlags, kubelet_flags
-from mooring.core.errors import InputError
-from mooring.discovery.capture.process import KubeletHere, KubeletProcess, kubelet_here, still_runs
-from mooring.discovery.files import open_tree
-from mooring.discovery.tree import Tree
+from mooring.engine.core.errors import InputError
+from mooring.inputs.configuration.kubelet_flags import KubeletFlags, kubelet_flags
+from mooring.inputs.machines.capture.process import KubeletHere, KubeletProcess, kubelet_here, still_runs
+from mooring.inputs.machines.files import open_tree
+from mooring.inputs.machines.tree import Tree
 from mooring.service.logs import Log
 
 PERIOD = 10.0

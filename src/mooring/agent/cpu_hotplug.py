@@ -23,10 +23,10 @@ from mooring.agent.options import AgentOptions
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.startup import keep_machine
 from mooring.agent.state_holder import StateHolder
-from mooring.core.bits import list_text
-from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
-from mooring.core.machine import Machine
-from mooring.node.hotplug import known_cpus
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.machine import Machine
+from mooring.engine.node.hotplug import known_cpus
 from mooring.service.logs import Log
 
 ONLINE = "sys/devices/system/cpu/online"

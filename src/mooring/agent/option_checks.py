@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mooring.core.errors import InputError
-from mooring.core.release import Release
-from mooring.decoding.fields import text_at
-from mooring.releases.catalog import NEWEST_MINOR, minor_of, release_of
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.release import Release
+from mooring.engine.releases.catalog import NEWEST_MINOR, minor_of, release_of
+from mooring.inputs.decoding.fields import text_at
 from mooring.service.options import duration_at
 
 ANNOTATION_PREFIX = "mooring/"

@@ -28,9 +28,9 @@ from mooring.agent.option_checks import (
     state_folder_at,
 )
 from mooring.agent.reactor.values import AssignedScope, Options
-from mooring.core.errors import InputError
-from mooring.core.release import NEWEST, Release
-from mooring.decoding.fields import choice_at
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.release import NEWEST, Release
+from mooring.inputs.decoding.fields import choice_at
 from mooring.service.configuration import given_values, names_of, option, read_options
 from mooring.service.options import AGENT_CONFIGURATION, Address, LogFormat, LogLevel, address_at
 
@@ -161,7 +161,7 @@ def agent_options(content: Mapping[str, Any], *, source: str) -> AgentOptions:
     >>> agent_options({"replyBudgt": "1s"}, source="agent.yaml")
     Traceback (most recent call last):
         ...
-    mooring.core.errors.InputError: agent.yaml: replyBudgt: is not known; did you mean replyBudget?
+    mooring.engine.core.errors.InputError: agent.yaml: replyBudgt: is not known; did you mean replyBudget?
     """
     try:
         found = read_options(content, AgentOptions)

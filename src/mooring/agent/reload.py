@@ -18,7 +18,7 @@ from mooring.agent.reactor.resizing import releases_resumed
 from mooring.agent.reactor.restart.resume import reconfigured
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import AgentState
-from mooring.core.config import (
+from mooring.engine.core.config import (
     CPU_HOTPLUG,
     DEVICE_ALIGNMENT,
     MIXED_CPUS,
@@ -26,14 +26,14 @@ from mooring.core.config import (
     KubeletConfig,
     MooringConfig,
 )
-from mooring.core.decision import StartRefusal
-from mooring.core.errors import KubeletCrashError
-from mooring.core.moment import Moment
-from mooring.core.observer import Observer
-from mooring.kubelet.kubelet import Kubelet
-from mooring.kubelet.start import start_kubelet
-from mooring.manifest.defaults import DELAY_GATE, PodGates
-from mooring.node import Node
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.observer import Observer
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.node import Node
+from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
 
 RESTART: Mapping[str, str] = {
     "stateDir": "the state of the running containers is in the old folder",

@@ -1,8 +1,8 @@
 """The services of a running agent: HTTP pages, gRPC sockets, and the publisher beside it.
 
 Of these this module has the kubelet's PodResources API v1, so that exporters read the agent's assignments unchanged.
-Its content is that of :mod:`mooring.planner.podresources`. The kubelet of the node has an API of its own under its own
-socket, which knows the devices and nothing of the agent's CPUs.
+Its content is that of :mod:`mooring.answers.base.podresources`. The kubelet of the node has an API of its own under
+its own socket, which knows the devices and nothing of the agent's CPUs.
 
 Source: kubelet v1.37.1, pkg/kubelet/apis/podresources; spec: pod-level.md section 5.
 """
@@ -24,12 +24,12 @@ from mooring.agent.status.api import status_pages
 from mooring.agent.status.health import health_pages
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import SnapshotProvider
-from mooring.core.errors import InputError
-from mooring.decoding.fields import Report
-from mooring.devicemanager.state import Device
-from mooring.kubelet.kubelet import Kubelet
-from mooring.node import Node
-from mooring.planner.podresources import allocatable_message, list_message
+from mooring.answers.base.podresources import allocatable_message, list_message
+from mooring.engine.core.errors import InputError
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node import Node
+from mooring.inputs.decoding.fields import Report
 from mooring.service.daemon import Heartbeat
 from mooring.service.grpc_methods import CallRefusedError, Method, Methods
 from mooring.service.grpc_socket import GRPCSocket

@@ -20,18 +20,18 @@ from mooring.agent.cgroups.protocol import CGroups, UnseenCGroups
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.conflicts import KubeletFinder
 from mooring.agent.options import overridden
-from mooring.checkpoint.store import make_folder, read_state_file, write_together
-from mooring.core.config import CPU_HOTPLUG
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding, Machine
-from mooring.core.machineinfo import MachineInfo, NUMANode
-from mooring.discovery.loader import load_machine
-from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
+from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
+from mooring.engine.core.config import CPU_HOTPLUG
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding, Machine
+from mooring.engine.core.machineinfo import MachineInfo, NUMANode
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.machines.machineinfo_json import machine_info_document, parse_machine_info
 
 if TYPE_CHECKING:
-    from mooring.decoding.fields import Report
-    from mooring.kubelet.kubelet import Kubelet
+    from mooring.engine.kubelet.kubelet import Kubelet
+    from mooring.inputs.decoding.fields import Report
     from mooring.service.cluster.apiserver import Cluster
 
 

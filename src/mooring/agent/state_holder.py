@@ -24,12 +24,12 @@ from mooring.agent.reactor.values import LIVE, AgentState
 from mooring.agent.status.snapshot import PluginFailures, Published, with_failure
 from mooring.agent.storage.store import Store
 from mooring.agent.tracing import AppliedEvent, CallTraces
-from mooring.core.observer import Observer
-from mooring.core.plugins import PluginChoice
-from mooring.node.facts import AdmissionBegun
-from mooring.node.metrics.metrics import fold, observe_duration
-from mooring.plugins.asking import Notice, changes_between, notify
-from mooring.plugins.host import failures
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.plugins import PluginChoice
+from mooring.engine.node.facts import AdmissionBegun
+from mooring.engine.node.metrics.metrics import fold, observe_duration
+from mooring.engine.plugins.asking import Notice, changes_between, notify
+from mooring.engine.plugins.host import failures
 
 SETTLING = 1.0
 """Seconds after an answer in which its updates may not have reached the cgroups yet."""

@@ -33,13 +33,13 @@ from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, Know
 from mooring.agent.startup import AgentCommand, Startup, read_startup
 from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.agent.storage.store import Store
-from mooring.core.bits import NO_NODES, NUMAMask, list_text, mask_of
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.pod import Pod
-from mooring.manifest.defaults import PodGates
+from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.pod import Pod
+from mooring.inputs.pods.defaults import PodGates
 
 _PATIENCE = 5.0
 """Seconds for the API server to lose the taint."""

@@ -25,9 +25,9 @@ from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Setting
 from mooring.agent.state_holder import StateHolder
-from mooring.core.cpuset import CPUSet
-from mooring.core.moment import Moment
-from mooring.core.observer import Observer
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.observer import Observer
 
 Online: TypeAlias = Callable[[], CPUSet | None]
 """Reads which CPUs are online; None where that is unknown."""

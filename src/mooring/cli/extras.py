@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mooring import DISTRIBUTION
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from mooring.lazy import lazily
 with lazily():
     from click import shell_completion
 
-    from mooring.discovery import shipped as shipped_machines
+    from mooring.inputs.machines import shipped as shipped_machines
 
 if TYPE_CHECKING:
-    from mooring.planner.nodearchive.reader import NodeArchive
+    from mooring.inputs.archive.reader import NodeArchive
 
 
 @dataclass(frozen=True, slots=True)

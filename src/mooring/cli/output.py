@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mooring.cli.streams import drop_unwritten
-from mooring.core.errors import InputError, clean, printable
+from mooring.engine.core.errors import InputError, clean, printable
 from mooring.lazy import lazily
 
 with lazily():
@@ -25,7 +25,7 @@ with lazily():
 
 
 if TYPE_CHECKING:
-    from mooring.core.machine import Finding
+    from mooring.engine.core.machine import Finding
 
 
 STANDARD_OUTPUT = "-"

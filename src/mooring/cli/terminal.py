@@ -11,8 +11,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from mooring.cli.output import STANDARD_OUTPUT, StyledText
-from mooring.core.errors import clean
-from mooring.render.console import plain, write
+from mooring.engine.core.errors import clean
+from mooring.views.console import plain, write
 
 _FILE_WIDTH = 100
 """Columns of a text in a file, unless the terminal is wider."""
@@ -54,7 +54,7 @@ def text_for(body: RenderableType, to: str, width: int = 0) -> str:
 class CommandLine:
     r"""A command of Mooring as a shell takes it; where it is longer than a line, the lines end with a backslash.
 
-    >>> from mooring.render.console import plain
+    >>> from mooring.views.console import plain
     >>> print(plain(CommandLine(("whatif", "--machine", "sockets=1 cores=8", "--strict"), "1  "), 40), end="")
     1  mooring whatif \
          --machine 'sockets=1 cores=8' \

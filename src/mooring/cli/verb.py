@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 
 
 class Verb(click.Command):

@@ -14,10 +14,6 @@ from typing import Annotated, Any, Final, NamedTuple, NewType, TypeAlias, get_ar
 
 from msgspec import Meta, Struct, defstruct
 
-from mooring.core.bits import list_text
-from mooring.core.pod import Pod
-from mooring.cpumanager import facts as cpu
-from mooring.devicemanager import facts as devices
 from mooring.documents.hints import hint_list, hint_lists, hint_part
 from mooring.documents.parts import (
     Count,
@@ -29,15 +25,19 @@ from mooring.documents.parts import (
     Numbers,
     ResourceHintLists,
 )
-from mooring.extensions import facts as extensions
-from mooring.memorymanager import facts as memory
-from mooring.memorymanager.state import Block
-from mooring.node import facts as node
-from mooring.plugins import facts as plugins
-from mooring.topologymanager import facts as topology
-from mooring.topologymanager.entries import ResourceHints
-from mooring.topologymanager.hints import Hint, Hints
-from mooring.topologymanager.wide import Family
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager import facts as cpu
+from mooring.engine.devicemanager import facts as devices
+from mooring.engine.extensions import facts as extensions
+from mooring.engine.memorymanager import facts as memory
+from mooring.engine.memorymanager.state import Block
+from mooring.engine.node import facts as node
+from mooring.engine.plugins import facts as plugins
+from mooring.engine.topologymanager import facts as topology
+from mooring.engine.topologymanager.entries import ResourceHints
+from mooring.engine.topologymanager.hints import Hint, Hints
+from mooring.engine.topologymanager.wide import Family
 
 Encoder: TypeAlias = Callable[[Any], Any]
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 
-from mooring.core.bits import list_text, members
 from mooring.documents.parts import HintDigest, HintFamily, HintList, HintPart
-from mooring.topologymanager.entries import AnyHints, ResourceHints
-from mooring.topologymanager.hints import Hint, Hints
-from mooring.topologymanager.wide import Family
+from mooring.engine.core.bits import list_text, members
+from mooring.engine.topologymanager.entries import AnyHints, ResourceHints
+from mooring.engine.topologymanager.hints import Hint, Hints
+from mooring.engine.topologymanager.wide import Family
 
 LONGEST_LIST = 64
 """Longer lists of hints are given as a count and a digest."""

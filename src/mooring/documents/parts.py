@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from mooring.core.machine import Finding
+from mooring.engine.core.machine import Finding
 
 API_VERSION: Final = "mooring/v1alpha1"
 """The version of every document."""

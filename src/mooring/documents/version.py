@@ -12,7 +12,7 @@ from msgspec import Meta
 from mooring import DISTRIBUTION, KUBELET_VERSION, __version__
 from mooring.documents.parts import API_VERSION, APIVersion, DocumentPart, KubeletRelease
 from mooring.documents.schemas import kinds
-from mooring.releases.catalog import TAGS
+from mooring.engine.releases.catalog import TAGS
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"""extra == ["']([a-z]+)["']""")

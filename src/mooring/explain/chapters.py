@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from mooring.core.pod import Container, Pod, QoS, ResourceList, guaranteed_equivalent
-from mooring.cpumanager.facts import (
+from mooring.engine.core.pod import Container, Pod, QoS, ResourceList, guaranteed_equivalent
+from mooring.engine.cpumanager.facts import (
     CPUPinningFailed,
     CPUsPicked,
     CPUsTaken,
@@ -21,9 +21,15 @@ from mooring.cpumanager.facts import (
     TakeBegun,
     WholeCoresChecked,
 )
-from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
-from mooring.devicemanager.facts import DevicesTaken
-from mooring.devicemanager.state import DeviceState
+from mooring.engine.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.engine.devicemanager.facts import DevicesTaken
+from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
+from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.node.facts import HintsGiven
+from mooring.engine.node.settings import Settings
+from mooring.engine.topologymanager.facts import HintsMerged
+from mooring.engine.topologymanager.merge import NONE
 from mooring.explain.opinions import last, opinions_of
 from mooring.explain.story import (
     Chapter,
@@ -37,15 +43,9 @@ from mooring.explain.story import (
     failed,
 )
 from mooring.lazy import lazily
-from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
-from mooring.memorymanager.state import MemoryState
-from mooring.node.facts import HintsGiven
-from mooring.node.settings import Settings
-from mooring.topologymanager.facts import HintsMerged
-from mooring.topologymanager.merge import NONE
 
 with lazily():
-    import mooring.plugins.facts as plugin_facts
+    import mooring.engine.plugins.facts as plugin_facts
 
 POD_LEVEL_MANAGERS = "PodLevelResourceManagers"
 """The gate with which the managers serve pods with pod-level resources; older releases do not have it."""

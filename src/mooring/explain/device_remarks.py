@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from mooring.core.bits import mask_of, members
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.topology import Topology
-from mooring.devicemanager.state import Device
+from mooring.engine.core.bits import mask_of, members
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.topology import Topology
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.node import Decision
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.phrases import device_words, nodes, nodes_of, positions
 from mooring.explain.reason import Reason
-from mooring.node import Decision
 
 NUMADistances = Mapping[int, tuple[int, ...]]
 """NUMA node -> its distances, by node id."""

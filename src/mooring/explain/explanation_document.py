@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring.core.bits import list_text
-from mooring.core.release import NEWEST, Release
-from mooring.core.topology import Topology
 from mooring.documents.changes import ProposalPart
 from mooring.documents.explanation import (
     ClaimPart,
@@ -17,10 +14,13 @@ from mooring.documents.explanation import (
     StoryLinePart,
 )
 from mooring.documents.facts import fact_members
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.core.topology import Topology
+from mooring.engine.extensions.claimed import HeldClaim
 from mooring.explain.codes.pages import CodePage
 from mooring.explain.lines import story_lines
 from mooring.explain.story import Line, Story
-from mooring.extensions.claimed import HeldClaim
 
 
 def explanation_document(

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from mooring.core.bits import list_text
-from mooring.core.pod import Pod
-from mooring.core.topology import Topology
-from mooring.cpumanager.facts import PodShareCut
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.pod import Pod
+from mooring.engine.core.topology import Topology
+from mooring.engine.cpumanager.facts import PodShareCut
+from mooring.engine.extensions.claimed import HeldClaim
+from mooring.engine.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
+from mooring.engine.node.facts import PodNotSupported, PodWithdrawn
 from mooring.explain.opinion_lines import merge_line, opinion_line
 from mooring.explain.phrases import joined, plural
 from mooring.explain.remarks import left_out_words, loss_words
 from mooring.explain.step_lines import step_line
 from mooring.explain.story import NO, REJECTED, Chapter, ClaimsInvolved, Line, Story
 from mooring.explain.why_followed import is_followed
-from mooring.extensions.claimed import HeldClaim
-from mooring.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
-from mooring.node.facts import PodNotSupported, PodWithdrawn
 
 _MOST_NAMED = 6
 """How many claims one line names."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mooring.core.bits import members
-from mooring.devicemanager.facts import DeviceHintsAsked
+from mooring.engine.core.bits import members
+from mooring.engine.devicemanager.facts import DeviceHintsAsked
+from mooring.engine.memorymanager.machine import is_memory
+from mooring.engine.topologymanager.facts import HintsMerged
+from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
 from mooring.explain.phrases import node_sets, nodes, per_node, plural, positions, size
 from mooring.explain.story import NO, YES, Line, Opinion
-from mooring.memorymanager.machine import is_memory
-from mooring.topologymanager.facts import HintsMerged
-from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 
 
 def opinion_line(opinion: Opinion, policy: str) -> Line:

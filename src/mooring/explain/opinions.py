@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from mooring.core.bits import mask_of, members
-from mooring.cpumanager.facts import CPUHintsAsked
-from mooring.devicemanager.facts import DeviceHintsAsked
+from mooring.engine.core.bits import mask_of, members
+from mooring.engine.cpumanager.facts import CPUHintsAsked
+from mooring.engine.devicemanager.facts import DeviceHintsAsked
+from mooring.engine.memorymanager.facts import MemoryHintsAsked
+from mooring.engine.memorymanager.machine import is_memory
+from mooring.engine.node.facts import HintsGiven
+from mooring.engine.node.settings import Settings
+from mooring.engine.topologymanager.distances import NUMAInfo
+from mooring.engine.topologymanager.entries import AnyHints
+from mooring.engine.topologymanager.hints import DONT_CARE, Hints
+from mooring.engine.topologymanager.merge import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
+from mooring.engine.topologymanager.wide import Family, SocketRule
+from mooring.engine.topologymanager.widemerge import best_preferred
 from mooring.explain.phrases import nodes_of
 from mooring.explain.story import Opinion, Question
-from mooring.memorymanager.facts import MemoryHintsAsked
-from mooring.memorymanager.machine import is_memory
-from mooring.node.facts import HintsGiven
-from mooring.node.settings import Settings
-from mooring.topologymanager.distances import NUMAInfo
-from mooring.topologymanager.entries import AnyHints
-from mooring.topologymanager.hints import DONT_CARE, Hints
-from mooring.topologymanager.merge import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
-from mooring.topologymanager.wide import Family, SocketRule
-from mooring.topologymanager.widemerge import best_preferred
 
 CPU = "cpu"
 MEMORY = "memory"

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from math import comb
 
-from mooring.core.bits import list_text, mask_of, members
-from mooring.core.cpuset import CPUSet
-from mooring.core.machineinfo import HIGHEST_NODE
-from mooring.core.quantity import Quantity
-from mooring.core.topology import Topology
+from mooring.engine.core.bits import list_text, mask_of, members
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machineinfo import HIGHEST_NODE
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.core.topology import Topology
 
 _NAMED_SETS = 3
 """How many sets of NUMA nodes a sentence names."""

@@ -89,4 +89,4 @@ class Reason:
     """Plain words; a clause without its subject where it becomes part of a sentence."""
     remedy: str = ""
     """One or two sentences about what to do; empty where nothing is to be done. It is general advice and not tried: it
-    names no figure. What is found by asking the engine again is in ``mooring.planner.changes``."""
+    names no figure. What is found by asking the engine again is in ``mooring.answers.base.changes``."""

@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
-from mooring.core.bits import list_text, members
-from mooring.core.cpuset import CPUSet
-from mooring.core.decision import Placement
-from mooring.core.pod import ContainerKind
-from mooring.core.topology import Topology
-from mooring.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
+from mooring.engine.core.bits import list_text, members
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Placement
+from mooring.engine.core.pod import ContainerKind
+from mooring.engine.core.topology import Topology
+from mooring.engine.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
+from mooring.engine.node import Decision
+from mooring.engine.topologymanager.merge import BEST_EFFORT, NONE
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.device_remarks import devices_elsewhere, far_devices
 from mooring.explain.phrases import cpus_text, fewest_elements, fewest_nodes, nodes, nodes_of, plural
 from mooring.explain.reason import Reason
 from mooring.lazy import lazily
-from mooring.node import Decision
-from mooring.topologymanager.merge import BEST_EFFORT, NONE
 
 with lazily():
-    import mooring.extensions.facts as extension_facts
+    import mooring.engine.extensions.facts as extension_facts
 
 
 def spoken_remarks(decision: Decision, circumstances: Circumstances, topology: Topology) -> list[Reason]:

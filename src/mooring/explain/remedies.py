@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mooring.core.decision import StartRefusal
+from mooring.engine.core.decision import StartRefusal
 
 _DELETE = (
     "Drain the node and delete the {noun} manager's state file ({noun}_manager_state); the pods get other {what} when "

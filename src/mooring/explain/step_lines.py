@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from mooring.core.bits import list_text, members
-from mooring.core.topology import Topology
-from mooring.cpumanager.facts import CPUPinningFailed, ExistingCPUsKept, PodShareCut, WholeCoresChecked
-from mooring.devicemanager.facts import DevicesTaken
-from mooring.explain.phrases import amounts_text, joined, nodes, nodes_of, plural
-from mooring.explain.story import NO, YES, Line, Pick, Run, Step, Taking
-from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
-from mooring.plugins.facts import (
+from mooring.engine.core.bits import list_text, members
+from mooring.engine.core.topology import Topology
+from mooring.engine.cpumanager.facts import CPUPinningFailed, ExistingCPUsKept, PodShareCut, WholeCoresChecked
+from mooring.engine.devicemanager.facts import DevicesTaken
+from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
+from mooring.engine.plugins.facts import (
     Candidate,
     PluginChoseAffinity,
     PluginFailed,
@@ -21,6 +19,8 @@ from mooring.plugins.facts import (
     PluginScored,
     PluginStep,
 )
+from mooring.explain.phrases import amounts_text, joined, nodes, nodes_of, plural
+from mooring.explain.story import NO, YES, Line, Pick, Run, Step, Taking
 
 _RULES = {
     "sockets": ("a whole socket", "whole sockets"),

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from mooring.core.pod import Pod
-from mooring.cpumanager.facts import (
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.facts import (
     CPUHintsAsked,
     CPUPinningFailed,
     DistributionChosen,
@@ -15,14 +15,14 @@ from mooring.cpumanager.facts import (
     PodShareCut,
     WholeCoresChecked,
 )
-from mooring.devicemanager.facts import DeviceHintsAsked, DevicesTaken
+from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
+from mooring.engine.extensions.claimed import HeldClaim
+from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
+from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.explain.reason import Reason
-from mooring.extensions.claimed import HeldClaim
-from mooring.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
-from mooring.topologymanager.facts import HintsMerged
 
 if TYPE_CHECKING:
-    from mooring.plugins.facts import PluginStep
+    from mooring.engine.plugins.facts import PluginStep
 
 ADMITTED = "admitted"
 REJECTED = "rejected"
@@ -108,7 +108,7 @@ class Pick:
     """CPUs that one rule gave."""
 
     rule: str
-    """A rule of :class:`mooring.cpumanager.facts.CPUsPicked`, or ``share`` or ``rest`` of a distribution."""
+    """A rule of :class:`mooring.engine.cpumanager.facts.CPUsPicked`, or ``share`` or ``rest`` of a distribution."""
     cpus: int
     node: int | None = None
     """NUMA node of a share."""

@@ -8,11 +8,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.decision import Rejection
-from mooring.core.pod import Pod, PodLevelGates, QoS
-from mooring.cpumanager.requests import exclusive_cpus
-from mooring.devicemanager.state import Device
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Rejection
+from mooring.engine.core.pod import Pod, PodLevelGates, QoS
+from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
+from mooring.engine.node import Decision
+from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
+from mooring.engine.topologymanager.merge import NONE
 from mooring.explain import reason as code
 from mooring.explain.chapters import POD_LEVEL_MANAGERS, Circumstances, why_left_out
 from mooring.explain.phrases import joined, nodes, nodes_of, plural, size
@@ -21,10 +25,6 @@ from mooring.explain.remarks import spoken_remarks
 from mooring.explain.why_affinity import why_affinity
 from mooring.explain.why_allocation import why_empty_shared_pool, why_smt, why_unexpected, with_withheld
 from mooring.explain.why_followed import follows_words
-from mooring.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
-from mooring.node import Decision
-from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
-from mooring.topologymanager.merge import NONE
 
 ACCEPTED = "The resource managers admit it, but"
 """Begins every sentence about the node resources check, which comes after the managers."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mooring.core.bits import NUMAMask, members
-from mooring.core.topology import Topology
-from mooring.cpumanager.facts import CPUHintsAsked
+from mooring.engine.core.bits import NUMAMask, members
+from mooring.engine.core.topology import Topology
+from mooring.engine.cpumanager.facts import CPUHintsAsked
+from mooring.engine.node import Decision
+from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.opinions import CPU, MEMORY
@@ -31,8 +33,6 @@ from mooring.explain.why_allocation import fewer_cpus
 from mooring.explain.why_devices import no_common_node, why_devices
 from mooring.explain.why_followed import why_followed
 from mooring.explain.why_memory import MAKE_ROOM, nothing_to_share, why_memory
-from mooring.node import Decision
-from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 
 
 def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:

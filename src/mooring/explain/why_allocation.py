@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mooring.core.bits import list_text
-from mooring.core.pod import ContainerKind
-from mooring.cpumanager.facts import WholeCoresChecked
-from mooring.devicemanager.facts import DevicesTaken
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.pod import ContainerKind
+from mooring.engine.cpumanager.facts import WholeCoresChecked
+from mooring.engine.devicemanager.facts import DevicesTaken
+from mooring.engine.node import Decision
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.phrases import device_words, only, plural, who
@@ -17,10 +18,9 @@ from mooring.explain.story import Taking
 from mooring.explain.why_devices import fewer_devices, unhealthy_devices
 from mooring.explain.why_memory import nothing_to_share, why_no_memory
 from mooring.lazy import lazily
-from mooring.node import Decision
 
 with lazily():
-    import mooring.plugins.facts as plugin_facts
+    import mooring.engine.plugins.facts as plugin_facts
 
 
 def why_smt(decision: Decision, circumstances: Circumstances) -> Reason:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mooring.core.bits import members
-from mooring.core.pod import ContainerKind
-from mooring.devicemanager.facts import DeviceHintsAsked, DevicesTaken
-from mooring.devicemanager.state import NOWHERE
+from mooring.engine.core.bits import members
+from mooring.engine.core.pod import ContainerKind
+from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
+from mooring.engine.devicemanager.state import NOWHERE
+from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.phrases import device_words, joined, nodes, only, per_node, plural
 from mooring.explain.reason import Reason
 from mooring.explain.story import Opinion
-from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 
 
 def why_devices(opinion: Opinion, circumstances: Circumstances) -> Reason:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mooring.core.bits import members
-from mooring.devicemanager.facts import DeviceHintsAsked
+from mooring.engine.core.bits import members
+from mooring.engine.devicemanager.facts import DeviceHintsAsked
+from mooring.engine.topologymanager.merge import RESTRICTED, SINGLE_NUMA_NODE
 from mooring.explain import reason as code
 from mooring.explain.opinions import CPU, MEMORY
 from mooring.explain.phrases import amounts_text, joined, node_sets, plural, positions, who
 from mooring.explain.reason import Reason
 from mooring.explain.story import Chapter, Opinion
-from mooring.topologymanager.merge import RESTRICTED, SINGLE_NUMA_NODE
 
 
 def is_followed(opinion: Opinion) -> bool:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from mooring.core.bits import NUMAMask, members
+from mooring.engine.core.bits import NUMAMask, members
+from mooring.engine.memorymanager import static as memory_static
+from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
+from mooring.engine.memorymanager.hints import free_in
+from mooring.engine.memorymanager.machine import MEMORY
+from mooring.engine.memorymanager.pod_partition import shared_pool_error
+from mooring.engine.memorymanager.requests import container_requests, pod_requests
+from mooring.engine.node import Decision
+from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.phrases import amounts_text, joined, nodes, per_node, plural, sizes, who
 from mooring.explain.reason import Reason
 from mooring.explain.story import Opinion
-from mooring.memorymanager import static as memory_static
-from mooring.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
-from mooring.memorymanager.hints import free_in
-from mooring.memorymanager.machine import MEMORY
-from mooring.memorymanager.pod_partition import shared_pool_error
-from mooring.memorymanager.requests import container_requests, pod_requests
-from mooring.node import Decision
-from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 
 MAKE_ROOM = "Remove a pod, start this pod earlier"
 _KEEP_GROUPS = (

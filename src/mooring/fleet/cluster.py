@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.decision import StartRefusal
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.devicemanager.state import Device, DeviceState
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_on
+from mooring.engine.node.resources import allocatable
 from mooring.fleet.cluster_events import ClusterEvent
 from mooring.fleet.scheduler.asked import PodDemand
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_on
-from mooring.manifest.pod_relations import HOSTNAME, ZONE
-from mooring.manifest.taints import Taint
-from mooring.node.resources import allocatable
+from mooring.inputs.pods.pod_relations import HOSTNAME, ZONE
+from mooring.inputs.pods.taints import Taint
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from mooring.core.config import KubeletConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.release import Release
-from mooring.manifest.steps import Resizing
-from mooring.manifest.taints import Taint
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.release import Release
+from mooring.inputs.pods.steps import Resizing
+from mooring.inputs.pods.taints import Taint
 
 
 class NodeAction(Enum):

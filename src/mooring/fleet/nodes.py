@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
+from mooring.answers.base.prediction import ADMITTED, Prediction
+from mooring.engine.kubelet.start import emptied
 from mooring.fleet.cluster import NodeCluster, offers_of
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.filters import friendly
 from mooring.fleet.scheduler.table import NodeTable
 from mooring.fleet.state_changes import KubeletChange, resizing
 from mooring.fleet.states import SharedState, SharedStates
-from mooring.kubelet.start import emptied
-from mooring.planner.prediction import ADMITTED, Prediction
 
 
 @dataclass(frozen=True, slots=True)

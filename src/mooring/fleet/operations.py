@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
+from mooring.engine.node.resize.answer import DEFERRED
 from mooring.fleet.cluster_events import (
     ClusterEvent,
     CPUsOffline,
@@ -22,10 +23,9 @@ from mooring.fleet.cluster_events import (
 from mooring.fleet.records import Fate
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
 from mooring.fleet.state_changes import changing_cpus, restarting
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.steps import resized_pod
-from mooring.manifest.taints import Taint
-from mooring.node.resize.answer import DEFERRED
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.steps import resized_pod
+from mooring.inputs.pods.taints import Taint
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation

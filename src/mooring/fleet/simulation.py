@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from mooring.answers.base.prediction import Prediction
 from mooring.fleet.cluster import NodeCluster
 from mooring.fleet.controllers import Controller, Orders, PodChange
 from mooring.fleet.history import NodeHistory
@@ -24,7 +25,6 @@ from mooring.fleet.scheduler.queue import Queue, WaitingPod
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.strategy import Strategy
 from mooring.fleet.work import PodArrival, Work, Workload
-from mooring.planner.prediction import Prediction
 
 MOST_SAMPLES: Final = 100
 

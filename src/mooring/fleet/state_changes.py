@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from mooring.core.pod import Pod
+from mooring.answers.base.prediction import Prediction, prediction_of
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.events import after_event
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.shapes import PodShape
+from mooring.engine.node import Node
 from mooring.fleet.cluster_events import CPUsOffline, CPUsOnline, NodeRestart
-from mooring.kubelet.events import after_event
-from mooring.kubelet.kubelet import Kubelet
-from mooring.kubelet.shapes import PodShape
-from mooring.manifest.steps import Offline, Online, Restart
-from mooring.node import Node
-from mooring.planner.prediction import Prediction, prediction_of
-from mooring.publisher.restored import holds
+from mooring.inputs.pods.steps import Offline, Online, Restart
+from mooring.published.restored import holds
 
 PodsInOrder: TypeAlias = Sequence[tuple[str, PodShape]]
 """Name in the state, empty for a pod to which no manager gives anything, and shape."""

@@ -4,8 +4,8 @@ A state is a kubelet whose pods have names of its own, made of their shape and a
 history have the same state. Pods to which no manager gives anything are not in it (:func:`is_plain`); of them
 only sums count, and these are the scheduler's too.
 
-:func:`~mooring.kubelet.shapes.view_key` stands for all that decides about a new pod; what each pod holds decides what a
-removal gives back. Both together are the key of a state.
+:func:`~mooring.engine.kubelet.shapes.view_key` stands for all that decides about a new pod; what each pod holds
+decides what a removal gives back. Both together are the key of a state.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hashlib import blake2b
 from typing import Final
 from weakref import WeakValueDictionary
 
+from mooring.answers.base.prediction import Prediction, predicted
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.shapes import PodShape, view_key
+from mooring.engine.node.node import numa_of_blocks
 from mooring.explain.phrases import nodes_of
 from mooring.fleet.state_changes import KubeletChange, PodsInOrder, held_by, held_text, with_all, without_plain
-from mooring.kubelet.kubelet import Kubelet
-from mooring.kubelet.shapes import PodShape, view_key
-from mooring.node.node import numa_of_blocks
-from mooring.planner.prediction import Prediction, predicted
 
 _CHANGED: Final = "\n"
 """Between the name of a group and the configuration of a kubelet; no name has it."""

@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import Final
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 
 
 class Scoring(Enum):

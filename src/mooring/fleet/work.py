@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.fleet.scheduler.asked import PodDemand
 
 REMADE: Final = "~"

@@ -16,12 +16,12 @@ from types import MappingProxyType
 
 import pluggy
 
-from mooring.core.errors import InputError
-from mooring.core.plugins import OutOfTimeError, Work
-from mooring.plugins.hooks import POINTS, PROJECT, CPUPluginPoints
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.plugins import OutOfTimeError, Work
+from mooring.engine.plugins.hooks import POINTS, PROJECT, CPUPluginPoints
 
 GROUP = "mooring.cpu_plugins"
-_OWN = "mooring.plugins.shipped"
+_OWN = "mooring.engine.plugins.shipped"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 It needs hypothesis, which Mooring does not bring along; nothing else of Mooring imports this room.
 
->>> from mooring.plugins import CPURequest, CPUSet, hookimpl
+>>> from mooring.engine.plugins import CPURequest, CPUSet, hookimpl
 >>> class OneTooFew:
 ...     def __init__(self, settings): pass
 ...     @hookimpl

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from mooring.core.config import FIXABLE_DEFECTS, MooringConfig
-from mooring.core.decision import StartRefusal
-from mooring.core.errors import MooringError
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.plugins import BUDGET, ChosenPlugin, PluginChoice, PluginPlacement
-from mooring.core.pod import Pod
-from mooring.node import Node
+from mooring.engine.core.config import FIXABLE_DEFECTS, MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.errors import MooringError
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.plugins import BUDGET, ChosenPlugin, PluginChoice, PluginPlacement
+from mooring.engine.core.pod import Pod
+from mooring.engine.node import Node
+from mooring.engine.plugins.facts import PluginFailed
 from mooring.plugging.loading import points_of
-from mooring.plugins.facts import PluginFailed
 from mooring.plugintesting.courses import MACHINES, Arrival, Course, Departure, courses
 
 NAME = "plugin"

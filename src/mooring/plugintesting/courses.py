@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mooring.core.config import KubeletConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import MooringError
-from mooring.core.machineinfo import Cache, Core, CoreKind, CPUFacts, MachineInfo, NUMANode
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.core.quantity import Quantity
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import MooringError
+from mooring.engine.core.machineinfo import Cache, Core, CoreKind, CPUFacts, MachineInfo, NUMANode
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.core.quantity import Quantity
 
 try:
     from hypothesis import strategies as st

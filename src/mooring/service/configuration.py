@@ -2,7 +2,7 @@
 
 Each field of the struct has a description with its unit, a default, its name in the document, and, where its type does
 not say everything, a reader of its own. A reader takes the document and the name of the field, as the functions of
-:mod:`mooring.decoding.fields` do, and is called only for a field that is there and not null.
+:mod:`mooring.inputs.decoding.fields` do, and is called only for a field that is there and not null.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, Final, TypeAlias, TypeVar, get_args
 
 from msgspec import Meta, Struct, structs
 
-from mooring.core.errors import InputError
-from mooring.decoding.documents import load_documents, located
-from mooring.decoding.fields import check_names, choice_at, count_at, flag_at, inside, mapping_at, text_at
+from mooring.engine.core.errors import InputError
+from mooring.inputs.decoding.documents import load_documents, located
+from mooring.inputs.decoding.fields import check_names, choice_at, count_at, flag_at, inside, mapping_at, text_at
 
 API_VERSION: Final = "mooring/v1alpha1"
 """Version of every document of Mooring's own."""
@@ -73,7 +73,7 @@ def read_options(content: Mapping[str, Any], options: type[Options]) -> Options:
     >>> read_options({"mustPods": 3}, Example)
     Traceback (most recent call last):
         ...
-    mooring.core.errors.InputError: mustPods: is not known; did you mean mostPods?
+    mooring.engine.core.errors.InputError: mustPods: is not known; did you mean mostPods?
     """
     version = text_at(content, "apiVersion", API_VERSION)
     if version != API_VERSION:

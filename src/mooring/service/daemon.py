@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
-from mooring.core.moment import Moment
+from mooring.engine.core.moment import Moment
 
 SOCKET = "NOTIFY_SOCKET"
 """Environment variable with the socket; without it there is no service manager."""

@@ -20,7 +20,7 @@ from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, DataReceived, ResponseReceived, StreamEnded, StreamReset, TrailersReceived
 from h2.exceptions import ProtocolError
 
-from mooring.core.errors import MooringError
+from mooring.engine.core.errors import MooringError
 
 _PREFIX: Final = struct.Struct(">BI")
 """Before a message: whether it is compressed, and its length."""

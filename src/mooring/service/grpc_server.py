@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.service import sockets
 from mooring.service.grpc_methods import CallLimits, CallRefusedError, Code, Method, Methods
 from mooring.service.logs import Log

@@ -12,7 +12,7 @@ import socket
 import threading
 from contextlib import ExitStack, suppress
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.service import sockets
 from mooring.service.grpc_methods import CallLimits, Methods
 from mooring.service.logs import Log

@@ -16,7 +16,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.service import sockets
 from mooring.service.options import Address
 from mooring.service.pages import Application, ConnectionLimits, Pages

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from mooring.core.errors import InputError
-from mooring.decoding.fields import inside, text_at
-from mooring.decoding.quantities import nanoseconds
+from mooring.engine.core.errors import InputError
+from mooring.inputs.decoding.fields import inside, text_at
+from mooring.inputs.decoding.quantities import nanoseconds
 
 AGENT_CONFIGURATION: Final = "AgentConfiguration"
 """Kind of the agent's document."""
@@ -59,7 +59,8 @@ def parse_address(text: str, *, source: str = "", field: str = "", example: str 
     >>> parse_address("9477", source="--metrics-address")
     Traceback (most recent call last):
         ...
-    mooring.core.errors.InputError: --metrics-address: '9477' is not an address; write host:port, such as 127.0.0.1:9477
+    mooring.engine.core.errors.InputError: --metrics-address: '9477' is not an address; write host:port, such as \
+127.0.0.1:9477
     """
     if not text:
         return None

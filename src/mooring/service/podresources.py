@@ -12,11 +12,11 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
-from mooring.core.bits import mask_of
-from mooring.core.cpuset import HIGHEST_CPU
-from mooring.core.errors import MooringError
-from mooring.core.machineinfo import HIGHEST_NODE
-from mooring.devicemanager.state import NOWHERE, Device
+from mooring.engine.core.bits import mask_of
+from mooring.engine.core.cpuset import HIGHEST_CPU
+from mooring.engine.core.errors import MooringError
+from mooring.engine.core.machineinfo import HIGHEST_NODE
+from mooring.engine.devicemanager.state import NOWHERE, Device
 from mooring.service.grpc_client import CallError, CallStatus, UnaryClient
 from mooring.service.podresources_messages import (
     SERVICE,
@@ -67,7 +67,7 @@ class ListedClaimDevice:
 
     @property
     def id(self) -> str:
-        """Its id among the driver's devices, as in :class:`mooring.core.dynamic.ClaimedDevice`."""
+        """Its id among the driver's devices, as in :class:`mooring.engine.core.dynamic.ClaimedDevice`."""
         return f"{self.pool}/{self.name}"
 
 

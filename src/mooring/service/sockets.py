@@ -8,7 +8,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 
 MODE = 0o660
 """Permissions of a socket: its owner and its group may connect, which means to write."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

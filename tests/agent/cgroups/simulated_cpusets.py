@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from unittest.mock import patch
 
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 TOP = "/cg"
 

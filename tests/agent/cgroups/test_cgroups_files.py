@@ -7,7 +7,7 @@ from tests.agent.cgroups.made_up_tree import HYBRID, V1, V2, made_up_machine
 
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Version, find_layout
 from mooring.agent.cgroups.locate import group_folder, groups_of_pod_above, process_path
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 
 UID = "0a1b2c3d-0000-1111-2222-333344445555"
 

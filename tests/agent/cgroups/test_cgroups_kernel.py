@@ -12,8 +12,8 @@ from tests.e2e.guest.process_tasks import Task, tasks_of, tasks_outside
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, write
 from mooring.agent.reactor.effects import WriteCPUSet
-from mooring.core.bits import NO_NODES
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.bits import NO_NODES
+from mooring.engine.core.cpuset import CPUSet
 
 POD = "kubepods/pod0a1b2c3d-0000-1111-2222-333344445555"
 

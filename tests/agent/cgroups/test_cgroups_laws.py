@@ -11,8 +11,8 @@ from tests.agent.cgroups.simulated_cpusets import TOP, SimulatedCpusets
 
 from mooring.agent.cgroups.cpuset import cpus_in_effect, is_configured, write_cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy
-from mooring.core.bits import NO_NODES, CPUMask
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.bits import NO_NODES, CPUMask
+from mooring.engine.core.cpuset import CPUSet
 
 POD = f"{TOP}/kubepods/pod0a1b2c3d-0000-1111-2222-333344445555"
 CONTAINER = f"{POD}/c3"

@@ -18,9 +18,9 @@ from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.locate import process_path
 from mooring.agent.cgroups.quota import Quota, write_quota
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
-from mooring.core.bits import NO_NODES, list_text
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
+from mooring.engine.core.bits import NO_NODES, list_text
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
 
 UID = "0a1b2c3d-0000-1111-2222-333344445555"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from mooring.devicemanager.state import Device
+from mooring.engine.devicemanager.state import Device
 from mooring.service.podresources_messages import (
     SERVICE,
     AllocatableResourcesRequestMessage,

@@ -10,6 +10,7 @@ from tests.agent.small_node import INFO, container, guaranteed, sandbox
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
+from mooring.agent.commands.status_text import status_text
 from mooring.agent.reactor.claims import nodes_of_claim, prepare_claim
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
@@ -18,11 +19,10 @@ from mooring.agent.status.alignment import ALL, DeviceFit, alignment_counts, dev
 from mooring.agent.status.picture import status_view
 from mooring.agent.status.snapshot import AgentCounts, Snapshot
 from mooring.agent.status.status_document import status_document
-from mooring.cli.text.status import status_text
-from mooring.core.bits import CPUMask
-from mooring.core.machine import Machine
-from mooring.devicemanager.state import Device
-from mooring.node.claims import Claim, Share
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.machine import Machine
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.node.claims import Claim, Share
 
 DRIVER, VARIABLE = "cpu.mooring.dev", "MOORING_CLAIM_U_1_0"
 FAST = Claim("u-1", "default", "fast", (Share("cpus", "numa1", 2, CPUMask(0xF0)),))

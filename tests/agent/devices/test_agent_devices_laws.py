@@ -18,12 +18,12 @@ from tests.laws.test_laws_device_alignment import beside
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.pods.devices import without_devices
 from mooring.agent.reactor.values import DevicesFound
-from mooring.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
-from mooring.core.pod import Pod
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import DeviceState
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
+from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
+from mooring.engine.core.pod import Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
 
 ALIGNMENTS = (DeviceAlignment.FOLLOW, DeviceAlignment.REQUIRE, DeviceAlignment.FOLLOW, DeviceAlignment.IGNORE)
 FIXED = frozenset({"pod-restart"})

@@ -10,10 +10,10 @@ import pytest
 from tests.agent.devices.made_up_podresources import ClaimDevice, PodResources
 
 from mooring.agent.devices.lookup import DeviceLookup, NoSlices, Whereabouts
-from mooring.checkpoint.device_file import DEVICE_FILE, HeldDevices, device_text
-from mooring.core.pod import ClaimUse, Container, ContainerKind, Pod
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device
+from mooring.engine.checkpoint.device_file import DEVICE_FILE, HeldDevices, device_text
+from mooring.engine.core.pod import ClaimUse, Container, ContainerKind, Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
 
 GPU, NIC, DRIVER = "nvidia.com/gpu", "intel.com/sriov", "gpu.example.com"
 GPU0, GPU1 = Device("gpu0", (0,)), Device("gpu1", (1,))

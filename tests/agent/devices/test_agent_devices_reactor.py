@@ -17,15 +17,15 @@ from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.restart.resume import reconfigured, resume
 from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, DevicesFound, Options
-from mooring.core.config import (
+from mooring.engine.core.config import (
     DEVICE_ALIGNMENT,
     DeviceAlignment,
     DeviceAlignments,
     KubeletConfig,
     MooringConfig,
 )
-from mooring.core.pod import Pod
-from mooring.devicemanager.state import Device
+from mooring.engine.core.pod import Pod
+from mooring.engine.devicemanager.state import Device
 
 GPU = "nvidia.com/gpu"
 NEAR_1 = DevicesFound({"main": {GPU: (Device("gpu1", (1,)),)}})

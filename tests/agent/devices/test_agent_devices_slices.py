@@ -16,8 +16,8 @@ from tests.agent.whole_agent import NODE, Node, pod, until, whole
 from mooring.agent.agent import Agent
 from mooring.agent.devices.slices import SliceWatch
 from mooring.agent.nri.types import Event, RemoteError
-from mooring.core.machine import Finding, PCIDevice
-from mooring.devicemanager.state import Device
+from mooring.engine.core.machine import Finding, PCIDevice
+from mooring.engine.devicemanager.state import Device
 from mooring.service.cluster.apiserver import cluster_of
 
 DRIVER = "gpu.example.com"

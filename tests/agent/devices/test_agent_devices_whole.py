@@ -13,7 +13,7 @@ from tests.agent.whole_agent import Node, pod, rest, start, whole
 
 from mooring.agent.agent import Agent
 from mooring.agent.nri.types import Event, RemoteError
-from mooring.devicemanager.state import Device
+from mooring.engine.devicemanager.state import Device
 
 KUBELET = """\
 topologyManagerPolicy: POLICY

@@ -12,16 +12,16 @@ from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.values import AgentState, HeldPod, KnownContainer, Phase
 from mooring.agent.status.snapshot import InForce, RuntimeLink, Snapshot
-from mooring.core.bits import NO_CPUS, NUMAMask
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.cpuset import CPUSet
-from mooring.core.pod import Pod
-from mooring.discovery.loader import load_machine
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.manifest.pods import pod_from_object
-from mooring.node.metrics.metrics import Metrics, fold
-from mooring.node.node import numa_of_blocks
+from mooring.engine.core.bits import NO_CPUS, NUMAMask
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.node.metrics.metrics import Metrics, fold
+from mooring.engine.node.node import numa_of_blocks
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.pods import pod_from_object
 
 NOON = 1_770_000_000.0
 MACHINE = "sockets=2 numa=2 cores=8 threads=2 memory=32Gi"

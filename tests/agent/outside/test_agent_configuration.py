@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.options import FIELDS, AgentOptions, IRQAffinity, OnRejection, agent_options, choices_of, overridden
 from mooring.agent.reactor.values import AssignedScope, Options
-from mooring.configuration.kubelet_flags import kubelet_flags
-from mooring.core.errors import InputError
-from mooring.core.release import NEWEST
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.release import NEWEST
+from mooring.inputs.configuration.kubelet_flags import kubelet_flags
 from mooring.service.options import Address, LogLevel
 
 FULL: dict[str, Any] = {

@@ -17,9 +17,9 @@ from mooring.agent.reactor.values import Phase
 from mooring.agent.status.health import LONGEST_PAUSE, REMEDY, health_pages, unready
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import Published, RuntimeLink, Snapshot
-from mooring.core.bits import NO_NODES
-from mooring.core.cpuset import CPUSet
-from mooring.node.metrics.metrics import samples
+from mooring.engine.core.bits import NO_NODES
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.node.metrics.metrics import samples
 from mooring.service.daemon import Heartbeat
 
 

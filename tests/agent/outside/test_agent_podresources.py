@@ -17,9 +17,9 @@ from tests.agent.outside.nodes import STATIC, Told, busy, partitioned, pod, snap
 
 from mooring.agent.services import PodResourcesService
 from mooring.agent.status.snapshot import Published
-from mooring.core.errors import InputError
-from mooring.kubelet.kubelet import Kubelet
-from mooring.planner.podresources import pod_resources_document
+from mooring.answers.base.podresources import pod_resources_document
+from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.service.logs import Log
 
 # Field number -> name and kind, from the specification (pod-level.md section 5); a reader of its own, so that a wrong

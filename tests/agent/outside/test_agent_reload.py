@@ -13,8 +13,8 @@ from mooring.agent.configuration import AgentConfiguration, load_agent_configura
 from mooring.agent.configuration_watch import PERIOD, ConfigurationWatch
 from mooring.agent.options import FIELDS, AgentOptions, OnRejection
 from mooring.agent.reload import READ_WITH, RESTART, engine_refusal, live_fields, restart_reasons
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.manifest.defaults import PodGates
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.inputs.pods.defaults import PodGates
 
 KUBELET = "kind: KubeletConfiguration\ncpuManagerPolicy: static\n"
 

@@ -29,10 +29,10 @@ from mooring.agent.status.api import ask_machine, ask_status, status_pages
 from mooring.agent.status.picture import status_view
 from mooring.agent.status.snapshot import AgentCounts, InForce, Published, RuntimeLink, Snapshot
 from mooring.agent.status.status_document import status_document
-from mooring.core.bits import NUMAMask
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
-from mooring.discovery.loader import load_machine
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.inputs.machines.loader import load_machine
 from mooring.service.http import serve_unix
 from mooring.service.pages import Page
 
@@ -274,8 +274,8 @@ def test_a_terminal_shows_changes_and_outlives_the_agent(path: str) -> None:
     server = serve_unix(path, status_pages(published, lambda: COUNTS))
     ours, theirs = pty.openpty()
     code = (
-        "import sys; import mooring.cli.live as live; live.PERIOD = 0.05; "
-        "from mooring.cli.main import run; sys.exit(run(sys.argv[1:]))"
+        "import sys; import mooring.answers.base.inputs.live as live; live.PERIOD = 0.05; "
+        "from mooring.command.main import run; sys.exit(run(sys.argv[1:]))"
     )
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"}
     shown = subprocess.Popen(
@@ -330,7 +330,7 @@ def test_asking_needs_none_of_the_agents_own_packages(path: str) -> None:
     missing = ("google", "google.protobuf", "grpc", "lightkube", "prometheus_client", "h11")
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({missing!r})); "
-        "from mooring.cli.main import run; sys.exit(run(sys.argv[1:]))"
+        "from mooring.command.main import run; sys.exit(run(sys.argv[1:]))"
     )
     for words in (("status", "-o", "wide"), ("show", "--live", "--once")):
         asked = subprocess.run(

@@ -17,12 +17,12 @@ from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.status.api import status_pages
 from mooring.agent.status.snapshot import AgentCounts, Published
 from mooring.agent.status.status_document import status_document
-from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
-from mooring.core.moment import SECOND, Moment
-from mooring.discovery.loader import load_machine
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.node.metrics.metrics import Metrics
+from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
+from mooring.engine.core.moment import SECOND, Moment
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.node.metrics.metrics import Metrics
+from mooring.inputs.machines.loader import load_machine
 from mooring.service.http import serve_unix
 
 CONFIG = replace(

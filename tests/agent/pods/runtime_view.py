@@ -10,8 +10,8 @@ from typing import Any
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.quotas import PERIOD, asked_of, quota_of, shares_of
-from mooring.core.pod import Container, Pod, QoS
-from mooring.manifest.defaults import total_limits, total_requests
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.inputs.pods.defaults import total_limits, total_requests
 
 FOLDER = Path(__file__).parent / "recorded"
 _BELOW = {QoS.GUARANTEED: "", QoS.BURSTABLE: "burstable/", QoS.BEST_EFFORT: "besteffort/"}

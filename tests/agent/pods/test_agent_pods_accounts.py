@@ -12,8 +12,8 @@ from tests.agent.pods.fault_injector import PATIENCE, FaultInjector, pod_object
 from mooring.agent.pods.accounts import AgentAccount, connector, own_accounts
 from mooring.agent.pods.events import ClusterEvent, EventSubject
 from mooring.agent.pods.writer import ClusterWriter
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
 
 WEB = EventSubject("Pod", "web-0", "uid-web-0", "shop")
 NODE = "/api/v1/nodes/node-1"

@@ -13,7 +13,7 @@ from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.agent.pods.quotas import asked_of
 from mooring.agent.pods.resolve import differences
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 
 PODS = {
     "guaranteed": (("a", "1", "1", "64Mi"),),

@@ -8,8 +8,8 @@ import pytest
 from tests.agent.pods.fault_injector import pod_object
 
 from mooring.agent.pods.resized import pod_of_object
-from mooring.core.errors import InputError
-from mooring.core.pod import QoS
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import QoS
 
 
 def resized(wanted: dict[str, Any], **status: Any) -> dict[str, Any]:

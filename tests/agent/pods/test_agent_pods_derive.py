@@ -14,12 +14,12 @@ from tests.node.nodes import machine
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.derive import Guess, derived, pod_of
 from mooring.agent.pods.quotas import PERIOD
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS
-from mooring.core.quantity import Quantity
-from mooring.cpumanager.requests import exclusive_cpus
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import start_kubelet
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import start_kubelet
 
 GATES = PodLevelGates()
 SIZES = ("1", "2", "3", "500m", "1500m", "10m", "1m", "64", "255", "300")

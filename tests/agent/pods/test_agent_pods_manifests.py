@@ -15,8 +15,8 @@ from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.manifests import MOST_REMEMBERED, StaticPods
 from mooring.agent.pods.resolve import differences
 from mooring.agent.pods.source import is_static
-from mooring.core.machine import Finding
-from mooring.core.pod import QoS
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import QoS
 
 
 def write(folder: Path, name: str, cpu: str = "2", *, pod: str = "etcd", number: int = 1) -> Path:

@@ -13,8 +13,8 @@ from tests.agent.pods.runtime_view import recorded
 
 from mooring.agent.pods.derive import pod_of
 from mooring.agent.pods.quotas import MOST_SHARES, milli_of_quota, milli_of_shares, quota_of, quota_of_pod, shares_of
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
-from mooring.core.quantity import Quantity
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
 
 MILLI = st.integers(0, 300_000)
 PERIODS = st.integers(1000, 1_000_000)

@@ -14,8 +14,8 @@ from mooring.agent.nri.types import LinuxResources, PodSandbox
 from mooring.agent.pods.quotas import quota_of, shares_of
 from mooring.agent.pods.resized import pod_of_object, resized, wanted_pod
 from mooring.agent.pods.source import PodSources
-from mooring.core.pod import Container, Pod, PodResources, QoS
-from mooring.core.quantity import Quantity
+from mooring.engine.core.pod import Container, Pod, PodResources, QoS
+from mooring.engine.core.quantity import Quantity
 
 MIB = 2**20
 

@@ -14,7 +14,7 @@ from mooring.agent.pods.api import MOST_REMEMBERED, KnownPods
 from mooring.agent.pods.derive import Guess
 from mooring.agent.pods.resolve import resolved
 from mooring.agent.pods.source import MOST_ANNOTATIONS, PodSources, kept_annotations
-from mooring.core.pod import Pod
+from mooring.engine.core.pod import Pod
 
 
 @dataclass

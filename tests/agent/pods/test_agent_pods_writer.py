@@ -16,9 +16,9 @@ from mooring.agent.pods.cluster import NoCluster, announce
 from mooring.agent.pods.events import ClusterEvent, EventSubject, about_node, about_pod
 from mooring.agent.pods.writer import CHECKING, MOST_TRIES, ClusterWriter
 from mooring.agent.reactor.effects import Evict
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.core.pod import Pod
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import Pod
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of
 
 WEB = EventSubject("Pod", "web-0", "uid-web-0", "shop")

@@ -28,8 +28,8 @@ from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, UnseenCGrou
 from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.reactor.effects import WriteCPUSet
 from mooring.agent.startup import Startup
-from mooring.core.bits import list_text
-from mooring.discovery.loader import load_machine
+from mooring.engine.core.bits import list_text
+from mooring.inputs.machines.loader import load_machine
 
 MACHINE = "sockets=1 numa=2 cores=16 threads=1 memory=32Gi"
 CPUS = "0-15"

@@ -21,7 +21,7 @@ from tests.agent.wire.lives import Kubelet
 from tests.agent.wire.wire_process import PATIENCE, WireProcess, agent_process, until
 from tests.agent.wire.wired_runtime import NEW, WiredRuntime
 
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 LIVES = int(os.environ.get("MOORING_SOAK", "100"))
 MOST_MEMORY = 120 * 2**20

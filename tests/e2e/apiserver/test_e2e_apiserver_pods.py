@@ -26,8 +26,8 @@ from mooring.agent.pods.api import APIPods
 from mooring.agent.pods.events import ClusterEvent, EventSubject, EventWrite
 from mooring.agent.pods.writer import ClusterWriter
 from mooring.agent.pods.writes import TAINT, evict_pod, set_taint, write_event
-from mooring.core.machine import Finding
-from mooring.core.pod import ContainerKind, QoS
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import ContainerKind, QoS
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.watching import PODS, Pages, mapping_of, pods_of, watch_lines
 

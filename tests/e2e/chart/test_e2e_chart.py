@@ -22,9 +22,9 @@ from tests.e2e.kubelet.apiserver import PODS
 from tests.e2e.kubelet.patience import until
 from tests.scheduling.extender_cluster import facts_with, started, state_of_node
 
-from mooring.publisher.facts_document import facts_document
-from mooring.publisher.shadow_document import shadow_of
-from mooring.publisher.state_document import state_document
+from mooring.published.facts_document import facts_document
+from mooring.published.shadow_document import shadow_of
+from mooring.published.state_document import state_document
 
 log = logging.getLogger("chart")
 logging.getLogger("httpx2").setLevel(logging.WARNING)

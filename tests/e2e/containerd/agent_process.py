@@ -19,7 +19,7 @@ from tests.e2e.containerd.runtime import Runtime
 from tests.patience import until
 
 from mooring.agent.status.api import ask_status
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 
 _CONFIGURATION = """\
 kind: KubeletConfiguration

@@ -25,7 +25,7 @@ from tests.e2e.containerd.runtime import UNIFIED, Runtime, cgroup_file, read_cgr
 from tests.patience import until
 
 from mooring.agent.status.api import ask_status
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[3]
 MANIFEST = ROOT / "deploy" / "agent" / "agent.yaml"

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.e2e.containerd.churn import Churn
 from tests.e2e.containerd.runtime import cgroup_file
 
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 
 @dataclass(slots=True)

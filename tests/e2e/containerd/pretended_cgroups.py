@@ -20,8 +20,8 @@ from mooring.agent.cgroups.cpuset import Cpuset, parsed
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, UnseenCGroups, shows
 from mooring.agent.reactor.effects import WriteCPUSet
-from mooring.cli.main import run
-from mooring.core.bits import list_text
+from mooring.command.main import run
+from mooring.engine.core.bits import list_text
 
 _ID_LENGTH = 64
 """Of a container's id, with which the path of its group ends."""

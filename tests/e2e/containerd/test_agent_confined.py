@@ -18,8 +18,8 @@ from tests.e2e.containerd.wrapper import write_wrapper
 from tests.e2e.runtimes import running
 from tests.patience import until
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
 
 pytestmark = pytest.mark.skipif(
     sorted(os.sched_getaffinity(0)) != [0, 1], reason="the expected CPUs are those of a machine with two"

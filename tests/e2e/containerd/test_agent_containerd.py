@@ -20,7 +20,7 @@ from tests.e2e.containerd.cri import CRIError
 from tests.e2e.containerd.runtime import Runtime, cgroup_file
 from tests.patience import until
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 
 pytestmark = pytest.mark.skipif(
     sorted(os.sched_getaffinity(0)) != [0, 1], reason="the expected CPUs are those of a machine with two"
@@ -156,7 +156,7 @@ def test_an_agent_that_containerd_starts_itself_places_containers_and_ends_with_
 # The delay is what is tested: longer than containerd waits for both answers, five seconds for each.
 _SLOW = """
 import sys, time
-from mooring.cli.main import main
+from mooring.command.main import main
 from mooring.cli.agent import agent
 
 given = agent._given

@@ -13,8 +13,8 @@ from tests.e2e.containerd.test_agent_e2e_uninstall import left
 from tests.patience import until
 
 from mooring.agent.interrupts.files import IRQFiles
-from mooring.core.cpuset import CPUSet
-from mooring.extensions.steering import NEW
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.extensions.steering import NEW
 
 pytestmark = pytest.mark.skipif(
     sorted(os.sched_getaffinity(0)) != [0, 1], reason="the expected CPUs are those of a machine with two"

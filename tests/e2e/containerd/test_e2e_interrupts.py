@@ -15,9 +15,9 @@ from mooring.agent.interrupts import JOURNAL
 from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles
 from mooring.agent.interrupts.journal import InterruptJournal
 from mooring.agent.interrupts.reconcile import restore_interrupts
-from mooring.core.cpuset import CPUSet
-from mooring.extensions.interrupts import Interrupt
-from mooring.extensions.steering import NEW, Memory
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.extensions.interrupts import Interrupt
+from mooring.engine.extensions.steering import NEW, Memory
 
 FILES = IRQFiles()
 DIES = """
@@ -26,9 +26,9 @@ from pathlib import Path
 from mooring.agent.interrupts.files import IRQFiles
 from mooring.agent.interrupts.journal import InterruptJournal
 from mooring.agent.interrupts.journal import InterruptWriter
-from mooring.core.cpuset import CPUSet
-from mooring.extensions.interrupts import InterruptCPUs, Owner
-from mooring.extensions.steering import steer
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.extensions.interrupts import InterruptCPUs, Owner
+from mooring.engine.extensions.steering import steer
 
 folder, number, closed = Path(sys.argv[1]), int(sys.argv[2]), CPUSet.parse(sys.argv[3])
 files = IRQFiles()

@@ -19,8 +19,8 @@ from tests.e2e.containerd.world import World
 from tests.patience import until
 
 from mooring.agent.storage.journal import read_newest
-from mooring.core.bits import CPUMask
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
 
 RESERVED = "0-1"
 EVERY_NODE = "0-1"

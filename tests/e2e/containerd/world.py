@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from tests.e2e.containerd.wrapper import Asked, Reader, tell
 
-from mooring.core.bits import CPUMask
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
 
 EVERY = -1
 """All CPUs, as a mask: of containers of which no list was asked."""

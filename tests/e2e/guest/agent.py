@@ -21,8 +21,8 @@ from tests.e2e.guest import sight
 from tests.e2e.guest.node import PATIENCE, SYSTEM_CPUS, Node, Running, Wanted, until
 from tests.e2e.guest.report import tell, values
 
-from mooring.core.cpuset import CPUSet
-from mooring.discovery.machineinfo_json import machine_info_document
+from mooring.engine.core.cpuset import CPUSet
+from mooring.inputs.machines.machineinfo_json import machine_info_document
 
 MIB = 2**20
 RESERVED_MEMORY = 64 * MIB

@@ -26,8 +26,8 @@ from mooring.agent.cgroups.files import CGroupTrouble, Version, find_layout, rea
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.quota import Quota, read_quota
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
-from mooring.core.bits import list_text
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.cpuset import CPUSet
 
 CGROUPS = "/sys/fs/cgroup"
 UID = "0a1b2c3d-0000-1111-2222-333344445555"

@@ -18,10 +18,10 @@ from tests.e2e.guest.resizing import refusal
 from tests.e2e.guest.runtimes import RUN
 from tests.e2e.guest.sight import started
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.machine import PCIDevice
-from mooring.devicemanager.state import Device
-from mooring.discovery.loader import load_machine
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import PCIDevice
+from mooring.engine.devicemanager.state import Device
+from mooring.inputs.machines.loader import load_machine
 
 MIB = 2**20
 PCI = Path("/sys/bus/pci/devices")

@@ -18,7 +18,7 @@ from tests.e2e.guest import sight
 from tests.e2e.guest.node import SYSTEM_CPUS, Node, Running, Wanted, until
 from tests.e2e.guest.report import tell, values
 
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 MIB = 2**20
 CPUS = Path("/sys/devices/system/cpu")

@@ -15,8 +15,8 @@ from pathlib import Path
 from tests.agent.sets import nodes
 
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.core.bits import NUMAMask
-from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 
 _CPUS = "Cpus_allowed_list"
 _MEMS = "Mems_allowed_list"

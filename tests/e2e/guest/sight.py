@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.patience import until
 
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 TOUCHED = 2**20
 """Bytes that the witness has touched."""

@@ -26,7 +26,7 @@ from tests.e2e.guest.node import SYSTEM_CPUS, Node, Running, Wanted, until
 from tests.e2e.guest.report import tell, values
 from tests.e2e.guest.runtimes import HANDLERS, RUN, containerd, crio
 
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 MIB = 2**20
 KUBELET = {

@@ -11,7 +11,7 @@ from tests.e2e.guest.report import read_lines
 from tests.e2e.guest.runner import BIG, Ran, Shape, command, steps_of
 
 from mooring.agent.cgroups.locate import group_path
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 GUEST = SimpleNamespace(qemu=("qemu",), kernel=Path("vmlinuz"))
 

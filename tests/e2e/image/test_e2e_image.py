@@ -19,7 +19,7 @@ from tests.e2e.image.containers import output_of, pod_template, printed, start
 from tests.patience import until
 
 from mooring.agent.status.api import ask_status
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 
 _CONFIGURATION = """\
 apiVersion: kubelet.config.k8s.io/v1beta1

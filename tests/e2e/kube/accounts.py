@@ -26,17 +26,17 @@ from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of, tok
 
 from mooring.agent.pods.events import ClusterEvent, EventSubject, EventWrite
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
-from mooring.deployment.certificates import renew_secrets
-from mooring.deployment.leaving import DAEMON_SET, leave
-from mooring.dra.objects import ClaimObjects
+from mooring.cluster.deployment.certificates import renew_secrets
+from mooring.cluster.deployment.leaving import DAEMON_SET, leave
+from mooring.cluster.dra.objects import ClaimObjects
+from mooring.cluster.extender.pod_api import ClusterPodAPI
+from mooring.cluster.extender.wire import BindArguments
 from mooring.fleet.live.access import COLLECTIONS, configz_of, listed
-from mooring.publisher.naming import APINames
-from mooring.publisher.objects import NODE_LABEL
-from mooring.publisher.pace import wake
-from mooring.publisher.writing import apply, create_once, node_uid, prune
-from mooring.scheduling.pod_api import ClusterPodAPI
-from mooring.scheduling.wire import BindArguments
-from mooring.serve.access import ClusterGuard
+from mooring.monitoring.serve.access import ClusterGuard
+from mooring.published.naming import APINames
+from mooring.published.objects import NODE_LABEL
+from mooring.published.pace import wake
+from mooring.published.writing import apply, create_once, node_uid, prune
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.lease import ClusterLease, Election
 from mooring.service.cluster.watching import Pages, pods_of, watch_lines

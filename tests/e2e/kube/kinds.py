@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.machineinfo import HugePages, MachineInfo
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.discovery.loader import load_machine
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.node.resources import allocatable
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.machineinfo import HugePages, MachineInfo
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.node.resources import allocatable
+from mooring.inputs.machines.loader import load_machine
 
 DEVICE = "example.com/nic"
 HUGE_PAGE_KIB = 2048

@@ -13,9 +13,9 @@ import msgspec
 from tests.e2e.kube.played import PlayedNode
 from tests.e2e.kubelet.apiserver import APIServer
 
-from mooring.core.machine import Finding
-from mooring.manifest.pods import pod_from_object
-from mooring.publisher.publisher import LOOKING, Publisher
+from mooring.engine.core.machine import Finding
+from mooring.inputs.pods.pods import pod_from_object
+from mooring.published.publisher import LOOKING, Publisher
 from mooring.service.cluster.apiserver import (
     Cluster,
     ClusterError,

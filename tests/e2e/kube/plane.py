@@ -19,7 +19,7 @@ from tests.e2e.kube.pods import URGENT
 from tests.e2e.kubelet.apiserver import APIServer, Ports, process
 from tests.e2e.kubelet.patience import until
 
-from mooring.scheduling.service import NOT_LEADING
+from mooring.cluster.extender.service import NOT_LEADING
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 OURS = "apis/mooring.dev/v1alpha1"

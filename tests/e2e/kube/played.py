@@ -14,14 +14,14 @@ from dataclasses import replace
 from functools import reduce
 from operator import or_
 
-from mooring.core.bits import CPUMask
-from mooring.core.cpuset import CPUSet
-from mooring.core.decision import Rejection
-from mooring.core.errors import KubeletCrashError
-from mooring.core.pod import Pod
-from mooring.kubelet.kubelet import Kubelet
-from mooring.node.resources import check_fit
-from mooring.publisher.observation import EngineObserver, Observation
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Rejection
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.resources import check_fit
+from mooring.published.observation import EngineObserver, Observation
 
 CRASH = "KubeletCrash"
 """Reason of a pod at which the kubelet would crash or never answer; the kubelet has no word for it."""

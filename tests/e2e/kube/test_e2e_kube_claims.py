@@ -29,14 +29,14 @@ from tests.e2e.kubelet.claiming import CLAIMS, GROUP
 from tests.e2e.kubelet.devices.driver import NUMA_NODE, claim_for, class_of, request_of
 from tests.e2e.kubelet.patience import until
 
-from mooring.core.config import DEVICE_ALIGNMENT, MooringConfig
-from mooring.core.pod import Pod
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.dra.slices import slices
-from mooring.extensions.device_location import claimed_devices
-from mooring.kubelet.kubelet import Kubelet
-from mooring.kubelet.start import start_kubelet
-from mooring.manifest.dynamic.claims import claim_of
+from mooring.cluster.dra.slices import slices
+from mooring.engine.core.config import DEVICE_ALIGNMENT, MooringConfig
+from mooring.engine.core.pod import Pod
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.extensions.device_location import claimed_devices
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.inputs.pods.dynamic.claims import claim_of
 
 WHOLE = os.environ.get("MOORING_E2E_KUBE", "") == "full"
 PODS_IN_ALL = 400 if WHOLE else 60

@@ -25,10 +25,10 @@ from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import give_rights, kubeconfig_of
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.inputs.machines.compact import parse_compact
 
 READER = "mooring-reader"
 RUNNING: Mapping[str, tuple[tuple[str, int], ...]] = {

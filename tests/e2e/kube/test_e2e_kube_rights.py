@@ -38,7 +38,7 @@ from tests.e2e.kubelet.rights import token_of
 from mooring.agent.pods.accounts import connector
 from mooring.agent.pods.events import EventSubject
 from mooring.agent.pods.writes import TAINT, evict_pod, set_taint, write_event
-from mooring.publisher.writing import apply, create_once
+from mooring.published.writing import apply, create_once
 from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_of, configuration_of
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")

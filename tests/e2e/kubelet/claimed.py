@@ -30,7 +30,7 @@ from tests.e2e.kubelet.pinning import Pinned, pinned
 from tests.e2e.kubelet.placements import containers, given
 from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of
 
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 CASE: Case = cases()[0]
 """Eight NUMA nodes of 32 CPUs each."""

@@ -22,8 +22,8 @@ from tests.e2e.kubelet.kubelet import environment_problem
 from tests.e2e.kubelet.network import private_network
 from tests.e2e.kubelet.sysfs import unpack_machine, write_machine
 
-from mooring.core.cpuset import CPUSet
-from mooring.discovery.loader import load_machine
+from mooring.engine.core.cpuset import CPUSet
+from mooring.inputs.machines.loader import load_machine
 
 KIND = os.environ.get("MOORING_E2E_CONTAINERD", "debian")
 """Which containerd: debian or built."""

@@ -13,7 +13,7 @@ from tests.e2e.containerd.cri import MESSAGES, STATES
 from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.containerd.wrapper import asked
 
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 Placements: TypeAlias = Mapping[str, tuple[str, str]]
 """CPU list and list of memory nodes by ``POD/CONTAINER``; empty means any."""

@@ -10,15 +10,15 @@ from typing import Any
 
 from tests.e2e.kubelet.apiserver import APIServer
 
-from mooring.configuration.node_configuration import load_config
-from mooring.core.machine import Finding
-from mooring.discovery.loader import load_machine
-from mooring.publisher.facts_document import essential
-from mooring.publisher.kubelet_source import KubeletSource
-from mooring.publisher.naming import APINames
-from mooring.publisher.objects import NodeFacts
-from mooring.publisher.pace import Rhythm
-from mooring.publisher.publisher import Publisher
+from mooring.engine.core.machine import Finding
+from mooring.inputs.configuration.node_configuration import load_config
+from mooring.inputs.machines.loader import load_machine
+from mooring.published.facts_document import essential
+from mooring.published.kubelet_source import KubeletSource
+from mooring.published.naming import APINames
+from mooring.published.objects import NodeFacts
+from mooring.published.pace import Rhythm
+from mooring.published.publisher import Publisher
 from mooring.service.cluster.apiserver import cluster_of, configuration_of
 from mooring.service.podresources import PodResourcesClient
 

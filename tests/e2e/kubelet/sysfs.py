@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mooring.core.bits import mask_of
-from mooring.core.hardware import Hardware, HardwareCPU
-from mooring.core.machine import Machine
-from mooring.core.machineinfo import Cache, HugePages, MachineInfo
+from mooring.engine.core.bits import mask_of
+from mooring.engine.core.hardware import Hardware, HardwareCPU
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import Cache, HugePages, MachineInfo
 
 MOUNTED = (
     "sys/devices/system/node",

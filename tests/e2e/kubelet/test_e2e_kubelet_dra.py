@@ -25,10 +25,10 @@ from tests.e2e.kubelet.decided import Played, Playing
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.placements import given
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.topology import discover_topology
-from mooring.discovery.loader import load_machine
-from mooring.dra.devices import Grouping, device_cpus, devices_of
+from mooring.cluster.dra.devices import Grouping, device_cpus, devices_of
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.topology import discover_topology
+from mooring.inputs.machines.loader import load_machine
 from mooring.service.cluster.apiserver import cluster_of, configuration_of
 
 

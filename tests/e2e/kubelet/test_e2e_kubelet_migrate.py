@@ -27,7 +27,7 @@ from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.pinning import agent_beside
 from tests.e2e.kubelet.placements import Placements, given
 
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 STATES = ("cpu_manager_state", "memory_manager_state")
 WITHOUT = {"cpuManagerPolicy": "none", "memoryManagerPolicy": "None"}

@@ -16,9 +16,9 @@ from tests.e2e.kubelet.kubelet import kubelet_on
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.publishing import publishing
 
-from mooring.core.machine import Finding
-from mooring.publisher.facts_document import facts_of
-from mooring.publisher.state_document import state_of
+from mooring.engine.core.machine import Finding
+from mooring.published.facts_document import facts_of
+from mooring.published.state_document import state_of
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CASE = Case(

@@ -14,7 +14,7 @@ from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.pinning import Pinned, pinned
 from tests.e2e.kubelet.placements import given
 
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 # Four NUMA nodes of 20 CPUs: four pods of 12 leave room for a fifth in sum, and on no node.
 FULL = Case(

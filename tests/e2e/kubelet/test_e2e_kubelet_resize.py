@@ -26,7 +26,7 @@ from tests.e2e.kubelet.pinning import Pinned, pinned
 from tests.e2e.kubelet.placements import containers, given
 
 from mooring.agent.nri.session import PluginOptions
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 EXTENSIONS = ("exclusive-resize", "scale-down-delay", "assigned-cpuset")
 GATES = ("InPlacePodVerticalScalingExclusiveCPUs", "CPUManagerPolicyAlphaOptions")

@@ -21,9 +21,9 @@ from tests.service.exported_metrics import label_all
 
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import Published
-from mooring.dra.metrics import DriverMetrics
-from mooring.publisher.publisher import PublisherCounts, PublisherMetrics
-from mooring.scheduling.service import ExtenderMetrics
+from mooring.cluster.dra.metrics import DriverMetrics
+from mooring.cluster.extender.service import ExtenderMetrics
+from mooring.published.publisher import PublisherCounts, PublisherMetrics
 from mooring.service.http import serve_tcp
 from mooring.service.options import Address
 from mooring.service.pages import PROMETHEUS, Page

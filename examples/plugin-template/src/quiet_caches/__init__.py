@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.plugins import CPURequest, InputError, hookimpl
+from mooring.engine.plugins import CPURequest, InputError, hookimpl
 
 ANNOTATION = "example.org/quiet"
 

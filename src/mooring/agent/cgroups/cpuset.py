@@ -19,8 +19,8 @@ from functools import lru_cache
 
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, read, write
 from mooring.agent.cgroups.locate import groups_of_pod_above
-from mooring.core.bits import CPUMask, NUMAMask, list_text
-from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.bits import CPUMask, NUMAMask, list_text
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 
 CPUS = "cpuset.cpus"
 MEMS = "cpuset.mems"

@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from mooring.core.errors import InputError, MooringError
+from mooring.engine.core.errors import InputError, MooringError
 
 _CHUNK_BYTES: Final = 65536
 """Far more than the list of CPUs of any machine: the kernel hands it out at once."""

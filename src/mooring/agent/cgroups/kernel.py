@@ -12,7 +12,7 @@ from mooring.agent.cgroups.locate import group_folder, groups_of_container, has_
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
 from mooring.agent.cgroups.quota import Quota, lift_quota, read_quota, write_quota
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, ReturnCPUs, WriteCPUSet
-from mooring.core.bits import NO_NODES
+from mooring.engine.core.bits import NO_NODES
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ import os
 from pathlib import Path
 
 from mooring.agent.cgroups.files import CGroupLayout, CGroupTrouble, GroupError, Hierarchy, read
-from mooring.core.cpuset import CPUSet
-from mooring.discovery.cgroups import ControlGroup
+from mooring.engine.core.cpuset import CPUSet
+from mooring.inputs.machines.cgroups import ControlGroup
 
 _SLICE = ".slice"
 _DEFAULT_SLICE = "system.slice"

@@ -15,8 +15,8 @@ from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
 from mooring.agent.reactor.enforcement import Compliance, WriteOutcome
-from mooring.core.bits import list_text
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.cpuset import CPUSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def lasting_text(deviation: Deviation) -> str:
 def differing(found: Cpuset, wanted: WriteCPUSet) -> str:
     """Return in words what differs.
 
-    >>> from mooring.core.bits import NUMAMask
+    >>> from mooring.engine.core.bits import NUMAMask
     >>> wanted = WriteCPUSet("c", 1, "/c", CPUSet.parse("1-2"), NUMAMask(0b1))
     >>> differing(Cpuset(CPUSet.parse("0-7"), NUMAMask(0b1)), wanted)
     'CPUs 0-7 instead of 1-2'

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from mooring.agent.devices.lookup import ClaimedNodes, DeviceLookup, NoSlices
 from mooring.agent.devices.reconcile import DeviceReconciler
 from mooring.agent.state_holder import StateHolder
-from mooring.core.machine import Machine
-from mooring.decoding.fields import Report
-from mooring.devicemanager.state import Device
+from mooring.engine.core.machine import Machine
+from mooring.engine.devicemanager.state import Device
+from mooring.inputs.decoding.fields import Report
 from mooring.service.logs import Log
 
 if TYPE_CHECKING:
     from mooring.agent.devices.slices import SliceWatch
-    from mooring.extensions.device_location import LocationRules
+    from mooring.engine.extensions.device_location import LocationRules
 
 
 @dataclass(slots=True)

@@ -13,10 +13,10 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from mooring.agent.pods.devices import is_extended
-from mooring.checkpoint.device_file import device_record, read_device_file
-from mooring.core.errors import InputError
-from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.devicemanager.state import Device
+from mooring.engine.checkpoint.device_file import device_record, read_device_file
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.devicemanager.state import Device
 
 _Held = Mapping[str, Mapping[str, tuple[Device, ...]]]
 

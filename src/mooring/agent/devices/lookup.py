@@ -19,8 +19,8 @@ from typing import Final, Protocol
 from mooring.agent.devices.init_containers import with_init_containers
 from mooring.agent.pods.devices import WantedDevices, wanted_of, wants_devices
 from mooring.agent.reactor.values import DevicesFound
-from mooring.core.pod import Pod
-from mooring.devicemanager.state import Device
+from mooring.engine.core.pod import Pod
+from mooring.engine.devicemanager.state import Device
 from mooring.service.podresources import (
     ListedClaimDevice,
     ListedContainer,

@@ -14,7 +14,7 @@ from mooring.agent.executor import WorkQueue
 from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.reactor.devices_learned import devices_learned, is_news_of_devices
 from mooring.agent.state_holder import StateHolder
-from mooring.devicemanager.state import Device
+from mooring.engine.devicemanager.state import Device
 from mooring.service.logs import Log
 
 SOON: Final = 1.0

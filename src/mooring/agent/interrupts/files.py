@@ -11,9 +11,11 @@ import os
 from dataclasses import dataclass
 from enum import Enum
 
-from mooring.core.cpuset import CPUSet
-from mooring.discovery.files import FolderTree, LiveTree
-from mooring.discovery.interrupts import (
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.extensions.interrupts import Interrupt
+from mooring.engine.extensions.steering import NEW, NEW_NAME
+from mooring.inputs.machines.files import FolderTree, LiveTree
+from mooring.inputs.machines.interrupts import (
     DEFAULT,
     IRQ,
     cpu_list,
@@ -21,10 +23,8 @@ from mooring.discovery.interrupts import (
     read_interrupts,
     read_new_interrupts,
 )
-from mooring.discovery.isolation import IRQBalance, KernelWords, kernel_words, read_balance
-from mooring.discovery.tree import Tree
-from mooring.extensions.interrupts import Interrupt
-from mooring.extensions.steering import NEW, NEW_NAME
+from mooring.inputs.machines.isolation import IRQBalance, KernelWords, kernel_words, read_balance
+from mooring.inputs.machines.tree import Tree
 
 BOOT = "proc/sys/kernel/random/boot_id"
 _ONLINE = "sys/devices/system/cpu/online"
@@ -56,7 +56,7 @@ class InterruptsFound:
     """What there is at one moment."""
 
     interrupts: tuple[Interrupt, ...]
-    """Under :data:`~mooring.extensions.steering.NEW` where new ones begin."""
+    """Under :data:`~mooring.engine.extensions.steering.NEW` where new ones begin."""
     online: CPUSet
 
 

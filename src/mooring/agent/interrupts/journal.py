@@ -17,11 +17,11 @@ import msgspec
 
 from mooring.agent.interrupts import JOURNAL
 from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles
-from mooring.checkpoint.store import make_folder, read_state_file, write_together
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError, MooringError
-from mooring.extensions.interrupts import Interrupt
-from mooring.extensions.steering import Kept, Memory, Steering, Step, written
+from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError, MooringError
+from mooring.engine.extensions.interrupts import Interrupt
+from mooring.engine.extensions.steering import Kept, Memory, Steering, Step, written
 
 KIND = "InterruptJournal"
 VERSION = 1

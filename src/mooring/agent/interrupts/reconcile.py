@@ -19,15 +19,15 @@ from mooring.agent.reactor.values import AgentState
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import InterruptView
-from mooring.core.config import IRQ_AFFINITY
-from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Finding
-from mooring.core.pod import Pod
-from mooring.extensions.interrupt_owners import AddressesByPod, owners_of, pci_address
-from mooring.extensions.interrupts import InterruptCPUs, Owner, Why, Wish, closed_to_others
-from mooring.extensions.steering import Memory, Step, steer
-from mooring.planner.isolation.interrupts import annotation_findings, balance_finding, unknown_devices
-from mooring.planner.plan import reserved_cpus
+from mooring.answers.base.isolation.interrupts import annotation_findings, balance_finding, unknown_devices
+from mooring.answers.base.plan import reserved_cpus
+from mooring.engine.core.config import IRQ_AFFINITY
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import Pod
+from mooring.engine.extensions.interrupt_owners import AddressesByPod, owners_of, pci_address
+from mooring.engine.extensions.interrupts import InterruptCPUs, Owner, Why, Wish, closed_to_others
+from mooring.engine.extensions.steering import Memory, Step, steer
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedContainer, PodResourcesClient, PodResourcesError, pods_in
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from mooring.agent.migration.takeover import Takeover, TakeoverOutcome, take_over
-from mooring.checkpoint.device_file import DeviceRecord
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_kubelet
-from mooring.planner.doctor.diagnosis import Diagnosis, diagnose
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.question import Question
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.question import Question
+from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
+from mooring.engine.checkpoint.device_file import DeviceRecord
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
 
 
 class Way(Enum):

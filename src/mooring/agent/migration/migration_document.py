@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from mooring.agent.migration.migration import Migration
 from mooring.agent.migration.steps import MigrationStep, Places, rollback_of, steps_of
 from mooring.agent.migration.takeover import MigratedContainer
+from mooring.answers.base.outcome import placement_part
 from mooring.documents.migration import (
     MigratedContainerPart,
     MigrationCheckPart,
@@ -14,7 +15,6 @@ from mooring.documents.migration import (
     MigrationStepPart,
 )
 from mooring.documents.parts import finding_parts
-from mooring.planner.outcome import placement_part
 
 
 def migration_document(migration: Migration, places: Places, node: str) -> MigrationDocument:

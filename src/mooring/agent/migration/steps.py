@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from mooring.agent.migration.migration import Migration, Way
 from mooring.agent.migration.takeover import MigratedContainer, TakeoverOutcome
-from mooring.core.config import KubeletConfig
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import clean
-from mooring.core.release import NEWEST
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import clean
+from mooring.engine.core.release import NEWEST
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explain.phrases import plural
-from mooring.node.start import CPU_FILE, MEMORY_FILE
 
 AGENT_FILE = "/etc/mooring/agent.yaml"
 KUBELET_ROOT = "/var/lib/kubelet"

@@ -17,13 +17,13 @@ from mooring.agent.reactor.placing import place
 from mooring.agent.reactor.restart.resume import resume
 from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
-from mooring.core.bits import CPUMask, members
-from mooring.core.cpuset import CPUSet
-from mooring.core.decision import Placement
-from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.kubelet.kubelet import Kubelet
-from mooring.node.node import placements_of
-from mooring.planner.question import Question
+from mooring.answers.base.question import Question
+from mooring.engine.core.bits import CPUMask, members
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Placement
+from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.node import placements_of
 
 
 class TakeoverOutcome(Enum):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Protocol
 
-from mooring.core.errors import MooringError
+from mooring.engine.core.errors import MooringError
 
 CLAIM_VARIABLE = "MOORING_CLAIM_"
 """How variables begin by which a container shows what it has of claims (:mod:`mooring.agent.reactor.claims`)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.service.cluster.apiserver import Cluster, cluster_of, configuration_of, contexts_of
 
 PREFIX = "mooring-agent-"

@@ -13,13 +13,13 @@ import msgspec
 from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.resized import pod_of_object, wanted_pod
 from mooring.agent.pods.source import is_static
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.core.pod import Pod
-from mooring.decoding.fields import Report, ignore, mapping_at, text_at, texts_at
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pod_status import FINISHED
-from mooring.manifest.pods import DEFAULT_GATES, MIRROR
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import Pod
+from mooring.inputs.decoding.fields import Report, ignore, mapping_at, text_at, texts_at
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_status import FINISHED
+from mooring.inputs.pods.pods import DEFAULT_GATES, MIRROR
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.following import Follower
 from mooring.service.cluster.watching import CACHED, PODS, mapping_of, pods_of

@@ -11,9 +11,9 @@ from mooring.agent.pods.events import ClusterEvent, EventSubject, about_pod
 from mooring.agent.pods.manifests import StaticPods
 from mooring.agent.pods.source import PodSources, is_static
 from mooring.agent.reactor.effects import Evict
-from mooring.core.machine import Finding
-from mooring.decoding.fields import Report, ignore
-from mooring.manifest.defaults import PodGates
+from mooring.engine.core.machine import Finding
+from mooring.inputs.decoding.fields import Report, ignore
+from mooring.inputs.pods.defaults import PodGates
 
 if TYPE_CHECKING:
     from mooring.agent.pods.api import APIPods

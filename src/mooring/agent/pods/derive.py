@@ -27,8 +27,8 @@ from enum import Enum
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.quotas import MOST_SHARES, PERIOD, milli_of_quota, milli_of_shares
 from mooring.agent.pods.source import kept_annotations
-from mooring.core.pod import NO_RESOURCES, Container, Pod, PodResources, QoS, ResourceList
-from mooring.core.quantity import Quantity
+from mooring.engine.core.pod import NO_RESOURCES, Container, Pod, PodResources, QoS, ResourceList
+from mooring.engine.core.quantity import Quantity
 
 
 class Guess(Enum):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from mooring.agent.reactor.values import DevicesFound
-from mooring.core.pod import Container, ContainerKind, Pod, ResourceList
+from mooring.engine.core.pod import Container, ContainerKind, Pod, ResourceList
 
 
 @dataclass(frozen=True, slots=True)

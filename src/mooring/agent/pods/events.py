@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from mooring.core.pod import Pod
+from mooring.engine.core.pod import Pod
 
 FIRST_INTERVAL = 10.0
 """Seconds before the count of an event is written for the first time; the interval doubles."""

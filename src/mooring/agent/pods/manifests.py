@@ -17,14 +17,14 @@ from pathlib import Path
 
 from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.source import CONFIG_HASH, CONFIG_SOURCE, kept_annotations
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.core.pod import Pod
-from mooring.decoding.documents import documents_in
-from mooring.decoding.fields import Report, as_mapping, ignore, text_at
-from mooring.decoding.files import open_problem, shown
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import Pod
+from mooring.inputs.decoding.documents import documents_in
+from mooring.inputs.decoding.fields import Report, as_mapping, ignore, text_at
+from mooring.inputs.decoding.files import open_problem, shown
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pods import DEFAULT_GATES, pod_from_object
 
 LARGEST_MANIFEST = 10 * 1024**2
 """Bytes of a file; the kubelet reads no more of it."""

@@ -8,9 +8,9 @@ CPU is more than one share, so different amounts have different shares: between 
 from __future__ import annotations
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.core.pod import Container, Pod, QoS, ResourceList
-from mooring.core.quantity import Quantity
-from mooring.manifest.defaults import total_limits
+from mooring.engine.core.pod import Container, Pod, QoS, ResourceList
+from mooring.engine.core.quantity import Quantity
+from mooring.inputs.pods.defaults import total_limits
 
 PERIOD = 100_000
 """Microseconds of a CFS period unless the kubelet is configured otherwise."""
@@ -95,8 +95,8 @@ def _limit(pod: Pod, container: Container, name: str) -> Quantity | None:
 def quota_of_pod(pod: Pod, period: int = PERIOD) -> int:
     """Return the quota in microseconds per period; 0 means none.
 
-    >>> from mooring.core.pod import Container
-    >>> from mooring.core.quantity import Quantity
+    >>> from mooring.engine.core.pod import Container
+    >>> from mooring.engine.core.quantity import Quantity
     >>> two = {"cpu": Quantity.parse("2")}
     >>> both = Container("a", limits=two), Container("b", limits=two)
     >>> quota_of_pod(Pod("u", "n", containers=both, qos=QoS.BURSTABLE))

@@ -18,12 +18,12 @@ from mooring.agent.nri.types import LinuxResources
 from mooring.agent.pods.derive import amounts_of
 from mooring.agent.pods.quotas import PERIOD, asked_of
 from mooring.agent.pods.source import kept_annotations
-from mooring.core.errors import InputError
-from mooring.core.pod import Container, Pod, ResourceList
-from mooring.core.quantity import Quantity
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pod_fields import with_allocated
-from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Container, Pod, ResourceList
+from mooring.engine.core.quantity import Quantity
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_fields import with_allocated
+from mooring.inputs.pods.pods import DEFAULT_GATES, pod_from_object
 
 
 def pod_of_object(obj: Mapping[str, Any], *, source: str, gates: PodGates = DEFAULT_GATES) -> Pod:
@@ -59,8 +59,8 @@ def resized(pod: Pod, name: str, asked: LinuxResources, wanted: Pod | None = Non
         asked: the request; 0 and None are not set.
         wanted: the pod as the API server has it, with the resources that it is to have.
 
-    >>> from mooring.core.pod import QoS
-    >>> from mooring.core.quantity import Quantity
+    >>> from mooring.engine.core.pod import QoS
+    >>> from mooring.engine.core.quantity import Quantity
     >>> two = {"cpu": Quantity.parse("2")}
     >>> pod = Pod("u", "n", containers=(Container("a", requests=two, limits=two),), qos=QoS.GUARANTEED)
     >>> after = resized(pod, "a", LinuxResources(shares=4096, quota=400000, period=100000))

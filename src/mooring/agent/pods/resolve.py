@@ -16,13 +16,13 @@ from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.agent.pods.derive import Guess, derived, qos_of_cgroup
 from mooring.agent.pods.quotas import PERIOD, asked_of
 from mooring.agent.pods.source import OnePod
-from mooring.core.errors import InputError
-from mooring.core.pod import Container, Pod
-from mooring.extensions.device_alignment import check_annotation as check_alignment
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pod_fields import scale_down_grace
-from mooring.manifest.pods import DEFAULT_GATES
-from mooring.node.mixed import ANNOTATION, check_mixing
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Container, Pod
+from mooring.engine.extensions.device_alignment import check_annotation as check_alignment
+from mooring.engine.node.mixed import ANNOTATION, check_mixing
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_fields import scale_down_grace
+from mooring.inputs.pods.pods import DEFAULT_GATES
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
-from mooring.core.pod import Pod
+from mooring.engine.core.pod import Pod
 
 CONFIG_SOURCE = "kubernetes.io/config.source"
 """Annotation in which the kubelet says where it has a pod from: ``api``, ``file`` or ``http``."""

@@ -18,9 +18,9 @@ from mooring.agent.pods.events import ClusterEvent, EventBook, EventSubject, Eve
 from mooring.agent.pods.given_up import MOST_EVICTIONS, GivenUpWrites
 from mooring.agent.pods.tasks import EvictionWrite, TaintWrite, Task
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.decoding.fields import Report, ignore
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.inputs.decoding.fields import Report, ignore
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.watching import pause_before
 

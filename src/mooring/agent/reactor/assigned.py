@@ -27,11 +27,11 @@ from mooring.agent.reactor.values import (
     Phase,
     claimed_cpus,
 )
-from mooring.core.bits import NO_NODES, NUMAMask, list_text, mask_of
-from mooring.core.config import ASSIGNED_CPUSET, MIXED_CPUS
-from mooring.core.cpuset import CPUSet
-from mooring.node.isolation import Isolation, cpu_isolation, memory_isolation
-from mooring.node.node import numa_of_blocks
+from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of
+from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.node.isolation import Isolation, cpu_isolation, memory_isolation
+from mooring.engine.node.node import numa_of_blocks
 
 ANNOTATION: Final = "mooring/assigned"
 """A pod with this annotation and the value ``true`` requests the files."""

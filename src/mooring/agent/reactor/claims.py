@@ -20,11 +20,11 @@ from mooring.agent.reactor.outcomes import EventOutcome, Refused
 from mooring.agent.reactor.placing import place_waiting, text_of
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import AgentState, claims_by_variable
-from mooring.core.decision import Rejection
-from mooring.core.observer import Observer
+from mooring.engine.core.decision import Rejection
+from mooring.engine.core.observer import Observer
+from mooring.engine.extensions.claimed import claims_of
+from mooring.engine.node.claims import Claim
 from mooring.explain.phrases import nodes_of
-from mooring.extensions.claimed import claims_of
-from mooring.node.claims import Claim
 
 CLAIM_NOT_PREPARED = "ClaimNotPrepared"
 CLAIM_NOT_RESERVED = "ClaimNotReserved"

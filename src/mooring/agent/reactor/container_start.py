@@ -36,10 +36,10 @@ from mooring.agent.reactor.records import recorded, with_sandbox
 from mooring.agent.reactor.resizing import resize_missed, restarted
 from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
 from mooring.agent.reactor.values import AgentState, DevicesFound, KnownContainer, Phase, Setting
-from mooring.core.decision import Rejection
-from mooring.core.moment import Moment
-from mooring.core.observer import Observer
-from mooring.core.pod import Pod
+from mooring.engine.core.decision import Rejection
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Pod
 
 
 def create_container(

@@ -12,14 +12,14 @@ from functools import lru_cache
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.effects import LiftQuota, Occasion, QuotaOf, WriteCPUSet
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Setting, claimed_cpus
-from mooring.core.bits import NO_NODES, NUMAMask, list_text, mask_of, members
-from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
-from mooring.core.pod import Container, Pod
-from mooring.extensions.offline import effective_pool
-from mooring.kubelet.kubelet import Kubelet
-from mooring.node.isolation import container_runs_without_quota, pod_runs_without_quota
-from mooring.node.mixed import is_mixed
-from mooring.node.node import numa_of_blocks
+from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of, members
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.pod import Container, Pod
+from mooring.engine.extensions.offline import effective_pool
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.isolation import container_runs_without_quota, pod_runs_without_quota
+from mooring.engine.node.mixed import is_mixed
+from mooring.engine.node.node import numa_of_blocks
 
 NO_QUOTA = -1
 _NO_CPUS = CPUSet()

@@ -1,7 +1,7 @@
 """Devices of pods, as an event brings them: who gave them was the kubelet beside the agent, or a driver.
 
-The record is the engine's (:class:`~mooring.devicemanager.state.DeviceState`): what a pod holds is written there before
-the engine is asked about it (extension device-alignment).
+The record is the engine's (:class:`~mooring.engine.devicemanager.state.DeviceState`): what a pod holds is written
+there before the engine is asked about it (extension device-alignment).
 
 What is not told in time is unknown. Such a pod is decided about without it, unless its devices require alignment; until
 one of its programs runs it can be placed anew. Afterwards nothing of it moves: its memory is where it was touched, and
@@ -18,18 +18,18 @@ from operator import and_
 from mooring.agent.pods.events import warning_about
 from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, DevicesFound, claimed_cpus
-from mooring.core.bits import CPUMask
-from mooring.core.config import DEVICE_ALIGNMENT, DeviceAlignment
-from mooring.core.cpuset import CPUSet
-from mooring.core.decision import Placement, Rejection
-from mooring.core.pod import Pod
-from mooring.devicemanager.state import Device
+from mooring.answers.base.alignment import extent_of_nodes
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Placement, Rejection
+from mooring.engine.core.pod import Pod
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.extensions.device_alignment import CLASSES, alignment_of, tying
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
+from mooring.engine.node.node import placements_of
 from mooring.explain.phrases import joined, nodes, nodes_of
-from mooring.extensions.device_alignment import CLASSES, alignment_of, tying
-from mooring.kubelet.kubelet import Kubelet
-from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
-from mooring.node.node import placements_of
-from mooring.planner.alignment import extent_of_nodes
 
 DEVICES_UNKNOWN = "DevicesUnknown"
 DEVICES_ELSEWHERE = "DevicesElsewhere"

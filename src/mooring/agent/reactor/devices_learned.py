@@ -25,11 +25,11 @@ from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.placing import Placed, place, place_waiting, started
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import AgentState, DevicesFound
-from mooring.core.observer import Observer
-from mooring.core.pod import ContainerKind, Pod
-from mooring.devicemanager.state import Device
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import ContainerKind, Pod
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.explain.phrases import nodes
-from mooring.kubelet.kubelet import Kubelet
 
 
 def is_news_of_devices(state: AgentState, found: Mapping[str, DevicesFound]) -> bool:

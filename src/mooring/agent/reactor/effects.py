@@ -11,9 +11,9 @@ from enum import Enum
 
 from mooring.agent.pods.events import ClusterEvent
 from mooring.agent.reactor.values import AgentState, Assigned
-from mooring.core.bits import NUMAMask
-from mooring.core.cpuset import CPUSet
-from mooring.core.pod import Pod
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.pod import Pod
 
 
 class ReportKind(Enum):

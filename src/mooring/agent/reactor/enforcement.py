@@ -28,9 +28,9 @@ from mooring.agent.reactor.outcomes import EventOutcome, Refused, report_refusal
 from mooring.agent.reactor.placing import text_of
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, KnownDeviation, Phase, Setting
-from mooring.core.bits import NUMAMask
-from mooring.core.cpuset import CPUSet
-from mooring.core.decision import Rejection
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Rejection
 
 CPUSET_NOT_ENFORCED = "CPUSetNotEnforced"
 _NO_PROCESS = "has no control group of its name, and the runtime does not name its process"

@@ -6,7 +6,7 @@ offline CPU is in no container's setting, so that what is in effect is what is w
 are written again.
 
 Source: kernel Documentation/admin-guide/cgroup-v1/cpusets.rst section 1.3 and 2.4, and cgroup-v2.rst; for the rest
-:mod:`mooring.node.hotplug`.
+:mod:`mooring.engine.node.hotplug`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.placing import place_waiting
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState
-from mooring.core.bits import CPUMask, list_text
-from mooring.core.cpuset import CPUSet
-from mooring.core.observer import Observer
-from mooring.kubelet.kubelet import Kubelet
-from mooring.node.hotplug import Broken, CPUsChanged, RestoredSet, known_cpus
+from mooring.engine.core.bits import CPUMask, list_text
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.observer import Observer
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.hotplug import Broken, CPUsChanged, RestoredSet, known_cpus
 
 
 def is_watched(state: AgentState) -> bool:

@@ -20,9 +20,9 @@ from mooring.agent.reactor.placing import Placed, place_waiting, without_pod
 from mooring.agent.reactor.records import believed, recorded, with_sandbox, without_container, without_sandbox
 from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, DevicesFound, Phase
-from mooring.core.moment import Moment
-from mooring.core.observer import Observer
-from mooring.core.pod import Pod
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Pod
 
 EVENTS = frozenset(Event)
 """What the agent subscribes to; a runtime does not send what it does not know."""

@@ -14,8 +14,8 @@ from mooring.agent.pods.events import warning_about
 from mooring.agent.reactor.effects import AgentReport, Effect, Persist, ReportKind
 from mooring.agent.reactor.placing import STATE_UNWRITABLE, text_of
 from mooring.agent.reactor.values import AgentState, KnownContainer
-from mooring.core.decision import Rejection
-from mooring.extensions.owners import OwnerKind, state_owner
+from mooring.engine.core.decision import Rejection
+from mooring.engine.extensions.owners import OwnerKind, state_owner
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.devices import can_be_placed_anew, decided_with, with_devices, with_words, without_question
 from mooring.agent.reactor.effects import AgentReport, Effect, Evict, ReportKind
 from mooring.agent.reactor.values import LIVE, AgentState, DevicesFound, HeldPod
-from mooring.core.decision import Rejection
-from mooring.core.observer import Observer
-from mooring.core.pod import Pod
-from mooring.extensions.offline import effective_pool
-from mooring.kubelet.admit import decide
-from mooring.kubelet.kubelet import Kubelet
-from mooring.node import Node
+from mooring.engine.core.decision import Rejection
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Pod
+from mooring.engine.extensions.offline import effective_pool
+from mooring.engine.kubelet.admit import decide
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node import Node
 
 EMPTY_SHARED_POOL = "EmptySharedPool"
 EMPTY_POOL_MESSAGE = "no CPU is left in the shared pool for containers without CPUs of their own"

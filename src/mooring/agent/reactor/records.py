@@ -100,7 +100,7 @@ def believed(told: Setting, record: Setting) -> Setting:
     (containerd 2.1.9 and 2.4.2, read and seen under churn). Where the two differ the record is unknown, and the next
     reply tells the container again: to trust the older one could leave a container where it may not be any more.
 
-    >>> from mooring.core.cpuset import CPUSet
+    >>> from mooring.engine.core.cpuset import CPUSet
     >>> few, many = CPUSet.parse("0-3"), CPUSet.parse("0-5")
     >>> str(believed(Setting(few), Setting(few, quota=-1)).cpus), str(believed(Setting(few), Setting(many)).cpus)
     ('0-3', '')

@@ -29,14 +29,14 @@ from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, place_waiting, pool_is_missed, resizes
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, by_name
-from mooring.core.bits import list_text
-from mooring.core.moment import Moment
-from mooring.core.observer import Observer
-from mooring.core.pod import Pod, QoS
-from mooring.extensions.scale_down import is_resized
-from mooring.kubelet.admit import decide
-from mooring.kubelet.kubelet import Kubelet
-from mooring.node.resize.answer import DEFERRED
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Pod, QoS
+from mooring.engine.extensions.scale_down import is_resized
+from mooring.engine.kubelet.admit import decide
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.resize.answer import DEFERRED
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,11 @@ from mooring.agent.reactor.records import recorded, with_sandbox
 from mooring.agent.reactor.resizing import Resized, asked
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import AgentState, Phase, Setting
-from mooring.core.bits import NO_NODES
-from mooring.core.cpuset import CPUSet
-from mooring.core.moment import Moment
-from mooring.core.observer import Observer
-from mooring.core.pod import Pod
+from mooring.engine.core.bits import NO_NODES
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Pod
 
 _PHASES = {ContainerState.CREATED: Phase.CREATED, ContainerState.STOPPED: Phase.ENDED}
 

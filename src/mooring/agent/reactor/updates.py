@@ -25,7 +25,7 @@ from mooring.agent.reactor.desired import (
 from mooring.agent.reactor.effects import Effect, Occasion, Persist, Verify, WriteCPUSet
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, Answer, EventOutcome
 from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, KnownContainer, Phase, Setting
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 
 @dataclass(frozen=True, slots=True)

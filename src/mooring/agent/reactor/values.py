@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from mooring.agent.nri.types import CLAIM_VARIABLE, LinuxResources, PodSandbox
-from mooring.core.bits import NO_NODES, NUMAMask
-from mooring.core.cpuset import CPUSet
-from mooring.core.decision import Rejection
-from mooring.core.pod import Pod
-from mooring.cpumanager.state import CPUState
-from mooring.devicemanager.state import Device
-from mooring.extensions.claimed import HeldClaim, claims_of
-from mooring.kubelet.kubelet import Kubelet
-from mooring.memorymanager.state import MemoryState
+from mooring.engine.core.bits import NO_NODES, NUMAMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Rejection
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.extensions.claimed import HeldClaim, claims_of
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.memorymanager.state import MemoryState
 
 _EMPTY = CPUSet()
 
@@ -224,7 +224,7 @@ class AgentState:
 def variables(claim: HeldClaim) -> list[str]:
     """Return the variables of a claim's shares, in their order.
 
-    >>> from mooring.extensions.claimed import HeldShare
+    >>> from mooring.engine.extensions.claimed import HeldShare
     >>> variables(HeldClaim("5d-b1", "shop", "cpus", (HeldShare("fast", "numa0", 6),)))
     ['MOORING_CLAIM_5D_B1_0']
     """

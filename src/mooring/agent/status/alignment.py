@@ -9,10 +9,10 @@ from enum import Enum
 
 from mooring.agent.reactor.devices import devices_of, elsewhere, places_of
 from mooring.agent.reactor.values import AgentState
-from mooring.core.pod import Pod
-from mooring.devicemanager.state import Device
+from mooring.answers.base.alignment import are_near, with_devices
+from mooring.engine.core.pod import Pod
+from mooring.engine.devicemanager.state import Device
 from mooring.explain.phrases import nodes_of
-from mooring.planner.alignment import are_near, with_devices
 
 ALL = "all"
 """In place of a resource: CPUs, memory and devices together, of containers that have devices."""

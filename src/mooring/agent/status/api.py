@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import to_builtins
 
 from mooring.agent.status.snapshot import AgentCounts, SnapshotProvider
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.inputs.machines.machineinfo_json import machine_info_document, parse_machine_info
 from mooring.service.daemon import present_moment
 from mooring.service.pages import JSON, Page, Pages
 

@@ -1,7 +1,7 @@
 """What the agent counts: its own numbers beside the kubelet's.
 
-The kubelet's metrics come from the snapshot under the kubelet's names (:mod:`mooring.planner.exposition`); the agent's
-own begin with ``mooring_agent_``. Whoever does the work counts here, from any thread.
+The kubelet's metrics come from the snapshot under the kubelet's names (:mod:`mooring.answers.base.exposition`); the
+agent's own begin with ``mooring_agent_``. Whoever does the work counts here, from any thread.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from mooring.agent.status.alignment import AlignmentCounts, alignment_counts
 from mooring.agent.status.health import unready
 from mooring.agent.status.overlap import exclusive_cpus
 from mooring.agent.status.snapshot import AgentCounts, InterruptView, Snapshot, SnapshotProvider
-from mooring.core.cpuset import CPUSet
-from mooring.extensions.offline import broken_sets
-from mooring.planner.exposition import exposition
+from mooring.answers.base.exposition import exposition
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.extensions.offline import broken_sets
 from mooring.service.pages import PROMETHEUS, Page
 
 REPLY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)

@@ -12,10 +12,10 @@ from functools import reduce
 from operator import or_
 
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, claimed_cpus
-from mooring.core.bits import CPUMask
-from mooring.core.cpuset import CPUSet
-from mooring.core.pod import Container, ContainerKind
-from mooring.node.isolation import Isolation, cpu_isolation
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.pod import Container, ContainerKind
+from mooring.engine.node.isolation import Isolation, cpu_isolation
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.render.build import CPUOwner, Pools, build_view
-from mooring.render.devices import DeviceView
-from mooring.render.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.devices import DeviceView
+from mooring.views.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
 
 
 def status_view(machine: Machine, document: Mapping[str, Any]) -> NodeView:

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Protocol
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.status.overlap import Overlap, overlaps
-from mooring.core.machine import Finding, Machine
+from mooring.engine.core.machine import Finding, Machine
+from mooring.engine.node.metrics.metrics import Metrics
+from mooring.engine.plugins.facts import PluginFailed
 from mooring.lazy import lazily
-from mooring.node.metrics.metrics import Metrics
-from mooring.plugins.facts import PluginFailed
 
 if TYPE_CHECKING:
-    from mooring.extensions.interrupts import Why
-    from mooring.extensions.steering import Step
+    from mooring.engine.extensions.interrupts import Why
+    from mooring.engine.extensions.steering import Step
 
 with lazily():
-    from mooring.extensions import steering
+    from mooring.engine.extensions import steering
 
 
 @dataclass(frozen=True, slots=True)

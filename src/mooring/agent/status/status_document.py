@@ -19,11 +19,9 @@ from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer, by_na
 from mooring.agent.status.alignment import ContainerDevices, devices_of_pod
 from mooring.agent.status.health import unready
 from mooring.agent.status.snapshot import AgentCounts, InterruptView, PluginFailures, Snapshot
-from mooring.core.bits import NO_CPUS, CPUMask, list_text
-from mooring.core.cpuset import CPUSet
-from mooring.core.moment import SECOND, Moment
-from mooring.core.pod import Pod
-from mooring.cpumanager.state import CPUState
+from mooring.answers.base.plan import free_cpus, reserved_cpus
+from mooring.answers.base.plan_document import numa_parts
+from mooring.answers.base.views.picture import policies
 from mooring.documents.parts import finding_parts
 from mooring.documents.status import (
     AgentClaimPart,
@@ -49,17 +47,19 @@ from mooring.documents.status import (
     StatusDocument,
     UnplacedContainerPart,
 )
-from mooring.extensions.claimed import HeldClaim, claims_of
-from mooring.extensions.interrupts import Why
-from mooring.extensions.offline import backwards, effective_pool, exchanged
-from mooring.extensions.steering import Step
-from mooring.kubelet.kubelet import Kubelet
-from mooring.node.isolation import cpu_isolation
-from mooring.node.node import numa_of_blocks
-from mooring.node.resize.answer import releases_of
-from mooring.planner.plan import free_cpus, reserved_cpus
-from mooring.planner.plan_document import numa_parts
-from mooring.planner.views.picture import policies
+from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.moment import SECOND, Moment
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.extensions.claimed import HeldClaim, claims_of
+from mooring.engine.extensions.interrupts import Why
+from mooring.engine.extensions.offline import backwards, effective_pool, exchanged
+from mooring.engine.extensions.steering import Step
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.isolation import cpu_isolation
+from mooring.engine.node.node import numa_of_blocks
+from mooring.engine.node.resize.answer import releases_of
 
 
 def status_document(snapshot: Snapshot, counts: AgentCounts, now: Moment | None = None) -> StatusDocument:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from mooring.agent.reactor.effects import DropAssigned, SweepAssigned, WriteAssigned
 from mooring.agent.reactor.values import Assigned
-from mooring.checkpoint.store import system_words
-from mooring.core.bits import list_text
+from mooring.engine.checkpoint.store import system_words
+from mooring.engine.core.bits import list_text
 
 CPUSET_FILE = "assigned.cpuset"
 MEMSET_FILE = "assigned.memset"

@@ -17,11 +17,11 @@ from mooring.agent.reactor.desired import list_of, node_set_of, nodes_of, set_of
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer, LastSeen, Phase, Setting
 from mooring.agent.storage.journal_file import records_in
 from mooring.agent.storage.pod_text import PodText, pod_of_text, text_of_pod
-from mooring.core.bits import list_text
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import MooringError
-from mooring.core.pod import Pod
-from mooring.kubelet.kubelet import StateTexts
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import MooringError
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.kubelet import StateTexts
 
 KIND = "AgentJournal"
 VERSION = 1

@@ -14,7 +14,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from mooring.checkpoint.store import SIZE_LIMIT, write_atomically
+from mooring.engine.checkpoint.store import SIZE_LIMIT, write_atomically
 
 _STEP = 64 * 1024
 """Slots are multiples of this many bytes, so that no block of the disk belongs to both."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from mooring.core.pod import ClaimUse, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
-from mooring.core.quantity import Quantity, QuantityFormat
+from mooring.engine.core.pod import ClaimUse, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
+from mooring.engine.core.quantity import Quantity, QuantityFormat
 
 Amounts = dict[str, str | list[str]]
 

@@ -23,10 +23,10 @@ from mooring.agent.reactor.restart.resume import Stored
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import Journal, JournalError, JournalWriter, read_newest
 from mooring.agent.storage.journal_file import JournalFile
-from mooring.checkpoint.store import make_folder, read_state_file, system_words, write_atomically, write_together
-from mooring.core.errors import InputError
-from mooring.kubelet.kubelet import StateTexts
-from mooring.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.checkpoint.store import make_folder, read_state_file, system_words, write_atomically, write_together
+from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 
 JOURNAL_FILE = "journal.json"
 DAMAGED_FILE = f"{JOURNAL_FILE}.bak"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 
-from mooring.core.errors import InputError
-from mooring.releases.rules import RULES
+from mooring.engine.core.errors import InputError
+from mooring.engine.releases.rules import RULES
 
 _CODE = re.compile(r"MOOR-[0-9]{3}")
 _SOURCE = "\n## Source\n"

@@ -16,17 +16,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.errors import InputError
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.devicemanager.state import Device
-from mooring.discovery.compact import parse_compact
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
 from mooring.explain.phrases import plural
 from mooring.fleet.cluster import NodeCluster, NodeGroup
 from mooring.fleet.inputs.seconds import MOST_SECONDS
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
 from mooring.fleet.work import PodArrival, Work, work_of
+from mooring.inputs.machines.compact import parse_compact
 
 NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu")
 POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")

@@ -7,16 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from mooring.configuration.devices import KIND as DEVICES
-from mooring.configuration.devices import offered_devices
-from mooring.configuration.kubelet_config import KIND as KUBELET
-from mooring.configuration.mooring_config import KIND as MOORING
-from mooring.configuration.node_configuration import NodeConfiguration, configuration_of, load_config
-from mooring.configuration.sources import load_sources
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.decoding.documents import load_documents, located
-from mooring.decoding.fields import (
+from mooring.answers.base.kubelet_release import KubeletVersion, chosen_release
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.releases.catalog import release_of
+from mooring.fleet.cluster import NodeCluster, NodeGroup
+from mooring.fleet.inputs import alibaba
+from mooring.fleet.inputs.event_files import cluster_events
+from mooring.fleet.live.machines import named_machines
+from mooring.fleet.live.objects import ClusterObjects, cluster_objects
+from mooring.fleet.live.reading import live_cluster
+from mooring.fleet.live.sources import ARCHIVES, has_nodes, load_objects
+from mooring.inputs.configuration.devices import KIND as DEVICES
+from mooring.inputs.configuration.devices import offered_devices
+from mooring.inputs.configuration.kubelet_config import KIND as KUBELET
+from mooring.inputs.configuration.mooring_config import KIND as MOORING
+from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of, load_config
+from mooring.inputs.configuration.sources import load_sources
+from mooring.inputs.decoding.documents import load_documents, located
+from mooring.inputs.decoding.fields import (
     Document,
     as_mapping,
     caused_in,
@@ -29,17 +38,8 @@ from mooring.decoding.fields import (
     text_at,
     texts_at,
 )
-from mooring.discovery.loader import load_machine
-from mooring.fleet.cluster import NodeCluster, NodeGroup
-from mooring.fleet.inputs import alibaba
-from mooring.fleet.inputs.event_files import cluster_events
-from mooring.fleet.live.machines import named_machines
-from mooring.fleet.live.objects import ClusterObjects, cluster_objects
-from mooring.fleet.live.reading import live_cluster
-from mooring.fleet.live.sources import ARCHIVES, has_nodes, load_objects
-from mooring.manifest.taints import taints_at
-from mooring.planner.kubelet_release import KubeletVersion, chosen_release
-from mooring.releases.catalog import release_of
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.taints import taints_at
 
 KIND: Final = "Cluster"
 API_VERSION: Final = "mooring/v1alpha1"

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from mooring.core.config import CPU_HOTPLUG, KubeletConfig
-from mooring.core.errors import InputError
-from mooring.decoding.documents import load_documents, located
-from mooring.decoding.fields import as_mapping, check_names, inside, list_at, name_at, text_at
+from mooring.answers.base.changes.configuration import ConfigField, config_field
+from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.releases.catalog import release_of
 from mooring.fleet.cluster import Member, NodeCluster
 from mooring.fleet.cluster_events import (
     ClusterEvent,
@@ -23,10 +23,10 @@ from mooring.fleet.cluster_events import (
     PodResize,
 )
 from mooring.fleet.inputs.seconds import seconds_at
-from mooring.manifest.steps import cpu_list, resizing
-from mooring.manifest.taints import taints_at
-from mooring.planner.changes.configuration import ConfigField, config_field
-from mooring.releases.catalog import release_of
+from mooring.inputs.decoding.documents import load_documents, located
+from mooring.inputs.decoding.fields import as_mapping, check_names, inside, list_at, name_at, text_at
+from mooring.inputs.pods.steps import cpu_list, resizing
+from mooring.inputs.pods.taints import taints_at
 
 KIND: Final = "ClusterEvents"
 _FIELDS: Final = ("apiVersion", "kind", "metadata", "events")

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mooring.core.errors import InputError
-from mooring.core.pod import Pod
-from mooring.decoding.documents import located
-from mooring.decoding.fields import inside, mapping_at, text_at
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
-from mooring.manifest.pod_files import PodOrigin
-from mooring.manifest.pod_relations import NO_RELATIONS, pod_relations
-from mooring.manifest.scheduling_fields import scheduling_fields_of
+from mooring.inputs.decoding.documents import located
+from mooring.inputs.decoding.fields import inside, mapping_at, text_at
+from mooring.inputs.pods.pod_files import PodOrigin
+from mooring.inputs.pods.pod_relations import NO_RELATIONS, pod_relations
+from mooring.inputs.pods.scheduling_fields import scheduling_fields_of
 
 
 class Kinds:

@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mooring.configuration.devices import device_table
-from mooring.core.errors import InputError
-from mooring.core.pod import Pod
-from mooring.decoding.fields import inside
+from mooring.answers.base.trace import trace_machine
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod
 from mooring.explain.phrases import plural
 from mooring.fleet.cluster import NodeCluster, NodeGroup
 from mooring.fleet.cluster_events import NodeEvent, NodeRestart
 from mooring.fleet.inputs.kinds import Kinds
 from mooring.fleet.work import PodArrival
-from mooring.manifest.recordings import RecordedNode, node_histories
-from mooring.manifest.steps import Admit, Remove, Restart
-from mooring.planner.compare.trace import trace_machine
+from mooring.inputs.configuration.devices import device_table
+from mooring.inputs.decoding.fields import inside
+from mooring.inputs.pods.recordings import RecordedNode, node_histories
+from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 
 def recorded_arrivals(path: str, kinds: Kinds, findings: list[str]) -> list[PodArrival]:

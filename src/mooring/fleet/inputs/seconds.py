@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mooring.core.errors import InputError
-from mooring.decoding.fields import kind_of
+from mooring.engine.core.errors import InputError
+from mooring.inputs.decoding.fields import kind_of
 
 MOST_SECONDS: Final = 100 * 365 * 86_400
 """A hundred years: no work lasts longer, and sums of such times are exact enough to be told apart."""

@@ -17,11 +17,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.decoding.documents import load_documents, located
-from mooring.decoding.fields import Document, as_mapping, check_names, count_at, inside, list_at, mapping_at, text_at
-from mooring.decoding.files import Paths, paths_of
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
 from mooring.fleet.inputs import alibaba
 from mooring.fleet.inputs.kinds import Kinds
 from mooring.fleet.inputs.recordings import recorded_arrivals
@@ -29,8 +26,20 @@ from mooring.fleet.inputs.seconds import seconds_at
 from mooring.fleet.inputs.workload_files import is_workload, workload_of
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.work import ControllerKind, PodArrival, Work, Workload, work_of
-from mooring.manifest.pod_files import pods_with_origins, scaled_down_pods
-from mooring.manifest.pods import pod_from_object
+from mooring.inputs.decoding.documents import load_documents, located
+from mooring.inputs.decoding.fields import (
+    Document,
+    as_mapping,
+    check_names,
+    count_at,
+    inside,
+    list_at,
+    mapping_at,
+    text_at,
+)
+from mooring.inputs.decoding.files import Paths, paths_of
+from mooring.inputs.pods.pod_files import pods_with_origins, scaled_down_pods
+from mooring.inputs.pods.pods import pod_from_object
 
 GENERATED: Final = "GeneratedWork"
 MOST_PODS: Final = 1_000_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.decoding.fields import Document, count_at, inside, mapping_at, text_at
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
 from mooring.fleet.inputs.kinds import Kinds
 from mooring.fleet.work import ControllerKind, Workload
-from mooring.manifest.pod_files import pods_with_origins, scaled_down_pods
+from mooring.inputs.decoding.fields import Document, count_at, inside, mapping_at, text_at
+from mooring.inputs.pods.pod_files import pods_with_origins, scaled_down_pods
 
 _KINDS: Final = {
     "Deployment": ControllerKind.DEPLOYMENT,

@@ -14,12 +14,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.fleet.live.objects import BUDGET, NODE, POD, TOPOLOGY, ClusterObjects, Content, check_has_nodes, name_of
+from mooring.inputs.pods.dynamic.claims import CLAIM
+from mooring.inputs.pods.dynamic.slices import SLICE
 from mooring.lazy import lazily
-from mooring.manifest.dynamic.claims import CLAIM
-from mooring.manifest.dynamic.slices import SLICE
-from mooring.publisher.objects import API_VERSION, FACTS, PLURALS, STATE
+from mooring.published.objects import API_VERSION, FACTS, PLURALS, STATE
 
 with lazily():
     from mooring.service.cluster import apiserver, watching

@@ -9,15 +9,15 @@ from typing import Any, Final
 from msgspec import to_builtins
 
 from mooring import __version__
-from mooring.core.errors import InputError
-from mooring.decoding.documents import documents_in
-from mooring.decoding.fields import as_mapping
-from mooring.discovery.archive import archive_bytes
-from mooring.discovery.tree import Tree
 from mooring.documents.cluster.live import ClusterArchiveDocument, ClusterArchivePart
 from mooring.documents.parts import API_VERSION
+from mooring.engine.core.errors import InputError
 from mooring.fleet.live.objects import ClusterObjects, Content, cluster_objects
 from mooring.fleet.live.reduction import reduced_configz, reduced_objects
+from mooring.inputs.decoding.documents import documents_in
+from mooring.inputs.decoding.fields import as_mapping
+from mooring.inputs.machines.archive import archive_bytes
+from mooring.inputs.machines.tree import Tree
 
 TOP: Final = "mooring-cluster"
 """The folder around everything."""

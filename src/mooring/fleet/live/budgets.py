@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mooring.core.errors import InputError
-from mooring.decoding.fields import count_at, mapping_at, text_at
+from mooring.engine.core.errors import InputError
 from mooring.fleet.live.pod_object import LivePod
-from mooring.manifest.pod_relations import PodSelector, label_requirements
-from mooring.manifest.scheduling_fields import Operator, Requirement
+from mooring.inputs.decoding.fields import count_at, mapping_at, text_at
+from mooring.inputs.pods.pod_relations import PodSelector, label_requirements
+from mooring.inputs.pods.scheduling_fields import Operator, Requirement
 
 EVERYTHING: Final = PodSelector(None, ())
 

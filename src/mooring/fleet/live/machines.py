@@ -13,13 +13,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.decoding.fields import caused_in
-from mooring.devicemanager.state import Device
-from mooring.discovery.compact import parse_compact
-from mooring.discovery.loader import load_machine
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.devicemanager.state import Device
 from mooring.fleet.live.node_object import NodeObject
+from mooring.inputs.decoding.fields import caused_in
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.machines.loader import load_machine
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 OLD_INSTANCE_TYPE: Final = "beta.kubernetes.io/instance-type"

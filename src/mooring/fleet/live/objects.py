@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mooring.core.errors import InputError
-from mooring.decoding.fields import Document
-from mooring.manifest.dynamic.objects import KINDS as DYNAMIC
-from mooring.manifest.dynamic.objects import objects_of
-from mooring.publisher.objects import FACTS, STATE
+from mooring.engine.core.errors import InputError
+from mooring.inputs.decoding.fields import Document
+from mooring.inputs.pods.dynamic.objects import KINDS as DYNAMIC
+from mooring.inputs.pods.dynamic.objects import objects_of
+from mooring.published.objects import FACTS, STATE
 
 NODE: Final = "Node"
 POD: Final = "Pod"

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from mooring.core.errors import InputError
-from mooring.core.pod import Pod
-from mooring.decoding.fields import as_mapping, list_at, mapping_at, text_at, texts_at
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pod_fields import with_allocated
-from mooring.manifest.pod_files import check_identity
-from mooring.manifest.pod_relations import pod_relations
-from mooring.manifest.pod_status import FINISHED
-from mooring.manifest.pods import DEFAULT_GATES, MIRROR, pod_from_object
-from mooring.manifest.scheduling_fields import scheduling_fields
+from mooring.inputs.decoding.fields import as_mapping, list_at, mapping_at, text_at, texts_at
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_fields import with_allocated
+from mooring.inputs.pods.pod_files import check_identity
+from mooring.inputs.pods.pod_relations import pod_relations
+from mooring.inputs.pods.pod_status import FINISHED
+from mooring.inputs.pods.pods import DEFAULT_GATES, MIRROR, pod_from_object
+from mooring.inputs.pods.scheduling_fields import scheduling_fields
 
 _DAEMON: Final = "DaemonSet"
 

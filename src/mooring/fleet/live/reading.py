@@ -1,6 +1,6 @@
 """A live cluster as exact nodes: each is what it published, or a machine that is assumed, with the pods bound to it.
 
-Both come to a :class:`~mooring.publisher.situation.Situation`, the extender's own value, so that there is one way from
+Both come to a :class:`~mooring.published.situation.Situation`, the extender's own value, so that there is one way from
 objects to kubelets. Pods that no state names are admitted in the order of their start, and counted as assumed.
 """
 
@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mooring.configuration.node_configuration import NodeConfiguration, configuration_of
-from mooring.core.errors import InputError
-from mooring.core.machine import Machine
-from mooring.decoding.fields import Document
-from mooring.devicemanager.state import DeviceState
+from mooring.answers.base.kubelet_release import KubeletVersion, chosen_release
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.shapes import is_plain
+from mooring.engine.kubelet.start import start_on
 from mooring.fleet.cluster import NodeCluster, NodeGroup, RunningNode, RunningPod, offered
 from mooring.fleet.live.assumed import Assumed
 from mooring.fleet.live.budgets import DisruptionBudget, disruption_budgets
@@ -23,17 +25,15 @@ from mooring.fleet.live.machines import NamedMachine, devices_of_node, instance_
 from mooring.fleet.live.node_object import NodeObject, check_names, node_object
 from mooring.fleet.live.objects import BUDGET, NODE, POD, ClusterObjects, name_of
 from mooring.fleet.live.pod_object import LivePod, live_pod
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.shapes import is_plain
-from mooring.kubelet.start import start_on
-from mooring.manifest.defaults import PodGates
-from mooring.manifest.pod_relations import ZONE
-from mooring.planner.kubelet_release import KubeletVersion, chosen_release
-from mooring.publisher.facts_document import digest_of, facts_of
-from mooring.publisher.objects import FACTS, STATE, NodeFacts, NodeState
-from mooring.publisher.restored import NodeKind, kind_of
-from mooring.publisher.situation import NodeFaults, Situation, kubelets_of, unjudged
-from mooring.publisher.state_document import state_of
+from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
+from mooring.inputs.decoding.fields import Document
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_relations import ZONE
+from mooring.published.facts_document import digest_of, facts_of
+from mooring.published.objects import FACTS, STATE, NodeFacts, NodeState
+from mooring.published.restored import NodeKind, kind_of
+from mooring.published.situation import NodeFaults, Situation, kubelets_of, unjudged
+from mooring.published.state_document import state_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from mooring.fleet.live.objects import BUDGET, NODE, POD, TOPOLOGY, ClusterObjects, Content
-from mooring.manifest.dynamic.objects import KINDS as DYNAMIC
-from mooring.planner.nodearchive.claims import reduced_claims
-from mooring.planner.nodearchive.reduction import reduced_configuration, reduced_pods
-from mooring.publisher.objects import FACTS, STATE
+from mooring.inputs.archive.claims import reduced_claims
+from mooring.inputs.archive.reduction import reduced_configuration, reduced_pods
+from mooring.inputs.pods.dynamic.objects import KINDS as DYNAMIC
+from mooring.published.objects import FACTS, STATE
 
 _NODE_SPEC: Final = ("taints", "unschedulable")
 _NODE_STATUS: Final = ("allocatable", "capacity")

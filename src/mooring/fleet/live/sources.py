@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from mooring.decoding.documents import load_documents
-from mooring.decoding.fields import Document
-from mooring.decoding.files import STANDARD_INPUT
-from mooring.discovery.files import open_tree
 from mooring.fleet.live.archive import ABOUT, objects_of_archive
 from mooring.fleet.live.objects import NODE, ClusterObjects, cluster_objects
-from mooring.manifest.dynamic.objects import objects_of
+from mooring.inputs.decoding.documents import load_documents
+from mooring.inputs.decoding.fields import Document
+from mooring.inputs.decoding.files import STANDARD_INPUT
+from mooring.inputs.machines.files import open_tree
+from mooring.inputs.pods.dynamic.objects import objects_of
 
 ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
 

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mooring.core.errors import InputError
-from mooring.decoding.fields import nearest
+from mooring.engine.core.errors import InputError
 from mooring.fleet.live.reading import LiveCluster
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.replacement import FAILURES, Outcome, Relocated, relocated
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.strategy import Strategy
+from mooring.inputs.decoding.fields import nearest
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from mooring.fleet.relocation.room import SharedObstacle, causes
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.strategy import Strategy
-from mooring.manifest.pod_relations import PodSelector
+from mooring.inputs.pods.pod_relations import PodSelector
 
 
 @dataclass(frozen=True, slots=True)

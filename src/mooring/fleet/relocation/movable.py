@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mooring.fleet.live.budgets import EVERYTHING, DisruptionBudget
 from mooring.fleet.live.pod_object import Fixed, LivePod
 from mooring.fleet.live.reading import LiveCluster
-from mooring.manifest.pod_relations import PodSelector
+from mooring.inputs.pods.pod_relations import PodSelector
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mooring.devicemanager.state import DeviceState
+from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_on
 from mooring.fleet.cluster import offers_of
 from mooring.fleet.cluster_events import NodeRestart
 from mooring.fleet.live.pod_object import LivePod
@@ -20,8 +22,6 @@ from mooring.fleet.relocation.replacement import FAILURES, Outcome, Relocated, r
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.state_changes import restarting
 from mooring.fleet.strategy import Strategy
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_on
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from mooring.answers.base.answering import answered
+from mooring.answers.base.explanation import story_of
+from mooring.engine.kubelet.admit import AdmitMode
 from mooring.fleet.history import NodeHistory
 from mooring.fleet.records import Fate, Record
 from mooring.fleet.simulation import SimulationResult
 from mooring.fleet.states import SharedState
 from mooring.fleet.waiting import waiting_kinds
-from mooring.kubelet.admit import AdmitMode
-from mooring.planner.answering import answered
-from mooring.planner.explanation import story_of
-from mooring.render.decision_rows import decision_view
-from mooring.render.fleet import RefusalStory, WaitStory
+from mooring.views.decision_rows import decision_view
+from mooring.views.fleet import RefusalStory, WaitStory
 
 MOST_REFUSALS: Final = 100
 """Refusals that are explained with a picture of the decision; those of most pods."""

@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mooring.core.errors import clean
+from mooring.engine.core.errors import clean
 from mooring.fleet.history import NodesSeen
 from mooring.fleet.simulation import SimulationResult
-from mooring.render.svg.heatmap import HeatGroup, HeatMap, HeatRow, group_label, rows_for
+from mooring.views.svg.heatmap import HeatGroup, HeatMap, HeatRow, group_label, rows_for
 
 Shares = npt.NDArray[np.float64]
 CPU: Final = "cpu"

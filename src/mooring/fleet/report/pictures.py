@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from mooring.answers.base.plan import Plan
+from mooring.answers.base.views.picture import owners_of, plan_view
 from mooring.explain.phrases import size
 from mooring.fleet.cluster import NodeGroup
 from mooring.fleet.history import NodeHistory
 from mooring.fleet.simulation import SimulationResult
 from mooring.fleet.states import SharedState
-from mooring.planner.plan import Plan
-from mooring.planner.views.picture import owners_of, plan_view
-from mooring.render.build import CPUOwner
-from mooring.render.fleet import StatePicture
+from mooring.views.build import CPUOwner
+from mooring.views.fleet import StatePicture
 
 MOST_STATES: Final = 500
 """States that are drawn."""

@@ -15,8 +15,8 @@ from mooring.fleet.report.explanations import refusals, waits
 from mooring.fleet.report.heat import CPU, heat_map, rows_of, shares_of
 from mooring.fleet.report.pictures import chosen, pictures, requests_text
 from mooring.fleet.work import REMADE
-from mooring.render.fleet import FleetPagePod, FleetView, NodesOverTime
-from mooring.render.svg.heatmap import HeatMap
+from mooring.views.fleet import FleetPagePod, FleetView, NodesOverTime
+from mooring.views.svg.heatmap import HeatMap
 
 MOST_RESOURCES: Final = 6
 """Resources that have a heat map."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import fsum
 
-from mooring.core.errors import clean
+from mooring.engine.core.errors import clean
 from mooring.explain.phrases import duration, plural
 from mooring.fleet.records import Fate
 from mooring.fleet.trials.ranking import ranked
 from mooring.fleet.trials.running import Figures
 from mooring.fleet.trials.sizing import Size
 from mooring.fleet.work import Work
-from mooring.render.svg.plot import Kind, Plot, PlotRow
+from mooring.views.svg.plot import Kind, Plot, PlotRow
 
 _KINDS = (
     Kind("admitted", "exclusive-0", ""),

@@ -12,7 +12,7 @@ import numpy as np
 
 from mooring.fleet.scheduler.arrays import Amounts, NodeMask
 from mooring.fleet.scheduler.domains import PodIndex
-from mooring.manifest.pod_relations import PodAffinityTerm, PodRelations
+from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations
 
 HARD_AFFINITY_WEIGHT: Final = 1
 _BEST: Final = 100

@@ -12,7 +12,7 @@ import numpy as np
 
 from mooring.fleet.cluster import Member
 from mooring.fleet.scheduler.arrays import Amounts, NodeMask
-from mooring.manifest.pod_relations import NO_RELATIONS, PodAffinityTerm, PodRelations, PodSelector, WeightedPodTerm
+from mooring.inputs.pods.pod_relations import NO_RELATIONS, PodAffinityTerm, PodRelations, PodSelector, WeightedPodTerm
 
 
 class Domains:

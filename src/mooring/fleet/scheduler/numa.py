@@ -17,11 +17,11 @@ from itertools import combinations
 from statistics import fmean, variance
 from typing import Final
 
-from mooring.core.pod import ContainerKind, QoS
+from mooring.engine.core.pod import ContainerKind, QoS
+from mooring.engine.kubelet.shapes import PodShape
 from mooring.fleet.states import SharedState
 from mooring.fleet.strategy import NUMAScoring
-from mooring.kubelet.shapes import PodShape
-from mooring.publisher.node_topology import Zone, zones_of
+from mooring.published.node_topology import Zone, zones_of
 
 _BEST: Final = 100
 _MOST_NODES: Final = 8

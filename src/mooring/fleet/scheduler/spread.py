@@ -13,7 +13,7 @@ import numpy as np
 from mooring.fleet.scheduler.arrays import Amounts, NodeMask
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.table import NodeTable
-from mooring.manifest.pod_relations import HOSTNAME, SpreadConstraint
+from mooring.inputs.pods.pod_relations import HOSTNAME, SpreadConstraint
 
 _BEST: Final = 100
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 import mooring
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.fleet.trials.running import Figures, FleetTrial
 
 _BYTES = 16

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.fleet.answer import FleetAnswer, Use, answer_of
 from mooring.fleet.cluster import NodeCluster
 from mooring.fleet.records import Fate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from mooring.core.errors import InputError
+from mooring.engine.core.errors import InputError
 from mooring.fleet.cluster import NodeCluster
 from mooring.fleet.records import Fate
 from mooring.fleet.trials.running import Figures, FleetTrial, run_trial

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from mooring.core.errors import InputError
+from mooring.answers.base.changes.configuration import config_field
+from mooring.engine.core.errors import InputError
+from mooring.engine.releases.catalog import release_of
 from mooring.fleet.cluster import NodeCluster, NodeGroup
 from mooring.fleet.strategy import Strategy
 from mooring.fleet.trials.running import FleetTrial
 from mooring.fleet.work import Work
-from mooring.planner.changes.configuration import config_field
-from mooring.releases.catalog import release_of
 
 RELEASE: Final = "release"
 """Name under which a release stands among the fields."""

@@ -28,7 +28,7 @@ from lightkube.config.models import Cluster as ServerConfig
 from lightkube.config.models import Context, User
 from lightkube.core.exceptions import ConfigError
 
-from mooring.core.errors import InputError, MooringError
+from mooring.engine.core.errors import InputError, MooringError
 
 _SECTIONS = {"contexts": "context", "clusters": "cluster", "users": "user"}
 """Lists of named entries, and the key in each that holds what is named (client-go, tools/clientcmd/api/v1)."""

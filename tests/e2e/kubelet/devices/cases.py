@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.e2e.kubelet.cases import WHOLE, Case, Wants, pod_of, policies
 
-from mooring.core.machine import Machine
-from mooring.devicemanager.state import Device
+from mooring.engine.core.machine import Machine
+from mooring.engine.devicemanager.state import Device
 
 GPU, NIC = "vendor.example/gpu", "vendor.example/nic"
 COUNT = 8

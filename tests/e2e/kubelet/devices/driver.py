@@ -20,12 +20,12 @@ from tests.e2e.kubelet.claiming import GROUP
 from tests.e2e.kubelet.kubelet import Kubelet
 from tests.e2e.kubelet.patience import until
 
-from mooring.core.errors import InputError
-from mooring.devicemanager.state import Device
-from mooring.dra.driver import ClaimName, Driver, PreparedDevice
-from mooring.dra.metrics import DriverMetrics
-from mooring.dra.plugin import Plugin
-from mooring.dra.slices import slices
+from mooring.cluster.dra.driver import ClaimName, Driver, PreparedDevice
+from mooring.cluster.dra.metrics import DriverMetrics
+from mooring.cluster.dra.plugin import Plugin
+from mooring.cluster.dra.slices import slices
+from mooring.engine.core.errors import InputError
+from mooring.engine.devicemanager.state import Device
 from mooring.service.logs import Log
 
 NUMA_NODE: Final = "resource.kubernetes.io/numaNode"

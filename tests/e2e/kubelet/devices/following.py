@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mooring.checkpoint.device_file import device_record, read_device_file
-from mooring.configuration.node_configuration import load_config
-from mooring.core.bits import NUMAMask
-from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Machine
-from mooring.devicemanager.state import Device, DeviceState
-from mooring.kubelet.admit import AdmitResult, admit
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import start_on
-from mooring.manifest.pods import pod_from_object
+from mooring.engine.checkpoint.device_file import device_record, read_device_file
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Machine
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.admit import AdmitResult, admit
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_on
+from mooring.inputs.configuration.node_configuration import load_config
+from mooring.inputs.pods.pods import pod_from_object
 
 Held = Mapping[str, Mapping[str, frozenset[str]]]
 """Container -> resource -> device ids."""

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import grpc
 from tests.e2e.kubelet.patience import until
 
-from mooring.devicemanager.state import Device
+from mooring.engine.devicemanager.state import Device
 from mooring.service.device_plugins import DevicePluginOptionsMessage
 from mooring.service.protobuf import Int32, Int64, Map, Repeated, TypedMessage, at
 

@@ -36,11 +36,11 @@ from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.pinning import Pinned, agent_beside
 from tests.e2e.kubelet.placements import containers, given
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Machine
-from mooring.core.topology import discover_topology
-from mooring.devicemanager.state import Device
-from mooring.discovery.loader import load_machine
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.topology import discover_topology
+from mooring.engine.devicemanager.state import Device
+from mooring.inputs.machines.loader import load_machine
 
 if str(SCRIPT.parent) not in sys.path:
     sys.path.append(str(SCRIPT.parent))

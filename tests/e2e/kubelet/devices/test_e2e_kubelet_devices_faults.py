@@ -13,7 +13,7 @@ from tests.e2e.kubelet.devices.driver import NUMA_NODE
 from tests.e2e.kubelet.devices.settings import DeviceNode, alignment, device_node
 from tests.e2e.kubelet.patience import until
 
-from mooring.core.cpuset import CPUSet
+from mooring.engine.core.cpuset import CPUSet
 
 GPU = alignment.GPU
 

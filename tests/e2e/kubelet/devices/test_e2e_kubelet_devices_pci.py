@@ -14,8 +14,8 @@ from tests.e2e.kubelet.devices.cases import COUNT, FOUR_NODES
 from tests.e2e.kubelet.devices.driver import Attributes, claim_for, request_of
 from tests.e2e.kubelet.devices.settings import DRIVERS, alignment, device_node
 
-from mooring.devicemanager.state import Device
-from mooring.discovery.loader import load_machine
+from mooring.engine.devicemanager.state import Device
+from mooring.inputs.machines.loader import load_machine
 
 GPUS = alignment.devices_on(load_machine(FOUR_NODES))[alignment.GPU]
 BUSES = {device.id: 0x10 + number for number, device in enumerate(GPUS)}

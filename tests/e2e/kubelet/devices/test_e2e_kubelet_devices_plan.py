@@ -18,9 +18,9 @@ from tests.e2e.kubelet.devices.plugin import DevicePlugin, plugins_on
 from tests.e2e.kubelet.kubelet import Kubelet, kubelet_on
 from tests.e2e.kubelet.patience import until
 
-from mooring.core.cpuset import CPUSet
-from mooring.discovery.loader import load_machine
-from mooring.kubelet.admit import AdmitResult
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.kubelet.admit import AdmitResult
+from mooring.inputs.machines.loader import load_machine
 from mooring.service.device_plugins import preferring_plugins, resources_of
 
 

@@ -14,10 +14,10 @@ from tests.e2e.kubelet.devices.cases import FOUR_NODES, SEED
 from tests.e2e.kubelet.devices.following import Held
 from tests.e2e.kubelet.devices.settings import TOPOLOGY, alignment, device_node
 
-from mooring.discovery.loader import load_machine
-from mooring.kubelet.admit import AdmitResult, admit
-from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.pods import pod_from_object
+from mooring.engine.kubelet.admit import AdmitResult, admit
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.pods import pod_from_object
 
 COUNT = 60 if WHOLE else 12
 """Pods of a setting."""

@@ -28,7 +28,7 @@ from tests.e2e.kubelet.shadow.shadowing import ShadowProcess, shadowed
 from tests.e2e.kubelet.shadow.topologies import Topology
 from tests.e2e.kubelet.shadow.wanted import has_devices, random_pod
 
-from mooring.discovery.loader import load_machine
+from mooring.inputs.machines.loader import load_machine
 
 PODS_OF_A_LIFE = int(os.environ.get("MOORING_E2E_SHADOW_PODS") or 40)
 SEED = int(os.environ.get("MOORING_E2E_SHADOW_SEED") or 1)

@@ -13,11 +13,11 @@ from tests.e2e.kubelet.cases import Case
 from tests.e2e.kubelet.kubelet import Kubelet, kubelet_on
 from tests.e2e.kubelet.patience import until
 
-from mooring.configuration.node_configuration import load_config
-from mooring.discovery.loader import load_machine
-from mooring.kubelet.kubelet import StateTexts
-from mooring.kubelet.start import Start, start_on
-from mooring.releases.catalog import release_of
+from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import Start, start_on
+from mooring.engine.releases.catalog import release_of
+from mooring.inputs.configuration.node_configuration import load_config
+from mooring.inputs.machines.loader import load_machine
 
 _MOST_STARTS = 20
 

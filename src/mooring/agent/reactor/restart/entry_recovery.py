@@ -14,17 +14,17 @@ from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind
 from mooring.agent.reactor.placing import opted_out, started
 from mooring.agent.reactor.restart.resume import with_offline
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer, by_name
-from mooring.core.bits import NO_CPUS, CPUMask
-from mooring.core.config import MIXED_CPUS
-from mooring.core.cpuset import CPUSet
-from mooring.core.observer import Observer
-from mooring.core.pod import Pod
-from mooring.cpumanager.requests import exclusive_cpus
-from mooring.extensions.cpu_resize import taken_around
-from mooring.extensions.offline import effective_pool
-from mooring.kubelet.admit import decide
-from mooring.kubelet.kubelet import Kubelet, cpu_text
-from mooring.kubelet.start import start_kubelet
+from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.config import MIXED_CPUS
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.extensions.cpu_resize import taken_around
+from mooring.engine.extensions.offline import effective_pool
+from mooring.engine.kubelet.admit import decide
+from mooring.engine.kubelet.kubelet import Kubelet, cpu_text
+from mooring.engine.kubelet.start import start_kubelet
 
 
 @dataclass(frozen=True, slots=True)

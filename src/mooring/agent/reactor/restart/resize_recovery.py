@@ -24,11 +24,11 @@ from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.placing import resizes
 from mooring.agent.reactor.restart.resume import Resumed
 from mooring.agent.reactor.values import AgentState, by_name
-from mooring.core.bits import CPUMask, list_text
-from mooring.core.pod import Pod
-from mooring.cpumanager.policy import StaticPolicy, available_cpus
-from mooring.extensions.cpu_change import change_of
-from mooring.extensions.cpu_resize import assigned
+from mooring.engine.core.bits import CPUMask, list_text
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
+from mooring.engine.extensions.cpu_change import change_of
+from mooring.engine.extensions.cpu_resize import assigned
 
 
 @dataclass(frozen=True, slots=True)

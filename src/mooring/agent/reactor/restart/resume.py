@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 
 from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.values import AgentState, LastSeen, Options
-from mooring.core.bits import NO_CPUS
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.decision import StartRefusal
-from mooring.core.errors import InputError, KubeletCrashError
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.observer import Observer
-from mooring.core.pod import Pod
-from mooring.cpumanager.state import CPUState
-from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.kubelet.start import Start, start_kubelet
-from mooring.memorymanager.state import MemoryState
-from mooring.node.hotplug import remembered
+from mooring.engine.core.bits import NO_CPUS
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.errors import InputError, KubeletCrashError
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import Start, start_kubelet
+from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.node.hotplug import remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Stored:
     offline: int = 0
     """Mask of the CPUs that were offline, with the extension cpu-hotplug."""
     displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """CPUs that stood in for lost ones, as :attr:`~mooring.cpumanager.state.CPUState.displaced` was."""
+    """CPUs that stood in for lost ones, as :attr:`~mooring.engine.cpumanager.state.CPUState.displaced` was."""
     last_seen: LastSeen = field(default_factory=LastSeen)
     """What ran then."""
 

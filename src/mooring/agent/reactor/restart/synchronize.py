@@ -35,12 +35,12 @@ from mooring.agent.reactor.restart.entry_recovery import Reconciled, cpus_of, li
 from mooring.agent.reactor.restart.resize_recovery import with_resizes_on_record, with_sizes_on_record
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, DevicesFound, HeldPod, LastSeen, Phase
-from mooring.core.moment import Moment
-from mooring.core.observer import Observer
-from mooring.core.pod import Container, Pod, QoS
-from mooring.cpumanager.requests import exclusive_cpus
-from mooring.extensions.owners import state_owner
-from mooring.memorymanager.requests import container_requests
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.extensions.owners import state_owner
+from mooring.engine.memorymanager.requests import container_requests
 
 
 def unknown_pods(

@@ -1,0 +1,215 @@
+"""One pod's answer: what the kubelet decides about it, and why; corrected where CPUs go offline later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from mooring.engine.core.config import CPU_HOTPLUG
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.policy import withheld
+from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.node import Decision
+from mooring.explain import reason as code
+from mooring.explain.chapters import Circumstances
+from mooring.explain.device_remarks import distances_of
+from mooring.explain.phrases import size
+from mooring.explain.reason import Reason
+from mooring.explain.remarks import left_out_words, loss_words
+from mooring.explain.why import why, why_crash, why_out_of
+from mooring.lazy import lazily
+
+with lazily():
+    import mooring.engine.extensions.facts as extension_facts
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer for one pod of the plan."""
+
+    pod: Pod
+    decision: Decision
+    why: str
+    """One sentence in plain words."""
+    after: Kubelet = field(compare=False, repr=False)
+    """The kubelet after the answer."""
+    decided: Kubelet = field(compare=False, repr=False)
+    """The kubelet after its managers had decided, before the containers of an admitted pod started."""
+    circumstances: Circumstances = field(repr=False, compare=False)
+    """What the answer is explained from."""
+    running: bool = False
+    """Whether the pod ran already and was admitted again."""
+    crash: str = ""
+    """Set when the kubelet would crash: why."""
+    facts: tuple[object, ...] = ()
+    """What the engine reported, in order."""
+    code: str = ""
+    """The stable code of the reason, such as ``MOOR-103``."""
+    remedy: str = ""
+    """What to do about a refusal, or for exclusive CPUs; empty where nothing is to be done."""
+    assumed: tuple[str, ...] = ()
+    """The amounts on which a rejection rests although no source tells them: memory, huge pages, the reservation."""
+
+    @property
+    def admitted(self) -> bool:
+        """Tell whether the pod runs on the node."""
+        return self.decision.admitted
+
+    @property
+    def files(self) -> StateTexts:
+        """The state files after the answer."""
+        return self.after.files
+
+    @property
+    def before_start(self) -> StateTexts:
+        """The state files before the containers started; the same for a pod that was refused."""
+        return self.decided.files
+
+    @property
+    def never_returns(self) -> bool:
+        """Tell whether the kubelet would crash on this admission or never return from it."""
+        return bool(self.crash) or self.decision.endless is not None
+
+
+def answered(
+    kubelet: Kubelet, pod: Pod, mode: AdmitMode = AdmitMode.ADMISSION, *, running: bool = False
+) -> tuple[Kubelet, Answer]:
+    """Ask a kubelet about one pod, and say why it answers what it does."""
+    facts: list[object] = []
+    after, result = admit(kubelet, pod, mode, running=running, observer=facts.append)
+    return after, answer_of(result, after, facts, running=running)
+
+
+def answer_of(result: AdmitResult, after: Kubelet, facts: Sequence[object], *, running: bool = False) -> Answer:
+    """Say why a kubelet answers what it does.
+
+    Args:
+        result: the kubelet's answer.
+        after: the kubelet after it.
+        facts: what the engine reported meanwhile.
+        running: whether the pod ran already.
+    """
+    decided, known = result.decided, () if result.crash else tuple(facts)
+    circumstances = Circumstances(
+        decided.settings,
+        result.pod,
+        known,
+        decided.node.memory,
+        decided.node.providers.devices,
+        distances_of(decided.info),
+    )
+    reason = _reason(result, circumstances)
+    answer = Answer(
+        result.pod,
+        result.decision,
+        reason.sentence,
+        after,
+        result.decided,
+        circumstances,
+        running,
+        result.crash,
+        known,
+        reason.code,
+        reason.remedy,
+    )
+    return _with_left_out(after, answer)
+
+
+def _reason(result: AdmitResult, circumstances: Circumstances) -> Reason:
+    if result.crash:
+        return why_crash(result.crash)
+    if result.out_of is not None:
+        return why_out_of(result.out_of)
+    return why(result.decision, circumstances)
+
+
+_OF_MEMORY = frozenset(
+    {
+        code.NOT_ENOUGH_MEMORY,
+        code.NO_SINGLE_NODE_FOR_MEMORY,
+        code.TOO_MANY_NODES_FOR_MEMORY,
+        code.TOO_LITTLE_WHERE_CHOSEN,
+        code.OUT_OF_MEMORY,
+    }
+)
+_OF_HUGE_PAGES = _OF_MEMORY | {code.OUT_OF_ANOTHER_RESOURCE, code.CRASHES}
+
+
+def with_assumed(answers: Iterable[Answer], machine: Machine, *, reservation: bool) -> list[Answer]:
+    """Return the answers; a rejection that rests on an assumed amount says so.
+
+    Args:
+        answers: of a plan.
+        machine: whose source leaves its memory or huge pages open.
+        reservation: whether what a vendor reserves is assumed.
+    """
+    memory, unknown = size(machine.info.memory_capacity), machine.origin.unknown
+    texts = {
+        "memory": f"The machine's {memory} of memory (assumed) are in no given file: add --machine memory=AMOUNT.",
+        "huge pages": "The machine's huge pages, none (assumed), are in no given file: add --machine "
+        "hugepages-1Gi=COUNT.",
+        "reservation": "What the vendor reserves (assumed) is in no given file.",
+    }
+
+    def marked(answer: Answer) -> Answer:
+        asked = {name for one in answer.pod.containers for name in one.requests}
+        huge = any(name.startswith("hugepages-") for name in asked)
+        is_memory = answer.code in _OF_MEMORY
+        rests = {
+            "memory": is_memory and "memory" in unknown,
+            "huge pages": huge and answer.code in _OF_HUGE_PAGES and "huge pages" in unknown,
+            "reservation": is_memory and reservation,
+        }
+        names = [name for name, is_assumed in rests.items() if is_assumed]
+        if answer.admitted or not names:
+            return answer
+        return replace(answer, why=" ".join((answer.why, *(texts[name] for name in names))), assumed=tuple(names))
+
+    return [marked(answer) for answer in answers]
+
+
+def corrected(answers: Iterable[Answer], kubelet: Kubelet, facts: Sequence[object]) -> list[Answer]:
+    """Return the answers with the CPUs that pods have now, where they lost some or got stand-ins for lost ones."""
+    return [_corrected(answer, kubelet, facts) for answer in answers]
+
+
+def _corrected(answer: Answer, kubelet: Kubelet, facts: Sequence[object]) -> Answer:
+    if CPU_HOTPLUG not in kubelet.mooring.extensions:
+        return answer
+    changed = extension_facts.CPUsBroken | extension_facts.CPUsReplaced
+    found = [fact for fact in facts if isinstance(fact, changed) and fact.pod == answer.pod.uid]
+    if not found:
+        return answer
+    held = kubelet.node.cpu.assignments.get(answer.pod.uid, {})
+    decision = answer.decision
+    containers = {
+        name: replace(placement, cpus=CPUSet(held.get(name, placement.cpus.mask)))
+        for name, placement in decision.containers.items()
+    }
+    whole = replace(decision.pod, cpus=CPUSet(kubelet.node.cpu.pods.get(answer.pod.uid, decision.pod.cpus.mask)))
+    return replace(
+        answer,
+        decision=replace(decision, containers=containers, pod=whole),
+        why=" ".join([answer.why, *(f"{loss_words(fact)}." for fact in found)]),
+        facts=(*answer.facts, *found),
+    )
+
+
+def _with_left_out(kubelet: Kubelet, answer: Answer) -> Answer:
+    """Return the answer for a pod; that of one without room also says which CPUs could not be had."""
+    policy, state = kubelet.settings.cpu, kubelet.node.cpu
+    if policy is None or answer.admitted or not state.offline:
+        return answer
+    if not any(exclusive_cpus(answer.pod, one, policy.gates) for one in answer.pod.containers):
+        return answer
+    pool = state.default & ~policy.reserved
+    fact = extension_facts.OfflineCPUsLeftOut(
+        answer.pod.uid, pool & state.offline, pool & withheld(policy, state) & ~state.offline
+    )
+    if not fact.offline and not fact.kept:
+        return answer
+    return replace(answer, why=f"{answer.why} {left_out_words(fact)}.", facts=(*answer.facts, fact))

@@ -1,0 +1,195 @@
+"""Another configuration of the node: a field, an option, a feature gate, or a deleted state file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import ClassVar
+
+from mooring.answers.base.changes.change import ChangeStage, two_parts
+from mooring.answers.base.question import Question
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.releases.gate_history import GATE_HISTORY
+from mooring.engine.releases.gates import known_gates
+from mooring.engine.releases.policy_options import cpu_option_groups, topology_option_groups
+from mooring.inputs.decoding.fields import nearest
+
+CPU_OPTIONS = "cpuManagerPolicyOptions"
+TOPOLOGY_OPTIONS = "topologyManagerPolicyOptions"
+GATES = "featureGates"
+
+CONFIG_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "topologyManagerPolicy": "topology_manager_policy",
+        "topologyManagerScope": "topology_manager_scope",
+        "cpuManagerPolicy": "cpu_manager_policy",
+        "memoryManagerPolicy": "memory_manager_policy",
+        "reservedSystemCPUs": "reserved_system_cpus",
+    }
+)
+"""Text field of the KubeletConfiguration -> member of :class:`KubeletConfig`."""
+
+_MAPPINGS: Mapping[str, str] = MappingProxyType(
+    {
+        CPU_OPTIONS: "cpu_manager_policy_options",
+        TOPOLOGY_OPTIONS: "topology_manager_policy_options",
+        GATES: "feature_gates",
+    }
+)
+"""Field with options or gates -> member of :class:`KubeletConfig`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigField:
+    """A field of the KubeletConfiguration, an option of a policy in it, or a feature gate has another value."""
+
+    stage: ClassVar[ChangeStage] = ChangeStage.NODE
+
+    path: str
+    """The field's name in the file, such as ``topologyManagerPolicy``; of an option or a gate with its name after a
+    dot, such as ``cpuManagerPolicyOptions.full-pcpus-only``."""
+    value: str
+    """Empty to leave an option out."""
+
+    @property
+    def kind(self) -> str:
+        """``field``, ``option`` or ``gate``."""
+        field, _, name = self.path.partition(".")
+        return "gate" if field == GATES else "option" if name else "field"
+
+    @property
+    def target(self) -> str:
+        """The field, option or gate."""
+        return self.path
+
+    @property
+    def option(self) -> tuple[str, str]:
+        """``--set PATH=VALUE``."""
+        return "--set", f"{self.path}={self.value}"
+
+    def phrase(self, question: Question) -> str:  # noqa: ARG002 - reads the same on every question
+        """Return it with the value; an option with the manager that has it."""
+        field, _, name = self.path.partition(".")
+        if not name:
+            return f"set {self.path} to {self.value or 'nothing'}"
+        what = f"the feature gate {name}"
+        if field != GATES:
+            what = f"the {'CPU' if field == CPU_OPTIONS else 'topology'} manager's option {name}"
+        if self.value in ("true", "false"):
+            return f"switch {'on' if self.value == 'true' else 'off'} {what}"
+        return f"set {what} to {self.value}" if self.value else f"leave out {what}"
+
+    def applied_to(self, question: Question) -> Question:
+        """Return the question with the value set, or without the option."""
+        return replace(question, config=self.changed(question.config))
+
+    def changed(self, config: KubeletConfig) -> KubeletConfig:
+        """Return a configuration with the value set, or without the option."""
+        field, _, name = self.path.partition(".")
+        member = CONFIG_FIELDS.get(field) or _MAPPINGS[field]
+        value: object = self.value
+        if name:
+            given: Mapping[str, object] = getattr(config, member)
+            others = {other: setting for other, setting in given.items() if other != name}
+            setting = self.value == "true" if field == GATES else self.value
+            value = {**others, name: setting} if self.value else others
+        return replace(config, **{member: value})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class FreshState:
+    """The state file of a manager is deleted before the kubelet starts."""
+
+    kind: ClassVar[str] = "stateFile"
+    stage: ClassVar[ChangeStage] = ChangeStage.NODE
+
+    manager: str
+    """``cpu`` or ``memory``."""
+
+    @property
+    def target(self) -> str:
+        """The file."""
+        return f"{self.manager}_manager_state"
+
+    @property
+    def option(self) -> tuple[str, str]:
+        """``--fresh-state MANAGER``."""
+        return "--fresh-state", self.manager
+
+    def phrase(self, question: Question) -> str:  # noqa: ARG002 - reads the same on every question
+        """Return it with the file."""
+        return f"delete the state file {self.manager}_manager_state"
+
+    def applied_to(self, question: Question) -> Question:
+        """Return the question without the file."""
+        files = question.files
+        files = replace(files, cpu=None) if self.manager == "cpu" else replace(files, memory=None)
+        return replace(question, files=files)
+
+
+def read_set(question: Question, text: str) -> list[ConfigField]:
+    """Read the value of ``--set``.
+
+    Raises:
+        InputError: it cannot be understood.
+    """
+    return [config_field(text, question.mooring.release.name)]
+
+
+def config_field(text: str, release: str) -> ConfigField:
+    """Read a field and its value.
+
+    Args:
+        text: such as ``topologyManagerPolicy=restricted``.
+        release: of the kubelet that reads it.
+
+    Raises:
+        InputError: it cannot be understood.
+    """
+    path, value = two_parts(text, "FIELD=VALUE")
+    field, _, name = path.partition(".")
+    if field == GATES and name:
+        if value not in ("true", "false"):
+            raise InputError(f"{value!r:.40} is neither true nor false", field=path, remedy="write true or false")
+        _check_known(name, known_gates(release).gates, "feature gate", path)
+    elif field == CPU_OPTIONS and name:
+        _check_known(name, cpu_option_groups(release), "option", path)
+    elif field == TOPOLOGY_OPTIONS and name:
+        _check_known(name, topology_option_groups(release), "option", path)
+    elif path not in CONFIG_FIELDS:
+        raise _unknown(path, release)
+    return ConfigField(path, value)
+
+
+def _check_known(name: str, names: Collection[str], what: str, field: str) -> None:
+    if name not in names:
+        # A gate that another release has is no misspelling.
+        close = "" if name in GATE_HISTORY else nearest(name, frozenset(names))
+        remedy = f"did you mean {close}?" if close else "see docs/reference/configuration.md"
+        raise InputError(f"there is no {what} {name!r:.80}", field=field, remedy=remedy)
+
+
+def _unknown(name: str, release: str) -> InputError:
+    fields = (*CONFIG_FIELDS, f"{CPU_OPTIONS}.NAME", f"{TOPOLOGY_OPTIONS}.NAME", f"{GATES}.NAME")
+    maps = {
+        CPU_OPTIONS: cpu_option_groups(release),
+        TOPOLOGY_OPTIONS: topology_option_groups(release),
+        GATES: known_gates(release).gates,
+    }
+    whole = next((f"{field}.{name}" for field, names in maps.items() if name in names), "")
+    close = whole or nearest(name, frozenset(fields))
+    remedy = f"did you mean {close}?" if close else f"fields are {', '.join(fields)}"
+    return InputError(f"{name!r:.80} cannot be set", remedy=remedy)
+
+
+def read_fresh_state(_question: Question, text: str) -> list[FreshState]:
+    """Read the value of ``--fresh-state``.
+
+    Raises:
+        InputError: it cannot be understood.
+    """
+    if text not in ("cpu", "memory"):
+        raise InputError(f"there is no state file of {text!r:.40}", remedy="write cpu or memory")
+    return [FreshState(text)]

@@ -1,0 +1,158 @@
+"""A container holds other devices than those that it was given, and the search for free ones that help.
+
+With the extension device-alignment devices are chosen before CPUs and memory. Where these cannot follow, others of the
+node's free devices might do, which a ResourceClaim can choose, or the kubelet by another order of pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from mooring.answers.base.changes.change import ChangeStage, Cost, PodRef, asked_about, refs, two_parts
+from mooring.answers.base.changes.search import Proposal, Search, cheaper
+from mooring.answers.base.pod_names import find_containers
+from mooring.answers.base.question import Question
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.explain.phrases import nodes
+
+_FORM = "POD[/CONTAINER]:RESOURCE=ID[,ID...]"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherDevices:
+    """A container holds these devices of a resource before it is asked about, and no others of it."""
+
+    kind: ClassVar[str] = "devices"
+    stage: ClassVar[ChangeStage] = ChangeStage.NODE
+
+    pod: PodRef
+    container: str
+    resource: str
+    """Name of a device plugin's resource, or of a driver."""
+    ids: tuple[str, ...]
+    instead: tuple[str, ...] = field(default=(), compare=False)
+    """What it is given without the change; empty where that is not known."""
+
+    @property
+    def target(self) -> str:
+        """The devices."""
+        return f"{self.resource} of {self.pod}/{self.container}"
+
+    @property
+    def option(self) -> tuple[str, str]:
+        """``--hold POD/CONTAINER:RESOURCE=ID[,ID...]``."""
+        return "--hold", f"{self.pod}/{self.container}:{self.resource}={','.join(self.ids)}"
+
+    def phrase(self, question: Question) -> str:
+        """Return it with the NUMA nodes of the devices."""
+        known = {device.id: device for device in question.devices.get(self.resource, ())}
+        near = {node for name in self.ids if name in known for node in known[name].numa or ()}
+        where = f" on {nodes(near)}" if near else ""
+        was = f" instead of {', '.join(self.instead)}" if self.instead else ""
+        return f"let {self.pod}/{self.container} hold {', '.join(self.ids)} of {self.resource}{where}{was}"
+
+    def applied_to(self, question: Question) -> Question:
+        """Return the question in which the container holds them."""
+        containers = question.claimed.get(self.pod.uid, {})
+        held = {**containers.get(self.container, {}), self.resource: frozenset(self.ids)}
+        return replace(question, claimed={**question.claimed, self.pod.uid: {**containers, self.container: held}})
+
+
+def read_hold(question: Question, text: str) -> list[OtherDevices]:
+    """Read the value of ``--hold``.
+
+    Raises:
+        InputError: it cannot be understood, or there are no such devices.
+    """
+    target, listed = two_parts(text, _FORM)
+    name, colon, resource = target.partition(":")
+    ids = tuple(dict.fromkeys(part.strip() for part in listed.split(",") if part.strip()))
+    if not (colon and name and resource and ids):
+        raise InputError(f"{text!r:.80} is incomplete", remedy=f"write {_FORM}")
+    known = [device.id for device in question.devices.get(resource, ())]
+    unknown = [one for one in ids if one not in known]
+    if unknown:
+        some = ", ".join(known[:8]) or "none"
+        raise InputError(f"{unknown[0]!r:.60} is no device of {resource:.60}", remedy=f"known are {some}")
+    of_question = refs(question)
+    found = find_containers(asked_about(question), name)
+    return [OtherDevices(of_question[one.pod.uid], _container(one.pod, one.container), resource, ids) for one in found]
+
+
+def _container(pod: Pod, name: str) -> str:
+    if not name:
+        raise InputError(f"{pod.namespace}/{pod.name} has several containers", remedy=f"write {_FORM}")
+    return name
+
+
+def proposals(search: Search) -> Iterator[Proposal]:
+    """Yield the other free devices that disturb the fewest pods; those of one container before those of all.
+
+    One merge of devices, CPUs and memory looks at all free devices itself, so that there is nothing to search.
+    """
+    decision = search.course.decisions.get(search.pod.uid)
+    if search.settings.device_alignments is None or decision is None or not search.has_room:
+        return
+    given = decision.devices
+    groups = [[name] for name in given] + ([[*given]] if len(given) > 1 else [])
+    state = search.kubelet.settled().node.providers.devices
+    best: Proposal | None = None
+    for containers in groups:
+        for node in search.settings.numa_ids:
+            changes = _moved(search, state, {name: given[name] for name in containers}, node)
+            best = (_held(search, changes, best) if changes else None) or best
+    if best is not None:
+        yield best
+
+
+def _moved(
+    search: Search, state: DeviceState, given: Mapping[str, Mapping[str, tuple[Device, ...]]], node: int
+) -> tuple[OtherDevices, ...]:
+    """Return changes after which the devices of some containers are near a NUMA node; empty where too few are free."""
+    swaps: dict[str, dict[str, str]] = {}
+    for resource in {name for resources in given.values() for name in resources}:
+        held = {device.id: device for resources in given.values() for device in resources.get(resource, ())}
+        away = sorted(name for name, device in held.items() if device.mask and not device.mask >> node & 1)
+        free = _free(search.pod.uid, state, resource, node) - held.keys()
+        if len(free) < len(away):
+            return ()
+        swaps[resource] = dict(zip(away, sorted(free), strict=False))
+    ref = search.names[search.pod.uid]
+    found = []
+    for container, resources in given.items():
+        for resource, devices in resources.items():
+            before = tuple(device.id for device in devices)
+            after = tuple(sorted(swaps[resource].get(name, name) for name in before))
+            if after != before:
+                found.append(OtherDevices(ref, container, resource, after, before))
+    return tuple(found)
+
+
+def _free(uid: str, state: DeviceState, resource: str, node: int) -> set[str]:
+    """Return the free devices of a resource near a NUMA node; what claims of others have is not free."""
+    claimed = {
+        name
+        for other, containers in state.claimed.items()
+        if other != uid
+        for resources in containers.values()
+        for name in resources.get(resource, ())
+    }
+    near = {device.id for device in state.devices.get(resource, ()) if device.mask >> node & 1}
+    return (near & state.available(resource)) - claimed
+
+
+def _held(search: Search, changes: tuple[OtherDevices, ...], best: Proposal | None) -> Proposal | None:
+    """Return the proposal if it is better than the best so far."""
+    question = search.question
+    for change in changes:
+        question = change.applied_to(question)
+    devices = replace(search.kubelet.node.providers.devices, claimed=question.claimed)
+    course = search.tried(changes, search.kubelet.with_devices(devices), search.queue[search.place :])
+    if course is None:
+        return None
+    cost = Cost(touched=search.touched(course))
+    return search.proposal(changes, cost, course) if cheaper(cost, best) else None

@@ -1,0 +1,241 @@
+"""The search for another amount of one thing: the largest smaller amount that works, or a little more.
+
+Whether an amount works does not follow from whether a smaller one does: a container of 3 CPUs may be refused where 4
+are admitted. So every amount is asked, from the top; left out are only those that cannot work for want of CPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+
+from mooring.answers.base.changes.change import Cost, of_amounts
+from mooring.answers.base.changes.requests import Amount, with_amount
+from mooring.answers.base.changes.search import Proposal, Search
+from mooring.answers.base.question import pods_in
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS, ResourceList
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
+from mooring.engine.cpumanager.requests import exclusive_cpus, whole_cpus
+from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.events import Readmit
+from mooring.engine.memorymanager.machine import is_memory
+from mooring.engine.memorymanager.state import NUMANodeState
+from mooring.engine.node.resources import allocatable, pod_requests
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.steps import Admit
+
+MOST_NODES = 10
+"""Up to so many NUMA nodes, every set of them gives an amount of memory that is tried; with more, each node and
+neighbours from the first on."""
+MOST_AMOUNTS = 1024
+"""How many amounts of one thing are tried at most."""
+MIB = 2**20
+MOST_BEHIND = 16
+"""With more sums of what pods behind take, the next pods are not added to them."""
+MOST_TAILS = 32
+"""How many amounts that admit the pod may fail for the sake of a later pod."""
+
+
+def proposals(search: Search) -> Iterator[Proposal]:
+    """Yield the largest smaller amount of everything the pod requests, and a little more of what may be too little."""
+    for container in (*search.pod.containers, None):
+        requests = _requests(search.pod, container)
+        for resource, quantity in requests.items():
+            if resource == "cpu":
+                yield from _of_cpus(search, container, quantity)
+            elif is_memory(resource):
+                more = [Quantity.of_bytes(quantity.units + _least(resource))] if container is None else []
+                yield from _first(search, container, resource, quantity, more)
+                yield from _first(search, container, resource, quantity, _bytes(search, container, resource, quantity))
+            else:
+                for counts in (_later_devices(search.pod, container, resource), range(quantity.units - 1, 0, -1)):
+                    amounts = [Quantity.parse(str(count)) for count in counts]
+                    yield from _first(search, container, resource, quantity, amounts)
+
+
+def _requests(pod: Pod, container: Container | None) -> ResourceList:
+    if container is not None:
+        return container.requests
+    return pod.resources.requests if pod.resources is not None and pod.is_pod_level else {}
+
+
+def _first(
+    search: Search, container: Container | None, resource: str, before: Quantity, amounts: Iterable[Quantity]
+) -> Iterator[Proposal]:
+    """Yield the first amount that works, if there is one."""
+    ref, name = search.names[search.pod.uid], container.name if container is not None else ""
+    gates = PodGates.of_node(search.question.config, search.question.mooring)
+    tails = 0
+    for tried, amount in enumerate(amounts):
+        if tried == MOST_AMOUNTS or tails == MOST_TAILS:
+            return
+        try:
+            pod = with_amount(search.pod, name, resource, amount, gates)
+        except InputError:
+            continue
+        # Defaults at pod level follow from the containers: the pod may be Guaranteed no longer, and is another pod.
+        if pod.qos is not search.pod.qos:
+            continue
+        if not admit(search.kubelet, pod, running=not search.is_new)[1].admitted:
+            continue
+        tails += 1
+        change = Amount(ref, name, resource, amount)
+        entry = Admit(pod) if search.is_new else Readmit(pod)
+        course = search.tried((change,), search.kubelet, (entry, *search.tail))
+        if course is not None:
+            yield search.proposal((change,), _cost(resource, before, amount), course)
+            return
+
+
+def _cost(resource: str, before: Quantity, after: Quantity) -> Cost:
+    given_up = before.milli - after.milli if resource == "cpu" else before.units - after.units
+    return of_amounts({resource: given_up})
+
+
+def _of_cpus(search: Search, container: Container | None, before: Quantity) -> Iterator[Proposal]:
+    whole = _exclusive(search, container)
+    if whole == 0:
+        yield from _first(search, container, "cpu", before, _shared_amounts(search, before))
+        return
+    policy, node = search.settings.cpu, search.kubelet.node.settled()
+    if policy is None:
+        raise AssertionError("exclusive CPUs come from a policy")
+    held = sum(mask.bit_count() for mask in node.cpu.assignments.get(search.pod.uid, {}).values())
+    most = available_cpus(policy, node.cpu).bit_count() + held
+    smaller = range(min(whole - 1, most), 0, -1)
+    larger = [count for count in _larger(search.pod, container, policy) if count <= most]
+    for counts in (larger, smaller):
+        yield from _first(search, container, "cpu", before, [Quantity.parse(str(count)) for count in counts])
+
+
+def _larger(pod: Pod, container: Container | None, policy: StaticPolicy) -> list[int]:
+    """Return which larger numbers could help: up to one core more; of init containers, those of later ones too.
+
+    What an init container leaves is reused, so that as many CPUs as an app has do not bind the app to another node
+    (kubernetes/kubernetes#123816).
+    """
+    if container is None:
+        whole = whole_cpus(pod.resources.requests) if pod.resources is not None else 0
+        return list(range(whole + 1, whole + policy.group_size + 1))
+    whole = exclusive_cpus(pod, container, policy.gates)
+    counts = set(range(whole + 1, whole + policy.group_size + 1))
+    if container.kind is ContainerKind.INIT:
+        later = pod.containers[pod.containers.index(container) + 1 :]
+        counts.update(exclusive_cpus(pod, one, policy.gates) for one in later)
+    return sorted(count for count in counts if count > whole)
+
+
+def _later_devices(pod: Pod, container: Container | None, resource: str) -> list[int]:
+    """Return larger numbers of devices of later containers: those that an init container got are reused by them."""
+    if container is None or container.kind is not ContainerKind.INIT:
+        return []
+    later = pod.containers[pod.containers.index(container) + 1 :]
+    counts = {one.limits[resource].units for one in later if resource in one.limits}
+    return sorted(count for count in counts if count > container.limits[resource].units)
+
+
+def _exclusive(search: Search, container: Container | None) -> int:
+    """Return how many exclusive CPUs something requests."""
+    policy, pod = search.settings.cpu, search.pod
+    if policy is None or policy.gates.leaves_out(pod) or pod.qos is not QoS.GUARANTEED:
+        return 0
+    if container is not None:
+        return exclusive_cpus(pod, container, policy.gates)
+    return whole_cpus(pod.resources.requests) if pod.resources is not None and policy.gates.manages(pod) else 0
+
+
+def _shared_amounts(search: Search, before: Quantity) -> Iterator[Quantity]:
+    """Yield what is left on the node for a container in the shared pool, the largest first."""
+    for excess in sorted(_excesses(search, "cpu")):
+        left = before.milli - excess
+        # A whole number could make the CPUs exclusive.
+        for amount in (left, left - 1):
+            if 0 < amount < before.milli:
+                yield Quantity.of_milli(amount)
+
+
+def _excesses(search: Search, resource: str) -> set[int]:
+    """Return how much more the pod requests than the node has left, when it is asked and after those behind it."""
+    node = allocatable(search.settings.reservation)
+    if resource not in node:
+        return {0}
+    wanted = pod_requests(search.pod).get(resource, 0)
+    return {
+        max(0, wanted - node[resource] + kubelet.used.get(resource, 0))
+        for kubelet in (search.kubelet, search.course.after)
+    }
+
+
+def _bytes(search: Search, container: Container | None, resource: str, before: Quantity) -> list[Quantity]:
+    """Return the amounts at which an answer can change, the largest first.
+
+    The memory manager compares a request with what is free, and with what could be given at all, on sets of NUMA nodes,
+    after the pod's other containers have taken theirs; the node resources check compares it with what is left. Pods
+    behind must still find theirs: beside them fits what is free when they have been asked, or what they leave of a set
+    of NUMA nodes on which they come to lie now. Where a pod has memory of its own, its containers must leave something
+    of it to those that share.
+    """
+    beside = _beside(search.pod, container, resource)
+    amounts = {before.units - excess for excess in _excesses(search, resource)}
+    behind = _behind(search, resource)
+    for sum_ in _sums(search.kubelet.node.settled().memory.nodes, resource):
+        amounts.update(sum_ - taken - later for taken in beside for later in behind)
+    for sum_ in _sums(search.course.after.node.settled().memory.nodes, resource):
+        amounts.update(sum_ - taken for taken in beside)
+    if container is not None and search.settings.pod_level.manages(search.pod):
+        own = _requests(search.pod, None).get(resource, before).units
+        amounts.update(own - taken - _least(resource) for taken in beside)
+    page = _page(resource)
+    whole = {amount - amount % page for amount in amounts}
+    return [Quantity.of_bytes(amount) for amount in sorted(whole, reverse=True) if 0 < amount < before.units]
+
+
+def _least(resource: str) -> int:
+    """Return what is left to share where anything would do: a figure that people can read."""
+    return max(MIB, _page(resource))
+
+
+def _page(resource: str) -> int:
+    return 1 if resource == "memory" else Quantity.parse(resource.removeprefix("hugepages-")).units
+
+
+def _behind(search: Search, resource: str) -> set[int]:
+    """Return the sums of what pods behind take for themselves; of the first of them where there are many."""
+    sums = {0}
+    for pod in pods_in(search.tail):
+        if pod.uid not in search.expected or pod.qos is not QoS.GUARANTEED or len(sums) > MOST_BEHIND:
+            continue
+        whole = pod.resources if search.settings.pod_level.manages(pod) else None
+        asking = [whole.requests] if whole is not None else [container.requests for container in pod.containers]
+        for requests in asking:
+            taken = requests[resource].units if resource in requests else 0
+            sums |= {one + taken for one in sums}
+    return sums
+
+
+def _beside(pod: Pod, container: Container | None, resource: str) -> set[int]:
+    """Return the sums of what other containers may have taken before; all of them where they are few."""
+    if container is None:
+        return {0}
+    others = [
+        one.requests[resource].units for one in pod.containers if one is not container and resource in one.requests
+    ]
+    sizes = range(len(others) + 1) if len(others) <= 3 else (0, 1, len(others))
+    return {sum(chosen) for size in sizes for chosen in combinations(others, size)}
+
+
+def _sums(nodes: Mapping[int, NUMANodeState], resource: str) -> set[int]:
+    """Return what is free, and what could ever be given, on each set of NUMA nodes."""
+    tables = [state.memory[resource] for _, state in sorted(nodes.items()) if resource in state.memory]
+    found: set[int] = set()
+    for values in ([table.free for table in tables], [table.allocatable for table in tables]):
+        if len(values) <= MOST_NODES:
+            sums = {0}
+            for value in values:
+                sums |= {one + value for one in sums}
+        else:
+            sums = {*values, *(sum(values[:count]) for count in range(2, len(values) + 1))}
+        found |= sums
+    return found

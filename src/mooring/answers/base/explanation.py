@@ -1,0 +1,183 @@
+"""The story of one pod of a plan, with the claims of dynamic resource allocation that concern it.
+
+A claim is an owner of CPUs besides pods (:mod:`mooring.engine.node.claims`). Whether claims are why a rejected pod
+lacks room is not estimated from sums: the engine is asked again without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mooring.answers.base.answering import Answer
+from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan_findings import RECORDED
+from mooring.answers.base.views.picture import policies
+from mooring.engine.core.pod import Pod
+from mooring.engine.extensions.claimed import HeldClaim, claims_of
+from mooring.engine.kubelet.admit import AdmitMode, admit
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.facts import AdmissionBegun, StaleStateRemoved
+from mooring.explain import reason as code
+from mooring.explain import story as tell
+from mooring.explain.codes.pages import page
+from mooring.explain.reason import Reason
+from mooring.explain.remarks import all_remarks
+from mooring.explain.story import ClaimsInvolved, Story
+from mooring.explain.why import why_container
+
+
+def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
+    """Return the story of a pod of the plan, as a whole or for one of its containers.
+
+    Args:
+        plan: what was decided.
+        pod: one of its pods, also one that was not evaluated.
+        container: name of one of its containers; empty for all of them.
+    """
+    place = next((place for place, one in enumerate(plan.answers) if one.pod.uid == pod.uid), None)
+    if plan.kubelet is None or place is None:
+        return _not_asked(plan, pod, container)
+    answer = plan.answers[place]
+    story = story_of(answer, container)
+    name = f"{pod.namespace}/{pod.name}"
+    differs = [Reason(one.code, one.message) for one in plan.findings if (one.code, one.subject) == (RECORDED, name)]
+    return replace(
+        story,
+        remarks=(*story.remarks, *differs),
+        circumstances=_circumstances(plan, story.circumstances),
+        claims=_claims_involved(answer, _before(plan, place)),
+    )
+
+
+def _before(plan: Plan, place: int) -> Kubelet:
+    """Return the kubelet that gave an answer, as it was then; CPUs go offline after the pods that ran already."""
+    kubelet, after = plan.trace[place], plan.kubelet
+    gone = after.node.cpu.offline & ~kubelet.node.cpu.offline if after is not None else 0
+    return kubelet.offline(gone)[0] if gone and not plan.answers[place].running else kubelet
+
+
+def story_of(answer: Answer, container: str = "") -> Story:
+    """Return the story of an answer.
+
+    Args:
+        answer: with its facts.
+        container: name of one of the pod's containers; empty for all of them.
+    """
+    pod, facts, circumstances = answer.pod, answer.facts, answer.circumstances
+    chapters = circumstances.chapters
+    told = {chapter.container for chapter in chapters}
+    of_pod = Reason(answer.code, answer.why, answer.remedy)
+    of_container = why_container(answer.decision, circumstances, container) if answer.admitted and container else None
+    remarks = all_remarks(answer.decision, circumstances)
+    return Story(
+        pod=pod,
+        container=container,
+        verdict=_verdict(answer),
+        running=answer.running,
+        why=of_container or of_pod,
+        reason=answer.decision.reason,
+        message=answer.decision.message,
+        circumstances=policies(circumstances.settings),
+        # How many of the pod's containers share is no remark about one of them.
+        remarks=tuple(one for one in remarks if of_container is None or one.code != code.NEIGHBOURS_SHARE),
+        chapters=tuple(one for one in chapters if not container or one.container in ("", container)),
+        unreached=tuple(one.name for one in pod.containers if one.name not in told) if chapters else (),
+        dropped=_dropped(facts),
+        facts=facts,
+    )
+
+
+def _verdict(answer: Answer) -> str:
+    if answer.crash:
+        return tell.CRASH
+    if answer.decision.endless is not None:
+        return tell.ENDLESS
+    return tell.ADMITTED if answer.admitted else tell.REJECTED
+
+
+def _dropped(facts: tuple[object, ...]) -> tuple[str, ...]:
+    """Return the pods whose leftovers were dropped before this one was decided about."""
+    begun = next((at for at, fact in enumerate(facts) if isinstance(fact, AdmissionBegun)), 0)
+    found = [uid for fact in facts[begun:] if isinstance(fact, StaleStateRemoved) for uid in fact.pods]
+    return tuple(dict.fromkeys(found))
+
+
+def _not_asked(plan: Plan, pod: Pod, container: str) -> Story:
+    """Return the story of a pod that was not evaluated."""
+    if plan.refusal is not None:
+        why = Reason(
+            plan.refusal_code,
+            f"{page(plan.refusal_code).title}: the kubelet does not start, so the pod is not evaluated.",
+            plan.remedy,
+        )
+        verdict, reason, message = tell.NOT_STARTED, plan.refusal.stage, plan.refusal.message
+    else:
+        last = plan.answers[-1] if plan.answers else None
+        before = f" of {last.pod.namespace}/{last.pod.name}" if last is not None else ""
+        why = Reason(
+            last.code if last is not None else code.NOT_SERVED,
+            f"The kubelet never returns from the admission{before}, so this pod is not evaluated.",
+            last.remedy if last is not None else "",
+        )
+        verdict, reason, message = tell.NOT_ASKED, "", ""
+    return Story(
+        pod=pod,
+        container=container,
+        verdict=verdict,
+        running=False,
+        why=why,
+        reason=reason,
+        message=message,
+        circumstances=_circumstances(
+            plan, policies(plan.kubelet.settings) if plan.kubelet is not None else plan.decided_by
+        ),
+        remarks=(),
+        chapters=(),
+        unreached=(),
+        dropped=(),
+        facts=(),
+    )
+
+
+def _circumstances(plan: Plan, rules: str) -> str:
+    """Return the node archive, where the plan is about one, and by what rules it was decided."""
+    return " · ".join(part for part in (plan.archive, rules) if part)
+
+
+def _claims_involved(answer: Answer, before: Kubelet) -> ClaimsInvolved:
+    """Return what is to be told of claims.
+
+    Args:
+        answer: about the pod.
+        before: the kubelet that was asked, as it was then.
+    """
+    held = claims_of(before.node.cpu)
+    by_name = {(claim.namespace, claim.name): claim for claim in held.values()}
+    own = [by_name.get((answer.pod.namespace, name)) for name in answer.pod.claims]
+    nowhere = tuple(name for name, claim in zip(answer.pod.claims, own, strict=True) if claim is None)
+    return ClaimsInvolved(
+        own=tuple(claim for claim in own if claim is not None),
+        nowhere=nowhere,
+        in_the_way=() if answer.admitted or not held else _in_the_way(answer, before, tuple(held.values())),
+        held=sum(claim.cpus.bit_count() for claim in held.values()),
+    )
+
+
+def _in_the_way(answer: Answer, before: Kubelet, held: tuple[HeldClaim, ...]) -> tuple[HeldClaim, ...]:
+    """Return a set of claims without which the pod is admitted, and no smaller part of it; empty when none helps."""
+    if not _is_admitted(answer, before, held):
+        return ()
+    gone = list(held)
+    # Small claims are the first that are left where they are, so that few large ones remain.
+    for claim in sorted(held, key=lambda one: (one.cpus.bit_count(), one.namespace, one.name, one.uid)):
+        rest = [one for one in gone if one is not claim]
+        if _is_admitted(answer, before, rest):
+            gone = rest
+    return tuple(sorted(gone, key=lambda one: (one.namespace, one.name, one.uid)))
+
+
+def _is_admitted(answer: Answer, before: Kubelet, without: Iterable[HeldClaim]) -> bool:
+    for claim in without:
+        before = before.release(claim.uid)
+    return admit(before, answer.pod, AdmitMode.TRIAL, running=answer.running)[1].admitted

@@ -1,0 +1,111 @@
+"""``mooring plan -o text`` and ``-o wide``: the answer for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from mooring.answers.base.holdings import holding_lines, mixed_lines, pool_lines, resize_lines
+from mooring.answers.base.plan import Plan, free_cpus, reserved_cpus, shared_cpus
+from mooring.answers.base.views.picture import plan_view, policies
+from mooring.answers.base.views.rows import plan_rows
+from mooring.cli.terminal import text_for, width_for
+from mooring.engine.core.errors import clean
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.explain.phrases import plural
+from mooring.inputs.configuration.layers import EffectiveField
+from mooring.views.placements import placements_table
+from mooring.views.tables import numa_table
+
+_MOST_NAMED = 5
+
+
+def plan_text(plan: Plan, effective: Sequence[EffectiveField] = (), *, wide: bool, to: str) -> str:
+    """Return the answer as text for the terminal, or without any styling for the file ``to``.
+
+    Args:
+        plan: the answer.
+        effective: fields of the configuration that are shown with their origins.
+        wide: whether tables have more columns.
+        to: the file.
+    """
+    parts = _parts(plan, width_for(to), wide=wide)
+    return text_for(Group(*parts, *_configuration(effective)), to)
+
+
+def _configuration(effective: Sequence[EffectiveField]) -> Iterator[RenderableType]:
+    if not effective:
+        return
+    yield Text("")
+    rows = [("configuration in force", "value", "set by")]
+    rows += [(clean(one.name), clean(one.shown), clean(str(one.place))) for one in effective]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for number, (name, value, place) in enumerate(rows):
+        line = f"{name:{widths[0]}}  {value:{widths[1]}}  {place}"
+        yield Text(line, "" if number else "dim", overflow="fold")
+
+
+def _parts(plan: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
+    if plan.kubelet is None:
+        yield from _refusal(plan)
+        return
+    view = plan_view(plan)
+    yield Text.assemble((view.name, "bold"), f": {view.title}")
+    yield Text(policies(plan.kubelet.settings), "dim")
+    yield Text("")
+    if plan.answers:
+        yield placements_table(plan_rows(plan, wide=wide), wide=wide)
+        yield Text("")
+        yield Text(_counts(plan))
+    yield from (Text(line) for line in _pools(plan.kubelet))
+    yield from (Text(clean(line), "bold red") for line in pool_lines(plan))
+    yield from (Text(line) for line in (*holding_lines(plan), *resize_lines(plan), *mixed_lines(plan)))
+    yield Text("")
+    yield numa_table(view, width)
+
+
+def _refusal(plan: Plan) -> Iterator[RenderableType]:
+    yield Text.assemble((f"{plan.kubelet_name} would not start:", "bold"), (f" [{plan.refusal_code}]", "dim"))
+    yield Padding(Text(clean(plan.refusal.message) if plan.refusal else ""), (0, 0, 0, 2))
+    if plan.remedy:
+        yield Text(plan.remedy)
+
+
+def _counts(plan: Plan) -> str:
+    """Return how many pods were admitted, refused and not asked."""
+    answered = [answer for answer in plan.answers if not answer.never_returns]
+    ran = [answer for answer in answered if answer.running]
+    new = [answer for answer in answered if not answer.running]
+    sentences = []
+    if new:
+        rejected = sum(not answer.admitted for answer in new)
+        sentences.append(f"{plural(len(new) - rejected, 'pod')} admitted, {rejected} rejected.")
+    if ran:
+        refused = sum(not answer.admitted for answer in ran)
+        sentences.append(f"Of {plural(len(ran), 'pod')} that ran already, {refused or 'none'} would be refused.")
+    crashes = [answer.pod for answer in plan.answers if answer.crash]
+    ended = bool(plan.answers) and (bool(plan.unasked) or plan.answers[-1].decision.endless is not None)
+    if crashes and not ended:
+        names = ", ".join(f"{pod.namespace}/{pod.name}" for pod in crashes[:_MOST_NAMED])
+        more = f" and {len(crashes) - _MOST_NAMED} more" if len(crashes) > _MOST_NAMED else ""
+        sentences.append(f"The kubelet would crash on {names}{more}; the plan goes on without.")
+    if ended:
+        last = plan.answers[-1].pod
+        unasked = f"; {plural(len(plan.unasked), 'pod')} after it not asked" if plan.unasked else ""
+        sentences.append(f"The kubelet would not return from {last.namespace}/{last.name}{unasked}.")
+    return " ".join(sentences)
+
+
+def _pools(kubelet: Kubelet) -> Iterator[str]:
+    reserved = reserved_cpus(kubelet)
+    if kubelet.settings.cpu is None:
+        yield "CPU manager policy none: every container may run on all CPUs, and none gets CPUs of its own."
+        return
+    pool, free = shared_cpus(kubelet), free_cpus(kubelet)
+    yield (
+        f"Shared pool: {plural(len(pool), 'CPU')} ({pool or 'empty'}); reserved: {reserved or 'none'}; "
+        f"still free for exclusive use: {len(free)}."
+    )

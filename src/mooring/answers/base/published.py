@@ -1,0 +1,132 @@
+"""A node as a NodeResourceTopology tells it: policy and scope, devices, and what containers hold in each zone.
+
+The object counts amounts. So the devices of a zone are numbered, and one pod a zone holds what is not available there:
+the highest CPUs that are not reserved, memory, and the first devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from mooring.answers.base.question import Question
+from mooring.engine.core.bits import CPUMask, mask_of, members
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.machine import Finding, PublishedNode
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
+from mooring.engine.kubelet.start import start_on
+from mooring.engine.memorymanager.account import charge_in_order
+from mooring.engine.memorymanager.machine import is_memory
+from mooring.engine.memorymanager.state import Block, MemoryState
+from mooring.engine.node.settings import Settings
+
+PUBLISHED: Final = "MOOR-528"
+"""Code of what a NodeResourceTopology says and another source says otherwise."""
+_MEMBERS: Final = {
+    "topologyManagerPolicy": "topology_manager_policy",
+    "topologyManagerScope": "topology_manager_scope",
+    "cpuManagerPolicy": "cpu_manager_policy",
+    "memoryManagerPolicy": "memory_manager_policy",
+}
+_TAKEN_OVER: Final = ("topologyManagerPolicy", "topologyManagerScope")
+"""Fields that need no other field with them."""
+_HOLDER: Final = "held"
+"""Name of the container that holds what is not available in a zone."""
+
+
+def with_published(question: Question, sets: Callable[[str], bool]) -> Question:
+    """Return a question with what the object says about the node, where nothing else says it.
+
+    Args:
+        question: about a machine that may be read from such an object.
+        sets: tells whether the given configuration sets a field.
+    """
+    published = question.machine.published
+    if published is None:
+        return question
+    config, findings = _configured(question.config, published, sets)
+    devices = {
+        resource: tuple(
+            Device(f"node-{node}/{index}", (node,)) for node, count in counts.items() for index in range(count)
+        )
+        for resource, counts in published.devices.items()
+    }
+    findings = [*question.findings, *findings]
+    known = question.files != StateTexts() or bool(question.active)
+    if known and published.taken:
+        message = "what the NodeResourceTopology says containers hold is not counted: running pods are given"
+        findings.append(Finding("info", "machine", message, PUBLISHED))
+    found = replace(question, config=config, devices={**devices, **question.devices}, findings=tuple(findings))
+    return found if known else _with_holders(found, published.taken)
+
+
+def _configured(
+    config: KubeletConfig, published: PublishedNode, sets: Callable[[str], bool]
+) -> tuple[KubeletConfig, list[Finding]]:
+    """Return a configuration with what the object says where the given one is silent, and in what they differ."""
+    findings = []
+    for field, value in published.fields.items():
+        own = getattr(config, _MEMBERS[field])
+        if field in _TAKEN_OVER and not sets(field):
+            config = replace(config, **{_MEMBERS[field]: value})  # type: ignore[arg-type]
+        elif own != value:
+            message = f"the NodeResourceTopology says {value}, the configuration {own}, which counts"
+            findings.append(Finding("warning", field, message, PUBLISHED))
+    return config, findings
+
+
+def _with_holders(question: Question, taken: Mapping[int, Mapping[str, int]]) -> Question:
+    """Return the question with a running pod for each zone in which something is not available."""
+    start = start_on(question.machine, question.config, question.mooring, StateTexts())
+    if start.kubelet is None:
+        return question
+    settings, cpu, memory = start.kubelet.settings, start.kubelet.node.cpu, start.kubelet.node.memory
+    pods, held = [], dict(question.held)
+    for node, amounts in sorted(taken.items()):
+        uid, asked = f"held-on-node-{node}", dict(amounts)
+        if cpus := _highest(settings, cpu.default, node, asked.pop("cpu", 0)):
+            cpu = replace(cpu, default=cpu.default & ~cpus, assignments={**cpu.assignments, uid: {_HOLDER: cpus}})
+            asked["cpu"] = cpus.bit_count()
+        memory = _charged(settings, memory, uid, node, asked)
+        ids = {
+            resource: frozenset([one.id for one in question.devices[resource] if one.numa == (node,)][:count])
+            for resource, count in asked.items()
+            if resource in question.devices
+        }
+        held[uid] = {_HOLDER: ids}
+        requests = {
+            name: Quantity.of_bytes(amount) if is_memory(name) else Quantity.parse(str(amount))
+            for name, amount in asked.items()
+        }
+        container = Container(_HOLDER, requests=requests, limits=requests)
+        pods.append(Pod(uid, f"node-{node}", "NodeResourceTopology", (container,), QoS.GUARANTEED))
+    files = StateTexts(cpu_text(settings, cpu), memory_text(settings, memory))
+    return replace(question, active=tuple(pods), held=held, files=files)
+
+
+def _highest(settings: Settings, free: CPUMask, node: int, count: int) -> CPUMask:
+    """Return the highest CPUs of a NUMA node that can be exclusive; none without the static policy."""
+    if settings.cpu is None:
+        return CPUMask(0)
+    usable = list(members(free & settings.cpu.topology.numa.get(node, 0) & ~settings.cpu.reserved))
+    return CPUMask(mask_of(usable[max(len(usable) - count, 0) :]))
+
+
+def _charged(settings: Settings, memory: MemoryState, uid: str, node: int, asked: dict[str, int]) -> MemoryState:
+    """Return the state in which a pod holds memory of a node; what it asks for becomes what is there."""
+    if settings.memory is None:
+        return memory
+    blocks = []
+    for resource in sorted(filter(is_memory, asked)):
+        table = memory.nodes[node].memory.get(resource)
+        asked[resource] = min(asked[resource], table.free if table else 0)
+        blocks.append(Block((node,), resource, asked[resource]))
+    nodes = memory.nodes
+    for block in blocks:
+        nodes = charge_in_order(nodes, block.numa, block.type, block.size)
+    assignments = {**memory.assignments, uid: {_HOLDER: tuple(blocks)}} if blocks else memory.assignments
+    return replace(memory, nodes=nodes, assignments=assignments)

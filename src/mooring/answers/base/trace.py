@@ -1,0 +1,149 @@
+"""A trace: what happens to a node, whatever its configuration is; of a question, or of a recorded scenario."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from mooring.answers.base.question import Question, happening
+from mooring.answers.base.scenario_machines import load_machines, machine_files, machines_for
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding, Machine
+from mooring.engine.core.pod import Pod
+from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.events import ordered
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.node.resources import pod_requests
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.inputs.pods.recordings import is_recording, node_histories
+from mooring.inputs.pods.scenario import Scenario, load_scenarios
+from mooring.inputs.pods.steps import Admit, Offline, Reboot, Remove, Restart
+
+TraceStep: TypeAlias = Admit | Remove | Restart | Offline
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Pods that start and end, and restarts of the kubelet. A restart keeps the configuration."""
+
+    steps: tuple[TraceStep, ...]
+    active: tuple[Pod, ...] = ()
+    """Pods that run already when the kubelet starts."""
+    files: StateTexts = field(default_factory=StateTexts)
+    """State files that exist before."""
+    devices: DeviceState = field(default_factory=DeviceState)
+    """What pods hold of devices; which devices there are, the compared variants say."""
+    waits: bool = False
+    """Whether all pods wait together when the first is asked about, so that plugins may order them."""
+    alone: bool = False
+    """Whether each pod ends before the next is asked about."""
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods that are to be admitted, in order; one that comes twice is there twice."""
+        return tuple(step.pod for step in self.steps if isinstance(step, Admit))
+
+    def steps_on(self, kubelet: Kubelet) -> tuple[TraceStep, ...]:
+        """Return the steps as they happen on a kubelet, whose plugins may order pods that wait together."""
+        if not self.waits or kubelet.settings.plugins is None:
+            return self.steps
+        others = (step for step in self.steps if not isinstance(step, Admit))
+        return (*others, *(Admit(pod) for pod in ordered(kubelet, self.pods)))
+
+
+def trace_of(question: Question) -> Trace:
+    """Return the trace in which the pods of a question are admitted one after another, as in a plan."""
+    offline = (Offline(question.offline),) if question.offline else ()
+    asked = happening(tuple(Admit(pod) for pod in question.pods), {}, alone=question.alone)
+    steps = (*offline, *(step for step in asked if isinstance(step, Admit | Remove)))
+    devices = DeviceState({}, question.held, question.claimed, question.preferences)
+    return Trace(steps, question.active, question.files, devices, waits=not question.alone, alone=question.alone)
+
+
+def trace_of_scenario(scenario: Scenario) -> tuple[Trace, tuple[Finding, ...]]:
+    """Return the trace of a recorded scenario, and what was left out of it."""
+    known = [step for step in scenario.steps if isinstance(step, Admit | Remove | Restart | Reboot)]
+    steps = tuple(Restart() if isinstance(step, Restart | Reboot) else step for step in known)
+    changed = sum(1 for step in scenario.steps if isinstance(step, Restart) and step.kubelet is not None)
+    texts = scenario.files
+    # The pods of a kubelet that runs come to each variant in their order: files are of the one policy alone.
+    files = StateTexts(texts.get(CPU_FILE), texts.get(MEMORY_FILE), scenario.container_ids)
+    files = files if scenario.readmits else StateTexts()
+    findings: tuple[Finding, ...] = ()
+    if changed:
+        them = "a restart changes" if changed == 1 else f"{changed} restarts change"
+        text = f"{them} the configuration; the compared ones are kept through all restarts instead"
+        findings = (Finding("warning", scenario.id or "the trace", text, "MOOR-721"),)
+    if len(known) < len(scenario.steps):
+        text = "resizes, time and CPU hotplug are left out: what is compared is how pods are placed"
+        findings += (Finding("warning", scenario.id or "the trace", text, "MOOR-723"),)
+    return Trace(steps, scenario.active, files), findings
+
+
+def shapes(trace: Trace) -> tuple[Pod, ...]:
+    """Return one pod of each shape in the trace, nameless, the largest CPU requests first.
+
+    Pods have one shape when they differ in nothing but their names.
+    """
+    found: list[Pod] = []
+    for pod in trace.pods:
+        shape = replace(pod, uid="", name="", namespace="", annotations={})
+        if shape not in found:
+            found.append(shape)
+    return tuple(sorted(found, key=lambda shape: -pod_requests(shape).get("cpu", 0)))
+
+
+SEPARATOR = "#"
+"""Between a file and the name of a scenario in it."""
+
+
+def load_trace(source: str) -> tuple[Scenario, str]:
+    """Return the scenario that ``FILE`` or ``FILE#ID`` names, or a whole recording as one, and the file.
+
+    Raises:
+        InputError: it cannot be read, there is none of that name, no name tells several apart, or a recording is of
+            several nodes.
+    """
+    file, wanted = source, ""
+    if SEPARATOR in source and not Path(source).exists():
+        file, _, wanted = source.rpartition(SEPARATOR)
+    if not wanted and source != "-" and is_recording(file):
+        return _recorded(file)
+    found: Scenario | None = None
+    for case in load_scenarios(file):
+        if not isinstance(case, Scenario) or (wanted and case.id != wanted):
+            continue
+        if wanted:
+            return case, file
+        if found is not None:
+            raise InputError("holds several scenarios", source=file, remedy=f"name one: {file}{SEPARATOR}{found.id}")
+        found = case
+    if found is None:
+        problem = f"no scenario is called {wanted!r:.80}" if wanted else "holds no scenario"
+        raise InputError(problem, source=file, remedy="see docs/reference/scenarios.md for the format")
+    return found, file
+
+
+def _recorded(path: str) -> tuple[Scenario, str]:
+    histories = node_histories(path)
+    if len(histories) > 1:
+        names = ", ".join(one.node for one in histories[:5])
+        remedy = f"name the folder of one: {path}/{histories[0].node}"
+        raise InputError(f"has recordings of several nodes: {names}", source=path, remedy=remedy)
+    [history] = histories
+    return replace(history.scenario, id=history.node), history.file
+
+
+def trace_machine(scenario: Scenario, file: str) -> Machine:
+    """Return the machine of a scenario: as described in it or beside its file, shipped, or compact text.
+
+    Raises:
+        InputError: there is no such machine.
+    """
+    known = machines_for(scenario, load_machines(machine_files(file)))
+    if scenario.machine not in known:
+        problem = f"no machine is called {scenario.machine!r:.80}" if scenario.machine else "is missing"
+        remedy = "give a machine with --machine"
+        raise InputError(problem, source=scenario.id or file, field="machine", remedy=remedy)
+    return Machine(scenario.machine, known[scenario.machine])

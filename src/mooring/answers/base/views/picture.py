@@ -1,0 +1,147 @@
+"""A plan as a picture of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
+
+from mooring.answers.base.holdings import (
+    devices_by_holder,
+    hugepage_lines,
+    mixed_lines,
+    pool_lines,
+    resize_lines,
+)
+from mooring.answers.base.plan import Plan, free_cpus, reserved_cpus
+from mooring.answers.base.views.devices import device_views, pci_views
+from mooring.answers.base.views.rows import pod_name, verdict_of
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.release import NEWEST
+from mooring.engine.extensions.owners import state_owner
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.hotplug_findings import hotplug_findings
+from mooring.engine.node.node import numa_of_blocks
+from mooring.engine.node.settings import Settings
+from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
+
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+"""What Go's ParseBool takes for true."""
+
+
+def plan_view(
+    plan: Plan,
+    owners: Sequence[CPUOwner] | None = None,
+    also: CPUSet = NO_CPUS,
+    now: Moment | None = None,
+    hypothetical: Container[str] = (),
+) -> NodeView:
+    """Return the picture of the node after the plan; of the bare machine when the kubelet would not start.
+
+    Args:
+        plan: what was decided.
+        owners: to include, also without CPUs; by default the holders of CPUs.
+        also: further CPUs that are to be in it.
+        hypothetical: uids of pods that the picture marks as not on the node.
+        now: of the machine's present boot, where that is known; it tells how long releases still take.
+    """
+    if plan.kubelet is None:
+        message = plan.refusal.message if plan.refusal else ""
+        caption = [f"{plan.kubelet_name} would not start: {message}", *([plan.remedy] if plan.remedy else [])]
+        return build_view(
+            plan.machine,
+            subtitle=f"{plan.decided_by or 'the kubelet'} would not start",
+            caption=caption,
+            # No pod runs on any of the CPUs.
+            pools=Pools(shared=NO_CPUS, others=also),
+            devices=pci_views(plan.machine),
+        )
+    kubelet = plan.kubelet
+    rejected = [
+        RejectedPod(pod_name(answer), answer.decision.reason or verdict_of(answer), answer.why)
+        for answer in plan.answers
+        if not answer.admitted
+    ]
+    return build_view(
+        plan.machine,
+        owners=[
+            replace(owner, hypothetical=owner.uid in hypothetical)
+            for owner in (owners_of(plan, kubelet) if owners is None else owners)
+        ],
+        pools=replace(pools_of(kubelet), others=also),
+        memory=_memory(kubelet),
+        rejected=rejected,
+        subtitle=policies(kubelet.settings),
+        caption=[
+            *pool_lines(plan),
+            *hugepage_lines(plan),
+            *resize_lines(plan, now),
+            *mixed_lines(plan),
+            *(f"{one.subject} {one.message}." for one in hotplug_findings(kubelet.node)),
+        ],
+        devices=device_views(plan, kubelet),
+    )
+
+
+def machine_view(machine: Machine) -> NodeView:
+    """Return the picture of a machine without a kubelet."""
+    return build_view(machine, devices=pci_views(machine))
+
+
+def policies(settings: Settings) -> str:
+    """Return in one line the kubelet's release unless it is the newest, the policies and the options that are on."""
+    config = settings.config
+    parts = [] if settings.release == NEWEST else [f"kubelet {settings.release}"]
+    parts += [f"CPU manager {config.cpu_manager_policy}"]
+    parts += sorted(name for name, value in config.cpu_manager_policy_options.items() if value in _TRUE)
+    scope = f", scope {config.topology_manager_scope}" if config.topology_manager_policy != "none" else ""
+    parts.append(f"topology manager {config.topology_manager_policy}{scope}")
+    if config.memory_manager_policy != "None":
+        parts.append(f"memory manager {config.memory_manager_policy}")
+    return " · ".join(parts)
+
+
+def pools_of(kubelet: Kubelet) -> Pools:
+    """Return what the CPUs without an exclusive owner are for, and which CPUs are offline."""
+    offline = CPUSet(kubelet.node.cpu.offline)
+    if kubelet.settings.cpu is None:
+        return Pools(reserved=reserved_cpus(kubelet), offline=offline)
+    return Pools(reserved_cpus(kubelet), CPUSet(kubelet.node.cpu.default), free_cpus(kubelet), offline)
+
+
+def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
+    """Return the memory manager's account of ordinary memory; empty under its policy ``None``."""
+    tables = {node: state.memory.get("memory") for node, state in kubelet.node.memory.nodes.items()}
+    return {
+        node: MemoryUse(max(0, table.total - table.allocatable), table.reserved)
+        for node, table in tables.items()
+        if table is not None
+    }
+
+
+def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
+    """Yield the holders of CPUs and devices: of a pod first what it holds as a whole, then its containers in order."""
+    pods = {answer.pod.uid: answer.pod for answer in plan.answers}
+    state, memory, devices = kubelet.node.cpu, kubelet.node.memory, devices_by_holder(plan, kubelet)
+    for uid in dict.fromkeys([*state.pods, *state.assignments, *kubelet.node.providers.devices.held]):
+        root = state_owner(uid).root
+        pod = pods.get(root)
+        held = state.assignments.get(uid, {})
+        name = f"{pod.namespace}/{pod.name}" if pod is not None else root
+        if uid in state.pods:
+            blocks = memory.pods.get(uid, ())
+            yield CPUOwner(name, uid, CPUSet(state.pods[uid]), numa_of_blocks(blocks))
+        holding = {*held, *(container for holder, container in devices if holder == uid)}
+        order = [container.name for container in pod.containers] if pod is not None else sorted(holding)
+        for container in order:
+            if container in holding:
+                blocks = memory.assignments.get(uid, {}).get(container, ())
+                pre = state.pre_assignments.get(uid, {}).get(container)
+                cpus = held.get(container, CPUMask(0))
+                leaving = CPUSet(cpus & ~pre.cpus) if pre is not None else NO_CPUS
+                label = state_owner(uid, container).label(name)
+                own = devices.get((uid, container), frozenset())
+                yield CPUOwner(label, root, CPUSet(cpus), numa_of_blocks(blocks), leaving, own)

@@ -1,0 +1,233 @@
+"""``mooring compare``: which configuration is best for these pods?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.answers.base.inputs import finding_checks as checks
+from mooring.cli import options
+from mooring.cli.options import NodeOptions
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.answers.base.inputs import running as running_inputs
+    from mooring.answers.compare import by_release_document, combinations, comparison_document, text
+    from mooring.answers.compare import comparison as comparing
+    from mooring.answers.compare import inputs as compare_inputs
+    from mooring.answers.compare import plot as comparison_plots
+    from mooring.answers.compare import text_releases as releases_text
+    from mooring.cli import progress
+    from mooring.views.svg import plot as render_plot
+
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mooring.answers.compare.comparison import Comparison
+
+EPILOG = """\b
+Examples:
+  mooring compare -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml --all-options
+  mooring compare -f pods.yaml --machine node.tar.gz --config kubelet.yaml --with other.yaml
+  mooring compare -f pods.yaml --config kubelet.yaml --machine epyc-7763-2s-nps1 --machine epyc-7763-2s-nps4
+  mooring compare -f pods.yaml --node node.tar.gz --vary topology-policy,topology-scope --by stranded
+  mooring compare -f pods.yaml --node node.tar.gz --kubelet-version 1.33,1.34,1.37
+  mooring compare -f pods.yaml --cluster node-types.yaml --alone -o sarif
+  mooring compare --trace day.jsonl#node-7 --all-options -o svg --to comparison.svg
+"""
+
+DIMENSIONS = ("cpu-policy", "cpu-options", "memory-policy", "topology-policy", "topology-scope", "topology-options")
+"""Names of what ``--vary`` varies; those of :class:`mooring.answers.compare.combinations.Dimension`."""
+
+MEASURES = ("admitted", "numa", "devices", "memory", "l3", "core", "stranded", "socket", "spread")
+"""Names of what ``--by`` ranks by; those of :data:`mooring.answers.compare.comparison.MEASURES`."""
+
+
+def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Split what was given at the commas, and check every name."""
+    names = tuple(name.strip() for value in values for name in value.split(","))
+    for name in names:
+        if name not in DIMENSIONS:
+            raise click.BadParameter(f"{name!r:.60} is not one of {', '.join(DIMENSIONS)}", ctx, param)
+    return names
+
+
+@click.command("compare", cls=Verb, epilog=EPILOG)
+@options.pods("Pods, workloads or lists to admit in order, YAML or JSON; repeatable.")
+@click.option(
+    "--trace",
+    "trace",
+    default="",
+    metavar="FILE[#ID]",
+    help="A recorded trace (a scenario file) instead of -f, with its machine and configuration unless others are "
+    "named.",
+)
+@click.option(
+    "--machine",
+    "machines",
+    multiple=True,
+    metavar="MACHINE",
+    help="A machine, in any form that plan takes; repeat it to compare machines. Default: this computer.",
+)
+@click.option(
+    "--cluster",
+    "cluster",
+    default="",
+    metavar="FILE",
+    shell_complete=options.complete_file,
+    help="Node types to compare, instead of --machine and --config: the groups of a document of kind Cluster, as of "
+    "mooring fleet.",
+)
+@options.node_options("devices", without=["machine", "kubelet_version"])
+@checks.alone
+@click.option(
+    "--with",
+    "alternatives",
+    multiple=True,
+    metavar="FILE",
+    help="A KubeletConfiguration to compare with, instead of that of --config; repeatable.",
+)
+@click.option(
+    "--all-options",
+    is_flag=True,
+    help="Compare all legal combinations of cpu-options, topology-policy, topology-scope and topology-options.",
+)
+@click.option(
+    "--vary",
+    "vary",
+    multiple=True,
+    callback=_names,
+    metavar="WHAT[,WHAT]",
+    help=f"Compare all legal combinations of these: {', '.join(DIMENSIONS)}.",
+)
+@click.option(
+    "--kubelet-version",
+    "versions",
+    multiple=True,
+    metavar="VERSION[,VERSION]",
+    help="Compare these releases of the kubelet, side by side with the rules that separate them; one release decides "
+    "for all variants. Default: the node's own where it is known, else the newest.",
+)
+@click.option(
+    "--by", "by", type=click.Choice(MEASURES), default="admitted", show_default=True, help="Measure to rank by first."
+)
+@click.option(
+    "--top", type=click.IntRange(0), default=10, show_default=True, help="How many of the best to show; 0 shows all."
+)
+@click.option(
+    "--group/--no-group",
+    "grouped",
+    default=True,
+    help="Show variants with equal decisions together, or each separately.  [default: group]",
+)
+@click.option(
+    "--jobs", type=click.IntRange(0, 1024), default=0, metavar="N", help="Number of processes. Default: one per core."
+)
+@options.output(("text", "wide", "json", "svg", "sarif", "junit"), "text")
+@options.to_file
+def command(
+    trace: str,
+    machines: tuple[str, ...],
+    cluster: str,
+    alternatives: tuple[str, ...],
+    vary: tuple[str, ...],
+    versions: tuple[str, ...],
+    by: str,
+    top: int,
+    jobs: int,
+    form: str,
+    to: str,
+    inputs: NodeOptions,
+    *,
+    all_options: bool,
+    grouped: bool,
+) -> int:
+    """Run the same pods, or a recorded trace, under several configurations, option sets or machines; best first.
+
+    Exit code 1 when no variant admits all pods (with --alone: a pod is admitted by none), or releases decide
+    differently.
+    """
+    _check_source(inputs.manifests, trace, others=bool(inputs.state or inputs.active or inputs.node))
+    if cluster and (machines or alternatives or trace or versions or inputs.config or inputs.state or inputs.node):
+        raise click.UsageError("--cluster describes the nodes: give no other machine, configuration, release or trace")
+    is_check = form in checks.FORMS
+    if is_check and (trace or vary or all_options):
+        raise click.UsageError(f"-o {form} shows configurations as given: remove --trace, --vary and --all-options")
+    check_destination(to)
+    if not trace and not machines and not cluster:
+        inputs = running_inputs.with_running_kubelet(inputs)
+    if alternatives and not inputs.config and not inputs.node and not inputs.running and not trace:
+        # Without a base the first alternative is one: the kubelet's defaults were not asked for.
+        inputs, alternatives = replace(inputs, config=alternatives[:1]), alternatives[1:]
+    releases = [version.strip() for text_ in versions for version in text_.split(",")]
+    described = replace(inputs, machine=machines[0] if machines else "", kubelet_version=(releases or [""])[0])
+    if len(releases) > 1:
+        others = bool(trace or alternatives or all_options or vary or len(machines) > 1)
+        return _releases(described, releases, form, to, others=others)
+    compared = compare_inputs.read_compared(
+        compare_inputs.CompareOptions(
+            described,
+            machines,
+            alternatives,
+            trace,
+            _dimensions(vary, all_options=all_options),
+            cluster,
+        )
+    )
+    check = compare_inputs.check_of(compared, described, cluster) if is_check or cluster else None
+    if check is not None and is_check:
+        checks.emit_check(check, form, to)
+        return YES if check.is_yes else NO
+    warn(compared.findings if check is None else check.findings)
+    watched = progress.Watched("comparing", lambda: len(compared.variants), on_screen=True)
+    comparison = comparing.compare(
+        compared.trace, compared.variants, by=by, jobs=jobs or comparing.usable_cores(), watch=watched.items
+    )
+    if form == "json":
+        emit_document(json_text(comparison_document.comparison_document(comparison, compared.findings)), to)
+    elif form == "svg":
+        emit_document(_svg(comparison, top, grouped=grouped), to)
+    else:
+        emit(text.comparison_text(comparison, top, wide=form == "wide", grouped=grouped, to=to), to)
+    if check is not None:
+        checks.show_errors(check)
+        return YES if check.is_yes else NO
+    return YES if comparison.is_yes else NO
+
+
+def _releases(node: NodeOptions, versions: list[str], form: str, to: str, *, others: bool) -> int:
+    if others:
+        raise click.UsageError("several releases are compared on one node with one configuration and -f")
+    if form not in ("text", "json"):
+        raise click.UsageError("a comparison of releases is text or json")
+    compared = compare_inputs.compared_releases(node, versions)
+    if form == "json":
+        emit_document(json_text(by_release_document.release_comparison_document(compared)), to)
+    else:
+        warn(dict.fromkeys(finding for plan in compared.plans for finding in plan.findings))
+        emit(releases_text.release_comparison_text(compared, to), to)
+    return YES if compared.is_same else NO
+
+
+def _check_source(manifests: Sequence[str], trace: str, *, others: bool) -> None:
+    """Refuse a command line that names no pods, or names them twice."""
+    if trace and manifests:
+        raise click.UsageError("-f and --trace exclude each other")
+    if trace and others:
+        raise click.UsageError("--trace brings its own state: remove --state, --active and --node")
+    if not trace and not manifests:
+        raise click.UsageError("missing option '-f' or '--trace'")
+
+
+def _dimensions(vary: tuple[str, ...], *, all_options: bool) -> frozenset[combinations.Dimension]:
+    named = frozenset(combinations.Dimension(name) for name in vary)
+    return named | frozenset(combinations.ALL_OPTIONS) if all_options else named
+
+
+def _svg(comparison: Comparison, top: int, *, grouped: bool) -> str:
+    return render_plot.plot_svg(comparison_plots.comparison_plot(comparison, top, grouped=grouped))

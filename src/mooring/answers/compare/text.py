@@ -1,0 +1,262 @@
+"""``mooring compare -o text`` and ``-o wide``: one row a variant, the best first, for people and for ``grep``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from mooring.answers.base.guarantee import AlignmentPromise
+from mooring.answers.base.views.picture import machine_view
+from mooring.answers.compare.comparison import Comparison, LeftOut, Result
+from mooring.answers.compare.entries import (
+    Row,
+    change_words,
+    machines_of,
+    not_started,
+    reasons_words,
+    rows_of,
+    settings_words,
+    variant_words,
+)
+from mooring.answers.compare.measures import Measures
+from mooring.cli.terminal import text_for, width_for
+from mooring.engine.core.config import with_defaults
+from mooring.engine.core.errors import clean
+from mooring.engine.core.release import NEWEST
+from mooring.explain.phrases import joined, plural
+
+GAP = 2
+
+_Cell = Callable[[Measures], str]
+
+CELLS: dict[str, _Cell] = {
+    "admitted": lambda found: f"{found.admitted} of {found.asked}",
+    "lost": lambda found: str(found.lost),
+    "NUMA": lambda found: _share(found, found.aligned.numa, found.exclusive),
+    "devices": lambda found: _share(found, found.devices.aligned, found.devices.holders),
+    "memory": lambda found: _share(found, found.memory.aligned, found.memory.holders),
+    "socket": lambda found: _share(found, found.aligned.socket, found.exclusive, is_luck=found.is_socket_luck),
+    "L3": lambda found: _share(found, found.aligned.l3, found.exclusive),
+    "core": lambda found: f"{found.aligned.core}/{found.exclusive}" if found.exclusive else "–",
+    "stranded": lambda found: str(found.stranded.total),
+    "spread": lambda found: f"{float(found.spread):.2f}" if found.exclusive else "–",
+}
+"""Heading -> cell."""
+
+_DISPENSABLE = ("socket", "spread", "memory", "core", "L3", "devices")
+"""Columns that are left out where there is no room, in this order."""
+
+_LUCK = "~"
+"""Before a share that no policy guarantees."""
+
+
+def _share(found: Measures, part: int, whole: int, *, is_luck: bool | None = None) -> str:
+    mark = _LUCK if (found.is_luck if is_luck is None else is_luck) else ""
+    return f"{mark}{part}/{whole}" if whole else "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of one answer, and their widths."""
+
+    widths: dict[str, int]
+    rank: int
+    """Width of the ranks."""
+
+    def heading(self) -> Text:
+        """Return the first line."""
+        return self._joined(" " * self.rank, self.widths, "dim")
+
+    def line(self, row: Row) -> Text:
+        """Return the figures of one entry; none of a kubelet that would not start."""
+        rank = f"{row.rank}.".rjust(self.rank)
+        if not_started(row.result):
+            return Text(f"{rank}{' ' * GAP}not started", "bold")
+        found = row.result.outcome.measures
+        return self._joined(rank, [CELLS[name](found) for name in self.widths], "bold" if row.is_given else "")
+
+    def _joined(self, rank: str, cells: Sequence[str] | dict[str, int], style: str) -> Text:
+        padded = [cell.rjust(width) for cell, width in zip(cells, self.widths.values(), strict=True)]
+        return Text((" " * GAP).join([rank, *padded]), style)
+
+    @property
+    def total(self) -> int:
+        """Width of a line."""
+        return self.rank + sum(self.widths.values()) + GAP * len(self.widths)
+
+
+def _chosen_columns(rows: Sequence[Row], width: int) -> Columns:
+    """Return the columns that say something and fit into ``width``."""
+    measures = [row.result.outcome.measures for row in rows]
+    names = [name for name in CELLS if name not in _silent(measures)]
+    widths = {name: max(len(text) for text in (name, *(CELLS[name](found) for found in measures))) for name in names}
+    columns = Columns(widths, len(str(max(row.rank for row in rows))) + 1)
+    for name in _DISPENSABLE:
+        if columns.total > width and name in columns.widths:
+            rest = {other: wide for other, wide in columns.widths.items() if other != name}
+            columns = replace(columns, widths=rest)
+    return columns
+
+
+def _silent(measures: Sequence[Measures]) -> set[str]:
+    """Return the columns that can be left out here."""
+    said = {
+        "lost": any(found.lost for found in measures),
+        "memory": any(found.memory.holders for found in measures),
+        "devices": any(found.devices.holders for found in measures),
+    }
+    return {name for name, is_said in said.items() if not is_said}
+
+
+WIDE = ("RANK", "SAME", "NAME", "MACHINE", "ADMITTED", "ASKED", "LOST", "EXCLUSIVE", "NUMA", "SOCKET", "L3", "CORE")
+_WIDE_WASTED = ("SPREAD", "STRANDED", "INIT", "SIBLINGS", "FRAGMENTS", "MEMORY")
+_WIDE_REST = (*_WIDE_WASTED, "MEMALIGNED", "DEVALIGNED", "PROMISE", "REJECTED", "SETTINGS")
+
+
+def _wide_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield one line for each entry with everything in it, lined up under headings."""
+    lines = [(*WIDE, *_WIDE_REST), *(_wide_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        yield (" " * GAP).join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _wide_cells(row: Row) -> tuple[str, ...]:
+    variant, found, refusal = row.result.variant, row.result.outcome.measures, row.result.outcome.refusal
+    aligned, stranded = found.aligned, found.stranded
+    figures = (found.admitted, found.asked, found.lost, found.exclusive)
+    levels = (aligned.numa, aligned.socket, aligned.l3, aligned.core)
+    wasted = (stranded.total, stranded.init, stranded.siblings, stranded.fragments, found.memory_beyond)
+    reason = f"not started: {refusal.message}" if refusal is not None else reasons_words(found.rejected)
+    return (
+        str(row.rank),
+        str(row.others),
+        clean(variant.name if variant.is_given else f"{variant.name} changed"),
+        clean(variant.machine.name),
+        *(str(number) for number in (*figures, *levels)),
+        f"{float(found.spread):.2f}",
+        *(str(number) for number in wasted),
+        *(f"{one.aligned}/{one.holders}" for one in (found.memory, found.devices)),
+        found.promise.name.lower(),
+        clean(reason) or "–",
+        settings_words(variant.config),
+    )
+
+
+_NAMED_PODS = 8
+"""How many pods that no variant admits are named."""
+
+_INDENT = 6
+
+
+def comparison_text(comparison: Comparison, top: int, *, wide: bool, grouped: bool, to: str) -> str:
+    """Return the answer as text for the terminal, or without any styling for the file ``to``.
+
+    Args:
+        comparison: what was compared.
+        top: how many of the best to show; 0 for all.
+        wide: whether every variant is one long line.
+        grouped: whether variants that decide alike are one entry.
+        to: the destination.
+    """
+    rows = rows_of(comparison, grouped=grouped)
+    shown = rows[:top] if top else rows
+    parts = _wide(comparison, rows, shown) if wide else _parts(comparison, rows, shown, width_for(to))
+    return text_for(Lines(*parts), to)
+
+
+def _wide(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row]) -> Iterator[RenderableType]:
+    left_out = (
+        f"left out {one.count}: {one.refusal.stage}: {clean(one.refusal.message)}" for one in comparison.left_out
+    )
+    yield Text("\n".join([*_wide_lines(shown), *_rest(rows, shown), *left_out]), no_wrap=True, overflow="ignore")
+
+
+def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], width: int) -> Iterator[RenderableType]:
+    for machine in machines_of(rows):
+        view = machine_view(machine)
+        yield Text.assemble((view.name, "bold"), f": {view.title}")
+    yield Text(_counts(comparison, rows))
+    yield Text("")
+    # What is given but not among the best is shown below them, so that it can be compared.
+    given = [row for row in rows[len(shown) :] if row.is_given]
+    columns = _chosen_columns([*shown, *given], width)
+    yield columns.heading()
+    for row in shown:
+        yield from _entry(row, rows, columns)
+    yield from (Text(line) for line in _rest(rows, shown))
+    for row in given:
+        yield from _entry(row, rows, columns)
+    yield Text("")
+    yield from (Text(line) for line in _remarks(comparison, rows))
+
+
+def _counts(comparison: Comparison, rows: Sequence[Row]) -> str:
+    pods, steps, variants = len(comparison.trace.pods), len(comparison.trace.steps), len(comparison.results)
+    what = plural(pods, "pod") if pods == steps else f"{plural(steps, 'step')} with {plural(pods, 'pod')}"
+    different = f", of which {len(rows)} differ in what they decide" if len(rows) < variants else ""
+    releases = {result.variant.mooring.release for result in comparison.results} - {NEWEST}
+    kubelets = f" of kubelet {joined(sorted(str(release) for release in releases))}" if releases else ""
+    return f"{what} under {plural(variants, 'variant')}{kubelets}{different}."
+
+
+def _entry(row: Row, rows: Sequence[Row], columns: Columns) -> Iterator[RenderableType]:
+    result = row.result
+    yield columns.line(row)
+    yield _below(variant_words(row, rows))
+    refusal = result.outcome.refusal
+    if refusal is not None:
+        yield _below(f"the kubelet would not start: {clean(refusal.message)}")
+    rejected = result.outcome.measures.rejected
+    if rejected and not not_started(result):
+        yield _below(f"rejected: {reasons_words(rejected)}")
+    if row.others:
+        others = plural(row.others, "other")
+        yield _below(f"and {others} that decide{'s' if row.others == 1 else ''} the same")
+
+
+def _below(text: str) -> RenderableType:
+    return Padding(Text(clean(text), "dim"), (0, 0, 0, _INDENT))
+
+
+def _rest(rows: Sequence[Row], shown: Sequence[Row]) -> list[str]:
+    return [f"and {len(rows) - len(shown)} more (--top 0 shows all)"] if len(shown) < len(rows) else []
+
+
+def _remarks(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
+    best = rows[0].result
+    changes = best.variant.changes
+    if any(row.result.outcome.measures.is_luck for row in rows):
+        yield f"{_LUCK} by luck: only policies restricted and single-numa-node guarantee alignment to NUMA nodes."
+    if (lucky := comparison.lucky) is not None:
+        yield f"More is aligned here with {settings_words(lucky.variant.config)}, but by luck: that does not count."
+    if best.outcome.measures.is_luck and not not_started(best):
+        yield f"The best guarantees {_promise_words(best)}: other pods, or another order, can end unaligned."
+    if changes and not not_started(best):
+        yield f"What makes the best of {best.variant.name}:"
+        yield from (f"  {clean(change_words(change))}" for change in changes)
+    never = comparison.never_admitted
+    if never:
+        more = f" and {len(never) - _NAMED_PODS} more" if len(never) > _NAMED_PODS else ""
+        yield f"Admitted by none: {clean(', '.join(never[:_NAMED_PODS]))}{more}."
+    if comparison.left_out:
+        yield _left_out(comparison.left_out)
+
+
+def _promise_words(best: Result) -> str:
+    if best.outcome.measures.promise is AlignmentPromise.SOCKET:
+        return "alignment to sockets only (option align-by-socket)"
+    return f"no alignment (policy {with_defaults(best.variant.config).topology_manager_policy})"
+
+
+def _left_out(left_out: Sequence[LeftOut]) -> str:
+    number = sum(one.count for one in left_out)
+    them = "it" if number == 1 else "them"
+    return (
+        f"{plural(number, 'combination')} left out, because the kubelet would not start with {them} (-o wide says why)."
+    )

@@ -1,0 +1,226 @@
+"""A trial: variants run through the trace, and the CPUs that are stranded on the node at its end.
+
+It decides exactly as a plan does, but explains nothing, because hundreds of variants are run; those that decide alike
+share a trial (:mod:`mooring.answers.compare.shared`).
+
+CPUs are stranded when no container can use them: those left when the node is filled up, and those that ended init
+containers hold. The node is filled with more pods of the shapes in the trace, the largest CPU requests first, each
+shape until the kubelet refuses one. No pod of these shapes can use what is left then. The engine fills the node as in
+any admission, with the node resources check except for ``maxPods``, which says nothing about CPUs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from mooring.answers.base.trace import Trace
+from mooring.answers.compare.shared import SharedKubelet
+from mooring.answers.compare.variant import Variant
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.pod import ContainerKind, Pod
+from mooring.engine.cpumanager.policy import available_cpus
+from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, added
+from mooring.engine.kubelet.adoption import opened
+from mooring.engine.kubelet.events import Event, EventResult, Readmit
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.memorymanager.state import Block
+from mooring.engine.node import Decision, Node
+from mooring.engine.node.isolation import Isolation, cpu_isolation
+from mooring.engine.node.resources import check_amounts, pod_requests
+from mooring.inputs.pods.steps import Admit, Restart
+
+CRASH = "crash"
+ENDLESS = "endless"
+"""How a trial can end before the trace does, besides a kubelet that would not start: words for a pod's reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAdmission:
+    """The answer for one pod."""
+
+    pod: Pod
+    decision: Decision
+    running: bool = False
+    """Whether it ran already when the kubelet started, and was admitted again."""
+    exclusive: tuple[str, ...] = ()
+    """Containers that have CPUs to themselves as long as the pod runs: apps and sidecars."""
+    memory: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+    """Container -> memory that it was given, of an admitted pod."""
+    crashes: bool = False
+    """Whether the kubelet crashes on it; the trial goes on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What became of some variants, which all decided alike."""
+
+    variants: tuple[int, ...]
+    """Their positions."""
+    admissions: tuple[TrialAdmission, ...]
+    shared: SharedKubelet | None
+    """The kubelet in the end, after it has released what refused pods had been given; None when it does not run."""
+    refusal: StartRefusal | None = None
+    """Set when the kubelet would not start, at first or again."""
+    ended: str = ""
+    """:data:`CRASH` or :data:`ENDLESS` when the kubelet would not return from the admission after the last one."""
+
+
+def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]:
+    """Run variants through the trace, to its end or to where the kubelet does not continue.
+
+    Args:
+        trace: what happens to each.
+        variants: position -> variant; they differ in settings of the topology manager only, see
+            :attr:`~mooring.answers.compare.variant.Variant.shared_by`.
+    """
+    started: dict[int, Kubelet] = {}
+    for position, one in variants.items():
+        start = opened(
+            one.machine,
+            one.config,
+            one.mooring,
+            trace.files,
+            replace(trace.devices, devices=one.devices),
+            active=trace.active,
+            pods=trace.pods,
+        ).start
+        if start.kubelet is None:
+            yield Trial((position,), (), None, start.refusal)
+        else:
+            started[position] = start.kubelet
+    if started:
+        first = next(iter(started.values()))
+        shared = SharedKubelet(first, {position: kubelet.settings for position, kubelet in started.items()})
+        yield from _run(shared, (*(Readmit(pod) for pod in trace.active), *trace.steps_on(first)))
+
+
+def _run(shared: SharedKubelet, events: Sequence[Event]) -> Iterator[Trial]:
+    waiting: list[tuple[SharedKubelet, int, tuple[TrialAdmission, ...]]] = [(shared, 0, ())]
+    while waiting:
+        shared, number, before = waiting.pop()
+        if number == len(events):
+            yield Trial(tuple(shared.followers), before, replace(shared, kubelet=shared.kubelet.settled()))
+            continue
+        event = events[number]
+        for after, result in shared.after(event):
+            admissions, ended = _admissions(result, event)
+            so_far = (*before, *admissions)
+            if ended or result.is_last:
+                yield Trial(tuple(after.followers), so_far, None, result.refusal, ended)
+            else:
+                waiting.append((after, number + 1, so_far))
+
+
+def _admissions(result: EventResult, event: Event) -> tuple[list[TrialAdmission], str]:
+    """Return the answers about the pods of an event, and how the trial ends with it, if it does."""
+    found: list[TrialAdmission] = []
+    for one in result.admissions:
+        if one.decision.endless is not None:
+            return found, ENDLESS
+        if one.crash and isinstance(event, Restart):
+            return found, CRASH
+        found.append(_admission(one, running=not isinstance(event, Admit)))
+    return found, CRASH if result.crash else ""
+
+
+def _admission(result: AdmitResult, *, running: bool) -> TrialAdmission:
+    pod, decision = result.pod, result.decision
+    if not decision.admitted:
+        return TrialAdmission(pod, decision, running, crashes=bool(result.crash))
+    blocks = result.decided.node.memory.assignments.get(pod.uid, {})
+    return TrialAdmission(pod, decision, running, tuple(_exclusive(result.decided, pod)), blocks)
+
+
+def _exclusive(kubelet: Kubelet, pod: Pod) -> Iterator[str]:
+    settings, providers = kubelet.settings, kubelet.node.providers
+    for container in pod.containers:
+        isolation = cpu_isolation(settings, providers, pod, container)
+        if container.kind is not ContainerKind.INIT and isolation is Isolation.CONTAINER:
+            yield container.name
+
+
+NO_LIMIT = sys.maxsize
+
+
+@dataclass(frozen=True, slots=True)
+class Stranded:
+    """CPUs that are stranded, by the reason."""
+
+    init: int = 0
+    """Held by running pods for init containers that have ended (kubernetes/kubernetes#112228)."""
+    siblings: int = 0
+    """Left over on cores of which another thread is exclusive."""
+    fragments: int = 0
+    """Left over elsewhere: too few together, or something else than CPUs is exhausted."""
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.init + self.siblings + self.fragments
+
+
+def stranded_cpus(shared: SharedKubelet, shapes: Sequence[Pod]) -> dict[int, Stranded]:
+    """Count the stranded CPUs of a node; none when its CPU manager gives nothing away.
+
+    Args:
+        shared: at the end of the trace.
+        shapes: one pod of each shape, in the order in which the node is filled with them.
+
+    Returns:
+        Position of each variant -> its stranded CPUs.
+    """
+    node, policy = shared.kubelet.node, shared.kubelet.settings.cpu
+    if policy is None:
+        return dict.fromkeys(shared.followers, Stranded())
+    found: dict[int, Stranded] = {}
+    for one in filled(shared, shapes):
+        full = one.kubelet.node.cpu
+        left = available_cpus(policy, full)
+        taken = policy.topology.all_cpus & ~full.default & ~policy.reserved
+        beside = left & policy.topology.core_siblings(taken)
+        stranded = Stranded(
+            sum(_of_ended(node, pod).bit_count() for pod in node.active.values()),
+            beside.bit_count(),
+            (left & ~beside).bit_count(),
+        )
+        found |= dict.fromkeys(one.followers, stranded)
+    return found
+
+
+def filled(shared: SharedKubelet, shapes: Sequence[Pod]) -> Iterator[SharedKubelet]:
+    """Yield the kubelets when no more pod of these shapes gets CPUs of its own there."""
+    reservation = shared.kubelet.settings.reservation
+    waiting = [(shared, 0, 0, shared.kubelet.used)]
+    while waiting:
+        shared, number, copies, used = waiting.pop()
+        if number == len(shapes):
+            yield shared
+            continue
+        wanted = pod_requests(shapes[number])
+        if check_amounts(wanted, used, 0, reservation, NO_LIMIT) is not None:
+            waiting.append((shared, number + 1, 0, used))
+            continue
+        event = Admit(replace(shapes[number], uid=f"filling-{number}-{copies}"))
+        default = shared.kubelet.node.cpu.default
+        for after, result in shared.after(event, AdmitMode.MANAGERS):
+            admitted = all(one.admitted for one in result.admissions) and not result.crash
+            if admitted and after.kubelet.node.cpu.default != default:
+                waiting.append((after, number, copies + 1, added(used, wanted)))
+            else:
+                waiting.append((replace(after, kubelet=shared.kubelet), number + 1, 0, used))
+
+
+def _of_ended(node: Node, pod: Pod) -> int:
+    """Return the CPUs that a pod holds for init containers alone; a pod with a partition of its own shares them."""
+    if pod.uid in node.cpu.pods:
+        return 0
+    ended = others = 0
+    held = node.cpu.assignments.get(pod.uid, {})
+    for container in pod.containers:
+        if container.kind is ContainerKind.INIT:
+            ended |= held.get(container.name, 0)
+        else:
+            others |= held.get(container.name, 0)
+    return ended & ~others

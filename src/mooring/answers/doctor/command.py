@@ -1,0 +1,125 @@
+"""``mooring doctor``: are the state files sound, and what is to be done?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.answers.base.inputs.node import question_of, read_node
+from mooring.cli import options
+from mooring.cli.options import NodeOptions
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
+from mooring.engine.core.errors import InputError
+from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.answers.base import question
+    from mooring.answers.base.inputs import lint as lint_answer
+    from mooring.answers.base.inputs import running as running_inputs
+    from mooring.answers.doctor import diagnosis as diagnosing
+    from mooring.answers.doctor import diagnosis_document, text
+    from mooring.engine.checkpoint import backups as backup_files
+    from mooring.engine.checkpoint import device_file
+    from mooring.engine.node import start
+    from mooring.engine.releases import catalog
+
+
+if TYPE_CHECKING:
+    from mooring.answers.doctor.diagnosis import Diagnosis
+
+EPILOG = """\b
+Examples:
+  mooring doctor --state /var/lib/kubelet --config kubelet.yaml
+  mooring doctor --state copy-of-kubelet-root --machine node.tar.gz --config kubelet.yaml --active running.yaml
+  mooring doctor --state /var/lib/kubelet --config kubelet.yaml --write
+  mooring doctor --node node.tar.gz -o json
+  mooring doctor --state /var/lib/kubelet --config kubelet.yaml --for 1.36
+  mooring doctor --lint --node node.tar.gz
+"""
+
+
+@click.command("doctor", cls=Verb, epilog=EPILOG)
+@click.option("--state", "state", default="", metavar="DIR", help="The kubelet's root directory, or a copy of it.")
+@options.node_options(without=["state"])
+@click.option("--write", is_flag=True, help="Write the repair, and keep a copy of every file that is replaced.")
+@click.option(
+    "--for",
+    "release",
+    type=click.Choice(RELEASE_NAMES[::-1]),
+    default=None,
+    help="Release of the kubelet that will start on the files. Default: that of --kubelet-version.",
+)
+@click.option("--lint", is_flag=True, help="Show instead what else may run on the exclusive CPUs of this machine.")
+@options.output(("text", "json"), "text")
+@options.to_file
+def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, write: bool, lint: bool) -> int:
+    """Show what is wrong with the kubelet's state files, which pods it concerns, and the smallest repair.
+
+    Nothing is written without --write; stop the kubelet first.
+
+    Exit code 0 when the files are sound, or were repaired; 1 when something is wrong; with --lint, when anything else
+    may run on exclusive CPUs.
+    """
+    check_destination(to)
+    inputs = running_inputs.with_running_kubelet(inputs)
+    kubelet = None if inputs.running is None else inputs.running.kubelet
+    if kubelet is not None and not inputs.state and not write:
+        # Not as the archive would have it, but the files themselves.
+        inputs = replace(inputs, state=running_inputs.state_folder(kubelet))
+    state, node = inputs.state, inputs.node
+    if lint:
+        if write:
+            raise click.UsageError("give either --lint or --write")
+        return lint_answer.answer_lint(inputs, form, to)
+    _check_place(state, node, write=write)
+    asked = replace(question_of(inputs), pods=())
+    if state:
+        devices = device_file.device_record(device_file.read_device_file(Path(state)))
+    else:
+        archive = inputs.running or read_node(node)
+        devices = device_file.DeviceRecord() if archive is None else archive.devices().record
+    diagnosis = diagnosing.diagnose(asked, catalog.RELEASES[release] if release else None, devices)
+    backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
+    if form == "json":
+        emit_document(json_text(diagnosis_document.diagnosis_document(diagnosis, diagnosis.findings, backups)), to)
+    else:
+        warn(diagnosis.findings)
+        emit(text.doctor_text(diagnosis, _place(diagnosis, state, node), backups, to), to)
+    return YES if diagnosis.is_sound or backups else NO
+
+
+def _place(diagnosis: Diagnosis, state: str, node: str) -> str:
+    """Return where the files are: of an archive also its node, and when it was captured."""
+    archive = [finding.message for finding in diagnosis.question.findings if finding.code == question.OF_ARCHIVE]
+    return state or ", ".join([node, *archive])
+
+
+def _check_place(state: str, node: str, *, write: bool) -> None:
+    """Refuse what names no files, or none that can be written.
+
+    Raises:
+        InputError: naming the option.
+    """
+    if not state and not node:
+        raise InputError("is missing", source="--state", remedy="name the kubelet's root directory or a copy of it")
+    if write and not state:
+        raise InputError("needs --state", source="--write", remedy="a node archive is never written")
+
+
+def _written(diagnosis: Diagnosis, folder: Path) -> Mapping[str, str]:
+    """Write the repair and return the backup of each file.
+
+    Raises:
+        InputError: it cannot be written; then everything is as it was.
+    """
+    files = diagnosis.question.files
+    before = {start.CPU_FILE: files.cpu, start.MEMORY_FILE: files.memory}
+    after = {repair.file: repair.text for repair in diagnosis.repairs}
+    copies = backup_files.replace_with_backups(folder, before, after)
+    return {name: copy.name for name, copy in zip(after, copies, strict=True)}

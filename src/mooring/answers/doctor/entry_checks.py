@@ -1,0 +1,218 @@
+"""Entries seen across both files, and against the pods that run.
+
+Source: kubelet v1.37.1, removeStaleState of both managers, and KEP-5526; spec: state-files.md section 2, cpu-manager.md
+section 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from mooring.answers.doctor.problem import EntryHolder, Problem
+from mooring.answers.doctor.reports import Report
+from mooring.engine.core.bits import NO_CPUS
+from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates
+from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.extensions.owners import OwnerKind, state_owner
+from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.node.settings import Settings
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.explain.phrases import plural
+from mooring.explain.reason import POOL_EMPTY
+
+_MOST_NAMED = 5
+POD_ENTRIES_IGNORED = "MOOR-320"
+POD_SET_ALONE = "MOOR-321"
+BASELINES = "MOOR-322"
+ONE_FILE_ONLY = "MOOR-340"
+STALE = "MOOR-341"
+NO_ENTRY = "MOOR-342"
+OTHER_COUNT = "MOOR-343"
+
+
+def check_pod_entries(cpu: CPUState | None, memory: MemoryState | None, settings: Settings) -> Iterator[Problem]:
+    """Yield what is odd about entries of whole pods (KEP-5526) and about baselines.
+
+    Args:
+        cpu: what the CPU manager's file says, with everything that a gate may hide.
+        memory: the same of the memory manager's.
+        settings: of the kubelet.
+    """
+    for file, state in ((CPU_FILE, cpu), (MEMORY_FILE, memory)):
+        if state is None or not state.pods:
+            continue
+        holders = tuple(EntryHolder(uid, "") for uid in sorted(state.pods))
+        if not settings.pod_level.managers:
+            yield Problem(
+                POD_ENTRIES_IGNORED,
+                "warning",
+                file,
+                f"The file has entries of {plural(len(holders), 'whole pod')}, and PodLevelResourceManagers is off: "
+                "the kubelet ignores them, and its next write loses them.",
+                holders,
+            )
+            continue
+        alone = tuple(holder for holder in holders if not state.assignments.get(holder.uid))
+        if alone:
+            yield Problem(
+                POD_SET_ALONE,
+                "warning",
+                file,
+                f"{plural(len(alone), 'pod')} with an entry of the whole pod but none of a container. Kubelet "
+                "v1.37.1 never releases that (defect pod-restart).",
+                alone,
+            )
+    if cpu is not None and cpu.baselines and not settings.gates["InPlacePodVerticalScalingExclusiveCPUs"]:
+        yield Problem(
+            BASELINES,
+            "note",
+            CPU_FILE,
+            "The file has baselines, and InPlacePodVerticalScalingExclusiveCPUs is off: the kubelet ignores them, and "
+            "its next write loses them. They decide nothing.",
+            tuple(EntryHolder(uid, name) for uid, held in sorted(cpu.baselines.items()) for name in sorted(held)),
+        )
+
+
+def check_hidden_pods(
+    kubelet: str, file: str, whole: CPUState | MemoryState | None, seen: CPUState | MemoryState | None
+) -> Iterator[Problem]:
+    """Say which entries of whole pods an older kubelet does not find in a file.
+
+    Args:
+        kubelet: the release.
+        file: name of the file.
+        whole: what the file says.
+        seen: what the older kubelet sees of it.
+    """
+    known = seen.pods if seen is not None else {}
+    hidden = tuple(EntryHolder(uid, "") for uid in sorted(whole.pods if whole is not None else ()) if uid not in known)
+    if hidden:
+        yield Problem(
+            POD_ENTRIES_IGNORED,
+            "warning",
+            file,
+            f"The file has entries of {plural(len(hidden), 'whole pod')} where kubelet {kubelet} does not look: it "
+            "goes by the entries of their containers, and its next write loses these.",
+            hidden,
+        )
+
+
+def check_entries(
+    settings: Settings, active: Collection[Pod], cpu: Report[CPUState], memory: Report[MemoryState]
+) -> Iterator[Problem]:
+    """Hold the entries of both files against each other, and against the pods that run where they are known."""
+    # A policy that is not configured has entries that count for nothing.
+    cpus = (cpu.state or CPUState("static", NO_CPUS, {})) if settings.cpu is not None else None
+    blocks = memory.state if settings.memory is not None else None
+    if settings.memory is not None and not memory.is_there:
+        blocks = MemoryState("Static", {}, {})
+    if cpus is not None and blocks is not None:
+        yield from _check_both_files(cpus, blocks)
+    if cpus is not None and not active:
+        yield from _emptied_pool(cpus)
+    if active:
+        pods = {pod.uid: pod for pod in active}
+        yield from _stale(cpus, blocks, pods)
+        if cpus is not None:
+            yield from _cpu_counts(cpus, pods, settings.pod_level, doubted=not cpu.trusted)
+
+
+def _emptied_pool(cpu: CPUState) -> Iterator[Problem]:
+    """Name the pods that have taken every CPU of the shared pool; with running pods a restart names the last one."""
+    held = {uid: sum(mask.bit_count() for mask in sets.values()) for uid, sets in sorted(cpu.assignments.items())}
+    if cpu.default or not held:
+        return
+    names = [f"{uid} ({plural(count, 'CPU')})" for uid, count in held.items()]
+    listed = ", ".join(names[:_MOST_NAMED]) + (" and others" if len(names) > _MOST_NAMED else "")
+    yield Problem(
+        POOL_EMPTY,
+        "error",
+        CPU_FILE,
+        f"Exclusive CPUs have emptied the shared pool: {listed}. Give the running pods with --active to see which of "
+        "them takes the last CPU.",
+        tuple(EntryHolder(uid, name) for uid, sets in sorted(cpu.assignments.items()) for name in sorted(sets)),
+    )
+
+
+def _check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
+    """Say which pods have CPUs and no memory: containers with exclusive CPUs request memory as well.
+
+    Pods with memory only are in order, because a fraction of a CPU is never exclusive.
+    """
+    holders = tuple(
+        EntryHolder(uid, name)
+        for uid, held in sorted(cpu.assignments.items())
+        if held and not memory.assignments.get(uid) and state_owner(uid).is_pods
+        for name in sorted(held)
+    )
+    if holders:
+        pods = len({holder.uid for holder in holders})
+        yield Problem(
+            ONE_FILE_ONLY,
+            "warning",
+            "",
+            f"{plural(pods, 'pod')} with CPUs in {CPU_FILE} and no memory in {MEMORY_FILE}: the files are from "
+            "different moments, or one was deleted. The kubelet starts and assigns their memory again, perhaps on "
+            "other NUMA nodes.",
+            holders,
+        )
+
+
+def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str, Pod]) -> Iterator[Problem]:
+    stale: dict[EntryHolder, None] = {}
+    for state in (cpu, memory):
+        for uid, held in (state.assignments if state is not None else {}).items():
+            pod = active.get(state_owner(uid).root)
+            known = {container.name for container in pod.containers} if pod is not None else set()
+            if state_owner(uid).kind is not OwnerKind.CLAIM:
+                stale |= dict.fromkeys(EntryHolder(uid, name) for name in held if name not in known)
+    if stale:
+        yield Problem(
+            STALE,
+            "note",
+            "",
+            f"{plural(len(stale), 'container')} with an entry but not among the running pods. The kubelet drops such "
+            "entries once it knows its pods.",
+            tuple(sorted(stale)),
+        )
+
+
+def _promised(cpu: CPUState, uid: str, container: str) -> int | None:
+    """Return how many CPUs a container has when its pending release is over; None without one."""
+    pre = cpu.pre_assignments.get(uid, {}).get(container)
+    return pre.cpus.bit_count() if pre is not None else None
+
+
+def _cpu_counts(cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, *, doubted: bool) -> Iterator[Problem]:
+    lacking, other = [], []
+    for uid, pod in sorted(active.items()):
+        if gates.leaves_out(pod) or gates.manages(pod):
+            continue
+        for container in pod.containers:
+            need, held = exclusive_cpus(pod, container, gates), cpu.assignments.get(uid, {}).get(container.name, 0)
+            if need and not held and container.kind is ContainerKind.INIT:
+                continue  # it may have ended long ago
+            if need and not held:
+                lacking.append(EntryHolder(uid, container.name))
+            elif need not in (held.bit_count(), _promised(cpu, uid, container.name)):
+                other.append(EntryHolder(uid, container.name))
+    if lacking:
+        yield Problem(
+            NO_ENTRY,
+            "warning",
+            CPU_FILE,
+            f"{plural(len(lacking), 'running container')} entitled to exclusive CPUs but without an entry. At its "
+            f"start the kubelet allocates CPUs to {'it' if len(lacking) == 1 else 'them'} if enough are free.",
+            tuple(lacking),
+        )
+    if other:
+        doubt = " As the checksum is wrong too, the entry itself may be." if doubted else ""
+        yield Problem(
+            OTHER_COUNT,
+            "warning",
+            CPU_FILE,
+            f"{plural(len(other), 'running container')} with another number of CPUs in the file than it requests. The "
+            f"kubelet keeps the entry; a topology manager policy that rejects may reject the pod.{doubt}",
+            tuple(other),
+        )

@@ -1,0 +1,1 @@
+"""``mooring explain``: why a pod was placed there, or rejected."""

@@ -1,0 +1,201 @@
+"""``mooring explain``: why a pod was placed there, or rejected."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.answers.base.inputs.node import NodeInputs, question_from, read_inputs
+from mooring.cli import options
+from mooring.cli.options import NodeOptions
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
+from mooring.engine.core.errors import InputError
+from mooring.explain.codes.pages import codes_beginning, is_code
+from mooring.explain.reason import SHARED_BY_QOS
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.answers.base import explanation, plan_document, plan_findings, pod_names
+    from mooring.answers.base import plan as planning
+    from mooring.answers.base.changes import change_documents, exclusive, price
+    from mooring.answers.base.changes import nearest as nearest_search
+    from mooring.answers.base.inputs import running as running_inputs
+    from mooring.answers.base.views import devices
+    from mooring.answers.explain import text
+    from mooring.answers.whatif import text as whatif_text
+    from mooring.explain import explanation_document
+    from mooring.explain.codes import pages
+    from mooring.views import decision_rows
+    from mooring.views.svg import decision as decision_svg
+
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mooring.answers.base.changes.search import Proposal
+    from mooring.answers.base.plan import Plan
+    from mooring.answers.base.question import Question
+    from mooring.engine.core.pod import Pod
+    from mooring.explain.codes.pages import CodePage
+    from mooring.explain.story import Story
+
+EPILOG = """\b
+Examples:
+  mooring explain -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  mooring explain hpc/solver -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml -v
+  mooring explain web-0/app -f pods.yaml --node node.tar.gz -o svg --to why.svg
+  mooring explain MOOR-103
+"""
+
+
+@click.command("explain", cls=Verb, epilog=EPILOG)
+@click.argument("name", default="", metavar="[[NAMESPACE/]POD[/CONTAINER] | CODE]")
+@options.pods("Pods to admit, in order: the one that is explained, and those before it; repeatable.")
+@options.node_options("offline", "devices", "stop_at_crash")
+@click.option("-v", "--verbose", is_flag=True, help="Show everything: hints, free amounts and passed checks.")
+@click.option(
+    "--nearest",
+    "limit",
+    type=click.IntRange(0, 10),
+    default=1,
+    show_default=True,
+    help="How many of the nearest changes that admit the pod, or give it exclusive CPUs, to search for.",
+)
+@options.output(("text", "json", "svg"), "text")
+@options.to_file
+def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs: NodeOptions) -> int:
+    """Explain what a node decides about a pod: the cause, the facts behind it, and what can be done.
+
+    Without a name, the first pod that is not admitted is explained; if all are admitted, they are listed. For a code
+    such as MOOR-103 its page is printed, for its beginning, such as MOOR-1, the codes and their titles.
+
+    Exit code 1 when the pod is not admitted.
+    """
+    check_destination(to)
+    if is_code(name):
+        _explain_code(name, form, to)
+        return YES
+    if codes := codes_beginning(name):
+        _list_codes(codes, form, to)
+        return YES
+
+    inputs = running_inputs.with_running_kubelet(inputs)
+    _check_pods(inputs)
+    read = read_inputs(replace(inputs, named=(name,) if name else ()))
+    question = question_from(read)
+    plan = planning.make_plan(question)
+    # A story has what differs from its own pod's status; of other pods it does not matter.
+    warn(one for one in plan.findings if one.code != plan_findings.RECORDED)
+    story = _story(plan, name)
+    if story is None:
+        warn(one for one in plan.findings if one.code == plan_findings.RECORDED)
+        _list(plan, inputs, form, to)
+        return YES
+    found = _nearest(question, story, limit)
+    if form == "json":
+        _write_json(question, plan, story, found, to)
+    else:
+        nearest = [_help(proposal, story.pod, read) for proposal in found]
+        _write_text(plan, story, nearest, (form, to), verbose=verbose)
+    return YES if story.admitted else NO
+
+
+def _check_pods(node: NodeOptions) -> None:
+    """Refuse a question about no pod before anything is read.
+
+    Raises:
+        InputError: no option names pods.
+    """
+    if not (node.manifests or node.active or node.node or node.running):
+        raise InputError(
+            "there is no pod to explain", field="-f", remedy="give pods with -f or --active, or a code such as MOOR-103"
+        )
+
+
+def _explain_code(name: str, form: str, to: str) -> None:
+    found = pages.page(name)
+    if form == "json":
+        emit_document(json_text(explanation_document.page_document(found)), to)
+    elif form == "text":
+        emit(text.page_text(found, to), to)
+    else:
+        raise click.UsageError("a code has no picture: use -o text or json")
+
+
+def _list_codes(codes: list[CodePage], form: str, to: str) -> None:
+    if form != "text":
+        raise click.UsageError("a list of codes is text: use -o text, or name one code")
+    emit("".join(f"{found.code}  {found.title}\n" for found in codes), to)
+
+
+def _story(plan: Plan, name: str) -> Story | None:
+    """Return the story that is requested; None when no pod was named and all are admitted.
+
+    Raises:
+        InputError: the name is unknown or ambiguous, or there is no pod.
+    """
+    pods = pod_names.pods_of(plan)
+    if not pods:
+        raise InputError("there is no pod to explain", source="-f", remedy="give pods with -f or --active")
+    if name:
+        named = pod_names.find(pods, name)
+        return explanation.explain(plan, named.pod, named.container)
+    refused = pod_names.first_refused(plan)
+    return explanation.explain(plan, refused) if refused is not None else None
+
+
+def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ...]:
+    """Return the nearest changes that would admit the pod, or make an admitted one Guaranteed with exclusive CPUs."""
+    if not limit:
+        return ()
+    if story.admitted:
+        by_qos = story.why.code == SHARED_BY_QOS
+        return exclusive.exclusive_changes(question, story.pod.uid, limit, exclusive.WHOLE) if by_qos else ()
+    return nearest_search.nearest_changes(question, story.pod.uid, limit)
+
+
+def _write_json(question: Question, plan: Plan, story: Story, found: tuple[Proposal, ...], to: str) -> None:
+    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
+    nearest = [change_documents.proposal_part(proposal, question) for proposal in found]
+    document = explanation_document.explanation_document(story, plan.machine.name, topology, nearest, plan.release)
+    emit_document(json_text(document), to)
+
+
+def _write_text(
+    plan: Plan, story: Story, nearest: Sequence[text.Help], where: tuple[str, str], *, verbose: bool
+) -> None:
+    form, to = where
+    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
+    if form == "svg":
+        nodes = sorted(node.node_id for node in plan.machine.info.topology)
+        helps = [
+            words.removeprefix("help").removeprefix(": ").strip()
+            for words in text.helps_of(story, [one.text for one in nearest])
+        ]
+        seen = devices.devices_before(plan, story.pod.uid)
+        emit_document(decision_svg.decision_svg(decision_rows.decision_view(story, nodes, topology, helps, seen)), to)
+    else:
+        emit(text.explain_text(story, topology, nearest, verbose=verbose, to=to), to)
+
+
+def _help(proposal: Proposal, pod: Pod, read: NodeInputs) -> text.Help:
+    words = [proposal.text, price.price_words(proposal)]
+    command = whatif_text.outcome_command(read.options.words, proposal.options, pod, named=pod.uid in read.named)
+    return text.Help(" ".join(word for word in words if word), command)
+
+
+def _list(plan: Plan, inputs: NodeOptions, form: str, to: str) -> None:
+    """List what can be explained.
+
+    Raises:
+        InputError: a picture was requested.
+    """
+    if form == "json":
+        emit_document(json_text(plan_document.explanation_list(plan)), to)
+    elif form == "text":
+        emit(text.list_text(plan, to, inputs.words), to)
+    else:
+        raise InputError("every pod is admitted; a picture shows one decision", source="POD", remedy="name a pod")

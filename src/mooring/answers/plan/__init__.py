@@ -1,0 +1,1 @@
+"""``mooring plan``: what a node does with pods."""

@@ -1,0 +1,112 @@
+"""``mooring plan``: what would this node do with these pods?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.answers.base.inputs import finding_checks as checks
+from mooring.answers.base.inputs.checks import check_save
+from mooring.answers.base.inputs.node import question_from, read_inputs
+from mooring.cli import options
+from mooring.cli.options import NodeOptions
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.answers.base import exposition, plan_document, podresources
+    from mooring.answers.base import plan as planning
+    from mooring.answers.base import plan_text as text
+    from mooring.answers.base.check import check as checking
+    from mooring.answers.base.inputs import running as running_inputs
+    from mooring.answers.base.views import report
+    from mooring.engine.checkpoint import store
+    from mooring.inputs.decoding import yaml_scalars
+    from mooring.views.html import document as html
+
+
+if TYPE_CHECKING:
+    from mooring.answers.base.plan import Plan
+
+EPILOG = """\b
+Examples:
+  mooring plan -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  kubectl get pods -o json | mooring plan -f - --machine node.tar.gz --config kubelet.yaml
+  mooring plan -f new.yaml --node node.tar.gz
+  mooring plan -f new.yaml --active running.yaml --state copy-of-kubelet-root --config kubelet.yaml -o json
+"""
+
+
+@click.command("plan", cls=Verb, epilog=EPILOG)
+@options.pods("Pods, workloads or lists, YAML or JSON; repeatable.", required=True)
+@options.node_options("offline", "devices", "stop_at_crash")
+@checks.alone
+@click.option(
+    "--save-state",
+    "save",
+    default="",
+    metavar="DIR",
+    help="Write the state files as the kubelet writes them.",
+)
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show each field of the configuration in force, and the file that sets it."
+)
+@options.output(("text", "wide", "json", "yaml", "html", "podresources", "metrics", "sarif", "junit"), "text")
+@options.to_file
+def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool) -> int:
+    """Admit pods in order on a node, and show the outcome of each.
+
+    Exit code 1 when a pod is rejected or the kubelet would not start.
+    """
+    check_destination(to)
+    if save:
+        inputs = running_inputs.with_running_kubelet(inputs)
+        check_save(save, inputs)
+    read = read_inputs(inputs)
+    question = question_from(read)
+    plan = planning.make_plan(question)
+    # Saved first: an answer that is on the screen is complete, with everything that was requested.
+    if save and plan.refusal is None:
+        _save(plan, save)
+    if form in ("json", "yaml"):
+        document = plan_document.plan_document(plan)
+        emit_document(json_text(document) if form == "json" else _yaml(document), to)
+    elif form in checks.FORMS:
+        node_types = [checking.NodeType(plan.machine.name, plan)]
+        check = checks.check_of(node_types, question, read.manifests, inputs.template_paths, inputs.config)
+        checks.emit_check(check, form, to)
+    elif form == "html":
+        emit_document(html.html_text(report.report_of(plan)), to)
+    elif form in ("podresources", "metrics"):
+        # These documents have no place for findings.
+        warn(plan.findings)
+        emit_document(_view(plan, form), to)
+    else:
+        warn(plan.findings)
+        effective = read.configuration.effective() if verbose else ()
+        emit(text.plan_text(plan, effective, wide=form == "wide", to=to), to)
+    return YES if plan.is_yes else NO
+
+
+def _view(plan: Plan, form: str) -> str:
+    """Return the node after the plan as its API or its metrics would show it.
+
+    A kubelet that does not start shows neither: then its refusal is the answer.
+    """
+    if plan.kubelet is None or plan.metrics is None:
+        return f"{plan.kubelet_name} would not start: {plan.refusal.message if plan.refusal else ''}"
+    if form == "metrics":
+        return exposition.exposition(plan.metrics)
+    return json_text(podresources.pod_resources_document(plan.kubelet.node))
+
+
+def _yaml(document: object) -> str:
+    return yaml_scalars.yaml_text(document)
+
+
+def _save(plan: Plan, folder: str) -> None:
+    # Empty texts never come up: a kubelet that started has made both files.
+    store.StateFolder(store.make_folder(Path(folder))).write_both(plan.files.cpu or "", plan.files.memory or "")

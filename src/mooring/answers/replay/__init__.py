@@ -1,0 +1,1 @@
+"""``mooring replay``: recorded scenarios run again."""

@@ -1,0 +1,67 @@
+"""``mooring resize``: what would happen if this pod were resized?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+
+from mooring.answers.base.inputs.node import question_of
+from mooring.cli import options
+from mooring.cli.options import NodeOptions
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.verb import Verb
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.answers.resize import asked as asked_resize
+    from mooring.answers.resize import resize as resizing
+    from mooring.answers.resize import resize_document, text
+
+
+EPILOG = """\b
+Examples:
+  mooring resize core/upf-0 --cpu 24 -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  mooring resize core/upf-0/upf --cpu 12 --memory 24Gi --node node.tar.gz
+  mooring resize web-0 --cpu app=4 --cpu proxy=2 -f web.yaml --config kubelet.yaml -o wide
+"""
+
+
+@click.command("resize", cls=Verb, epilog=EPILOG)
+@click.argument("pod", default="", metavar="[[NAMESPACE/]POD[/CONTAINER]]")
+@click.option(
+    "--cpu",
+    "cpu",
+    multiple=True,
+    metavar="[CONTAINER=]N",
+    help="CPUs that a container will have; repeatable for several containers.",
+)
+@click.option(
+    "--memory",
+    "memory",
+    multiple=True,
+    metavar="[CONTAINER=]AMOUNT",
+    help="Memory that a container will have, such as 4Gi; repeatable.",
+)
+@options.pods("Pods that are admitted first, including the one to resize; repeatable.")
+@options.node_options("devices")
+@options.output(("text", "wide", "json"), "text")
+@options.to_file
+def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, to: str, inputs: NodeOptions) -> int:
+    """Resize a pod in place: accepted, deferred or infeasible, with which CPUs, and how far it can grow now.
+
+    Limits follow where they are equal to the requests. Nothing is written.
+
+    Exit code 1 when the resize is refused, the pod does not run, or the kubelet would not start.
+    """
+    if not (cpu or memory):
+        raise click.UsageError("name the new amount: --cpu N or --memory AMOUNT")
+    check_destination(to)
+    asked = [*asked_resize.wanted("cpu", cpu), *asked_resize.wanted("memory", memory)]
+    resized = resizing.resize_of(question_of(replace(inputs, named=(pod,) if pod else ())), pod, asked)
+    if form == "json":
+        emit_document(json_text(resize_document.resize_document(resized)), to)
+    else:
+        warn(resized.plan.findings)
+        emit(text.resize_text(resized, wide=form == "wide", to=to), to)
+    return YES if resized.is_yes else NO

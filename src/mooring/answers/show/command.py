@@ -1,0 +1,148 @@
+"""``mooring show``: the picture of a machine and the owners of its CPUs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.answers.base.inputs.node import plan_of, read_machine
+from mooring.cli import options
+from mooring.cli.options import NodeOptions
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, tell, warn
+from mooring.cli.verb import Verb
+from mooring.engine.core.moment import Moment
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.agent import options as agent_options
+    from mooring.answers.base.inputs import live as live_node
+    from mooring.answers.base.inputs import running as running_inputs
+    from mooring.answers.base.views import picture as pictures
+    from mooring.answers.base.views import report
+    from mooring.cli import terminal
+    from mooring.inputs.machines import loader
+    from mooring.views import terminal as render_terminal
+    from mooring.views.html import document as html
+    from mooring.views.svg import picture as svg
+
+
+if TYPE_CHECKING:
+    from mooring.views.view import NodeView
+
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+EPILOG = """\b
+Examples:
+  mooring show --machine epyc-7763-2s-nps4
+  mooring show --node node.tar.gz
+  kubectl mooring show --node worker-1
+  mooring show -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  mooring show -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml -o svg --to node.svg
+  mooring show -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml -o html --to report.html
+  mooring show --live
+  mooring show --live --once -o svg --to node.svg
+"""
+
+
+@click.command("show", cls=Verb, epilog=EPILOG)
+@options.pods("Pods to admit first; without them only the machine is drawn.")
+@options.node_options("offline", "devices", "stop_at_crash")
+@options.output(("terminal", "svg", "html"), "terminal")
+@click.option(
+    "--width",
+    type=click.IntRange(20, 1000),
+    default=None,
+    help="Columns of the terminal picture. Default: the terminal's.",
+)
+@click.option("--live", is_flag=True, help="Draw the node of a running agent, and redraw it until interrupted.")
+@click.option("--once", is_flag=True, help="With --live: draw it once.")
+@options.agent_socket
+@options.to_file
+def command(form: str, width: int | None, socket: str, to: str, inputs: NodeOptions, *, live: bool, once: bool) -> int:
+    """Draw sockets, dies, NUMA nodes, caches, cores, CPUs and devices, coloured by owner.
+
+    Exit code 1 when a pod is rejected, the kubelet would not start, or the agent is not ready.
+    """
+    check_destination(to)
+    if live:
+        _check_live(inputs, form, to, once=once)
+        return _live(socket, form, width, to, once=once)
+    if once or socket:
+        raise click.UsageError("--once and --socket need --live")
+    inputs = running_inputs.with_running_kubelet(inputs)
+    if form == "html":
+        return _report(inputs, to)
+    view, is_yes = _view(inputs)
+    return _drawn(view, form, width, to, is_yes=is_yes)
+
+
+def _drawn(view: NodeView, form: str, width: int | None, to: str, *, is_yes: bool) -> int:
+    if form == "svg":
+        emit_document(svg.svg_text(view), to)
+    else:
+        emit(_terminal(view, width, to), to)
+    return YES if is_yes else NO
+
+
+def _check_live(inputs: NodeOptions, form: str, to: str, *, once: bool) -> None:
+    """Refuse what an agent cannot be asked for.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    if inputs.describes_node or inputs.machine or inputs.kubelet_version:
+        raise click.UsageError("--live shows the agent's own node: remove the options that describe another one")
+    if form == "html":
+        raise click.UsageError("--live draws for a terminal or as SVG; there is no HTML report of a live node")
+    if not once and (form != "terminal" or to):
+        raise click.UsageError("add --once to draw into a file")
+
+
+def _live(socket: str, form: str, width: int | None, to: str, *, once: bool) -> int:
+    console = live_node.this_terminal()
+    # A pipe gets one picture: nothing in it could be drawn over.
+    if once or not console.is_terminal:
+        view, is_yes = live_node.live_view(socket or agent_options.STATUS_SOCKET)
+        return _drawn(view, form, width, to, is_yes=is_yes)
+    return YES if live_node.watch(socket or agent_options.STATUS_SOCKET, width, console=console) else NO
+
+
+def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
+    if not inputs.describes_node:
+        return pictures.machine_view(loader.load_machine(inputs.machine)), True
+    plan = plan_of(inputs)
+    warn(plan.findings)
+    if plan.refusal is not None:
+        tell(f"{plan.kubelet_name} would not start: {plan.refusal.message}")
+        if plan.remedy:
+            tell(plan.remedy)
+
+    return pictures.plan_view(plan, now=_present_moment()), plan.is_yes
+
+
+def _report(inputs: NodeOptions, to: str) -> int:
+    if not inputs.describes_node:
+        emit_document(html.html_text(report.machine_report(read_machine(inputs.machine, inputs.node))), to)
+        return YES
+    # Findings and a refusal to start are in the report.
+    plan = plan_of(inputs)
+    emit_document(html.html_text(report.report_of(plan)), to)
+    return YES if plan.is_yes else NO
+
+
+def _terminal(view: NodeView, width: int | None, to: str) -> str:
+    columns = width or terminal.width_for(to)
+    return terminal.text_for(render_terminal.picture(view, columns), to, columns)
+
+
+def _present_moment() -> Moment | None:
+    """Return the time since boot, without time spent in suspend; None where the boot is not known."""
+    try:
+        boot = _BOOT_ID.read_text("ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return Moment(time.monotonic_ns(), boot) if boot else None

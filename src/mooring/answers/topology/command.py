@@ -1,0 +1,78 @@
+"""``mooring topology``: a machine as it is and as the kubelet sees it."""
+
+from __future__ import annotations
+
+import click
+
+from mooring.answers.base.inputs.node import read_machine
+from mooring.cli import options
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
+from mooring.cli.verb import Verb
+from mooring.engine.core.errors import InputError
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.answers.topology import text
+    from mooring.inputs.decoding import yaml_scalars
+    from mooring.inputs.machines import files, machineinfo_json
+    from mooring.inputs.machines import machine_document as machine_documents
+    from mooring.inputs.machines.cadvisor import machine as cadvisor_machine
+
+
+EPILOG = """\b
+Examples:
+  mooring topology
+  mooring topology --machine node.tar.gz -o json
+  mooring topology --machine "sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi" -o machineinfo
+"""
+
+
+@click.command("topology", cls=Verb, epilog=EPILOG)
+@options.machine
+@options.node
+@options.output(("text", "json", "yaml", "machineinfo"), "text")
+@options.to_file
+def command(machine: str, node: str, form: str, to: str) -> int:
+    """Show CPUs, cores, caches, NUMA nodes and memory, and where the kubelet's view differs from the hardware.
+
+    With -o machineinfo, exit code 1 when the kubelet could not describe the machine.
+    """
+    check_destination(to)
+    if form == "machineinfo":
+        return _machine_info(machine, node, to)
+    loaded = read_machine(machine, node)
+    if form == "text":
+        emit(text.topology_text(loaded, to), to)
+        return YES
+    document = machine_documents.machine_document(loaded)
+    if form == "json":
+        emit_document(json_text(document), to)
+    else:
+        emit_document(yaml_scalars.yaml_text(document), to)
+    return YES
+
+
+def _machine_info(source: str, node: str, to: str) -> int:
+    try:
+        machine = read_machine(source, node)
+    except InputError:
+        # The hardware cannot be made out; what cAdvisor says of it is read all the same.
+        failed = _cadvisor_error(source or node)
+        if not failed:
+            raise
+    else:
+        failed = machine.info_error
+    if failed:
+        emit(failed, to)
+        return NO
+    emit_document(machineinfo_json.machine_info_json(machine.info), to)
+    return YES
+
+
+def _cadvisor_error(source: str) -> str:
+    """Return why cAdvisor cannot describe a tree; empty when it can, or when the source is no snapshot of a machine."""
+    try:
+        tree = files.open_tree(source)
+        return cadvisor_machine.read_machine_info(tree).info_error if tree.exists("proc/cpuinfo") else ""
+    except InputError:
+        return ""

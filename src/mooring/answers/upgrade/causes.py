@@ -1,0 +1,151 @@
+"""Why two releases decide differently about a node: the named rules and gates, each with few pods that show it.
+
+A rule or the default of a gate counts when plans with it as in the old release and as in the new one differ, everything
+else being equal. The example is then asked with fewer and fewer pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from mooring.answers.base.plan import Plan
+from mooring.answers.upgrade.decisions import decided
+from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
+from mooring.answers.upgrade.settings import gate_value
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.gates import MANAGER_GATES
+from mooring.engine.core.pod import Pod
+from mooring.engine.core.release import Release
+from mooring.engine.releases.gates import known_gates
+from mooring.engine.releases.rule import ReleaseRule
+from mooring.engine.releases.rules import RULES
+
+MOST_TRIALS = 60
+"""How often an example is asked with fewer pods; it has more than the fewest on a full node of which it needs most."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateDefault:
+    """A gate that the configuration does not set, and whose default is another one in the new release."""
+
+    name: str
+    before: bool
+    after: bool
+
+
+Factor: TypeAlias = ReleaseRule | GateDefault
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A rule or gate by which the releases decide differently about this node, and an example of it."""
+
+    factor: Factor
+    situation: UpgradeSituation
+    pods: tuple[Pod, ...]
+    """Few pods of the node that show it."""
+    before: Plan
+    """What is decided with the rule or gate as in the old release."""
+    after: Plan
+    """The same with the rule or gate as in the new release, and no other difference."""
+
+
+def causes(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup, situation: UpgradeSituation) -> Iterator[Cause]:
+    """Yield the causes for which an upgrade decides differently in a situation."""
+    plans = node.plan(situation, old), node.plan(situation, new)
+    if decided(plans[0]) == decided(plans[1]):
+        return
+    for factor in _factors(old, new):
+        pair = _pair(node, situation, factor, (old, new), plans)
+        if pair is not None:
+            yield _example(node, situation, factor, old, pair)
+
+
+_Pair: TypeAlias = tuple[KubeletSetup, KubeletSetup]
+
+
+def _factors(old: KubeletSetup, new: KubeletSetup) -> Iterator[Factor]:
+    different = {*old.release.rules.names()} ^ {*new.release.rules.names()}
+    yield from (rule for rule in RULES if rule.name in different)
+    for name in sorted(MANAGER_GATES - set(new.config.feature_gates)):
+        before, after = (gate_value(name, new.config, setup.release) for setup in (old, new))
+        if before != after:
+            yield GateDefault(name, before, after)
+
+
+def _pair(
+    node: UpgradedNode, situation: UpgradeSituation, factor: Factor, setups: _Pair, plans: tuple[Plan, Plan]
+) -> _Pair | None:
+    """Return two kubelets that differ in a rule or gate alone and decide differently; None when there are none."""
+    old, new = setups
+    for base, plan, of_old in ((new, plans[1], True), (old, plans[0], False)):
+        other = with_factor(base, factor, old if of_old else new)
+        if other is not None and decided(node.plan(situation, other)) != decided(plan):
+            return (other, base) if of_old else (base, other)
+    return None
+
+
+def with_factor(setup: KubeletSetup, factor: Factor, like: KubeletSetup) -> KubeletSetup | None:
+    """Return a kubelet with a rule or gate as in another release; None where it cannot be set."""
+    if isinstance(factor, ReleaseRule):
+        field = factor.name.replace("-", "_")
+        rules = replace(setup.release.rules, **{field: getattr(like.release.rules, field)})
+        return replace(setup, release=replace(setup.release, rules=rules))
+    value = gate_value(factor.name, like.config, like.release)
+    gates = gates_for(factor.name, setup.config, setup.release, value=value)
+    if gates is None:
+        return None
+    return replace(setup, config=replace(setup.config, feature_gates={**setup.config.feature_gates, **gates}))
+
+
+def gates_for(name: str, config: KubeletConfig, release: Release, *, value: bool) -> dict[str, bool] | None:
+    """Return the settings that give a gate a value, with the gates that depend on it or that it needs.
+
+    None when the release does not know one of them, or has it locked.
+    """
+    known = known_gates(release.name)
+    wanted: dict[str, bool] = {}
+    pending = [name]
+    while pending:
+        gate_name = pending.pop()
+        gate = known.gates.get(gate_name)
+        if gate is None or (gate.locked and gate.default != value):
+            return None
+        wanted[gate_name] = value
+        related = gate.needs if value else tuple(one for one, its in known.dependent.items() if gate_name in its.needs)
+        pending += [one for one in related if one not in wanted and gate_value(one, config, release) != value]
+    return wanted
+
+
+def _example(node: UpgradedNode, situation: UpgradeSituation, factor: Factor, old: KubeletSetup, pair: _Pair) -> Cause:
+    """Return a cause with few pods that show it, the fewest where that takes no more than :data:`MOST_TRIALS`."""
+    everything = node.pods_of(old).every
+
+    def shown(uids: Sequence[str]) -> tuple[Plan, Plan] | None:
+        some = node.only(uids)
+        if situation is UpgradeSituation.RESTART:
+            some = some.prepared(old)
+        before, after = (some.plan(situation, setup) for setup in pair)
+        return None if decided(before) == decided(after) else (before, after)
+
+    uids = tuple(pod.uid for pod in everything)
+    plans = shown(uids)
+    if plans is None:
+        # The state files hold what these pods alone do not explain: the example is the node as it is.
+        before, after = (node.plan(situation, setup) for setup in pair)
+        return Cause(factor, situation, everything, before, after)
+    size, trials = len(uids), 0
+    while size and trials < MOST_TRIALS:
+        start = 0
+        while start < len(uids) and trials < MOST_TRIALS:
+            trials += 1
+            fewer = (*uids[:start], *uids[start + size :])
+            found = shown(fewer)
+            if found is None:
+                start += size
+            else:
+                uids, plans = fewer, found
+        size //= 2
+    return Cause(factor, situation, tuple(pod for pod in everything if pod.uid in uids), *plans)

@@ -1,0 +1,165 @@
+"""Settings that another release takes otherwise: gates, policy options, fields of the configuration, state files.
+
+What the data of :mod:`mooring.engine.releases` says, as far as this configuration is concerned. Whether the kubelet
+starts is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, Gate
+from mooring.engine.core.release import Release
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE, later_fields
+from mooring.engine.releases.gates import known_gates
+from mooring.engine.releases.history import standing
+from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
+from mooring.engine.releases.state_files import StateFileRules, state_file_rules
+
+POD_LEVEL_GATE = "PodLevelResourceManagers"
+UNKNOWN = "not known"
+
+
+class SettingEffect(Enum):
+    """What another release does with a setting."""
+
+    REFUSED = "refused"
+    """The kubelet does not start with it."""
+    IGNORED = "ignored"
+    """It is an unknown field."""
+    TAKES_EFFECT = "takes effect"
+    """It was an unknown field before."""
+    DEFAULT = "default"
+    """It is not set, and its default is another one."""
+    GROUP = "group"
+    """The policy option needs another gate, or none any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSetting:
+    """A setting that another release takes otherwise."""
+
+    name: str
+    """Such as ``featureGates.MemoryManager`` or ``failCgroupV1``."""
+    effect: SettingEffect
+    before: str
+    """What it is in the old release, in words."""
+    after: str
+
+
+def setting_changes(
+    config: KubeletConfig, fields: frozenset[str], old: Release, new: Release
+) -> tuple[ReleaseSetting, ...]:
+    """Return the settings that a release takes otherwise than another one.
+
+    Args:
+        config: of the node's kubelet.
+        fields: names of the fields that the configuration sets.
+        old: before the upgrade.
+        new: after it.
+    """
+    return (
+        *_configured_gates(config, old, new),
+        *_gate_defaults(config, old, new),
+        *_options("cpuManagerPolicyOptions", config.cpu_manager_policy_options, CPU_OPTION_HISTORY, old, new),
+        *_options(
+            "topologyManagerPolicyOptions", config.topology_manager_policy_options, TOPOLOGY_OPTION_HISTORY, old, new
+        ),
+        *_fields(fields, old, new),
+    )
+
+
+def _configured_gates(config: KubeletConfig, old: Release, new: Release) -> Iterator[ReleaseSetting]:
+    before, after = known_gates(old.name).gates, known_gates(new.name).gates
+    for name, value in sorted(config.feature_gates.items()):
+        was_refused, is_refused = _is_refused(before.get(name), value), _is_refused(after.get(name), value)
+        if is_refused and not was_refused:
+            yield ReleaseSetting(
+                f"featureGates.{name}", SettingEffect.REFUSED, _words(before.get(name)), _words(after.get(name))
+            )
+        elif was_refused and not is_refused:
+            effect = SettingEffect.TAKES_EFFECT
+            yield ReleaseSetting(f"featureGates.{name}", effect, _words(before.get(name)), _words(after.get(name)))
+
+
+def _is_refused(gate: Gate | None, value: bool) -> bool:  # noqa: FBT001 - the value of a gate
+    return gate is None or (gate.locked and value != gate.default)
+
+
+def _gate_defaults(config: KubeletConfig, old: Release, new: Release) -> Iterator[ReleaseSetting]:
+    """Yield the gates of the resource managers that are not set, and on in one release only."""
+    for name in sorted(MANAGER_GATES - set(config.feature_gates)):
+        if gate_value(name, config, old) != gate_value(name, config, new):
+            before, after = (known_gates(one.name).gates.get(name) for one in (old, new))
+            yield ReleaseSetting(f"featureGates.{name}", SettingEffect.DEFAULT, _words(before), _words(after))
+
+
+def gate_value(name: str, config: KubeletConfig, release: Release) -> bool:
+    """Return whether a gate is on; one that the release does not know is off."""
+    gate = known_gates(release.name).gates.get(name)
+    if gate is None:
+        return False
+    configured = config.feature_gates
+    return configured.get(name, configured.get(SWITCHES.get(gate.stage, ""), gate.default))
+
+
+def _words(gate: Gate | None) -> str:
+    if gate is None:
+        return UNKNOWN
+    return f"{gate.stage.value} {'on' if gate.default else 'off'}{' locked' if gate.locked else ''}"
+
+
+def _options(
+    field: str, configured: Mapping[str, str], histories: Mapping[str, str], old: Release, new: Release
+) -> Iterator[ReleaseSetting]:
+    for name in configured:
+        history = histories.get(name, "")
+        before, after = (standing(history, one.name) or UNKNOWN for one in (old, new))
+        if before == after:
+            continue
+        effect = SettingEffect.REFUSED if after == UNKNOWN else SettingEffect.GROUP
+        yield ReleaseSetting(f"{field}.{name}", effect, before, after)
+
+
+def _fields(fields: frozenset[str], old: Release, new: Release) -> Iterator[ReleaseSetting]:
+    missing_before, missing_after = later_fields(old.name), later_fields(new.name)
+    for name in sorted(fields & FIELDS_SINCE.keys()):
+        if (name in missing_before) != (name in missing_after):
+            effect = SettingEffect.IGNORED if name in missing_after else SettingEffect.TAKES_EFFECT
+            words = [UNKNOWN if name in missing else "known" for missing in (missing_before, missing_after)]
+            yield ReleaseSetting(name, effect, words[0], words[1])
+    for name, history in sorted(DEFAULT_HISTORY.items()):
+        before, after = standing(history, old.name), standing(history, new.name)
+        if name not in fields and before and after and before != after:
+            yield ReleaseSetting(name, SettingEffect.DEFAULT, before, after)
+
+
+@dataclass(frozen=True, slots=True)
+class StateFileFormats:
+    """The formats of one state file on the way to another release and back."""
+
+    file: str
+    written_before: str
+    read_after: tuple[str, ...]
+    """What the new release reads, in order."""
+    written_after: str
+    read_before: tuple[str, ...]
+    """What the old release reads after a rollback, in order."""
+
+
+def state_file_formats(config: KubeletConfig, old: Release, new: Release) -> tuple[StateFileFormats, StateFileFormats]:
+    """Return the formats of both state files."""
+    before, after = (_rules(config, release) for release in (old, new))
+    cpu = StateFileFormats(CPU_FILE, before.cpu.written, after.cpu.read, after.cpu.written, before.cpu.read)
+    memory = StateFileFormats(
+        MEMORY_FILE, before.memory.written, after.memory.read, after.memory.written, before.memory.read
+    )
+    return cpu, memory
+
+
+def _rules(config: KubeletConfig, release: Release) -> StateFileRules:
+    return state_file_rules(release.name, pod_level=gate_value(POD_LEVEL_GATE, config, release))

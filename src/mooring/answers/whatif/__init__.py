@@ -1,0 +1,1 @@
+"""``mooring whatif``: one thing changed, or the nearest change that admits a pod."""

@@ -1,0 +1,298 @@
+"""``mooring whatif -o text``: before and after, and the changes that were found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from mooring.answers.base.changes.change import Cost, PlannedChange, sentence
+from mooring.answers.base.changes.difference import (
+    ABSENT,
+    ADMITTED,
+    CRASH,
+    ENDLESS,
+    LEFT,
+    REJECTED,
+    UNASKED,
+    ContainerPlace,
+    PodDifference,
+    PodOutcome,
+    differences,
+)
+from mooring.answers.base.changes.price import alignment_words, given_up_words
+from mooring.answers.base.changes.search import Proposal
+from mooring.answers.base.plan import Plan
+from mooring.answers.base.question import Question
+from mooring.answers.base.views.picture import policies
+from mooring.cli.terminal import CommandLine, text_for
+from mooring.engine.core.errors import clean
+from mooring.engine.core.pod import Pod
+from mooring.explain.phrases import plural
+from mooring.explain.reason import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
+from mooring.views.console import STYLES, Breaking, new_table
+from mooring.views.wording import numbers
+
+_STATES = {
+    ADMITTED: "admitted",
+    REJECTED: "rejected",
+    LEFT: "ended",
+    ENDLESS: "endless",
+    CRASH: "crash",
+    UNASKED: "not asked",
+    ABSENT: "–",
+}
+_ALIGNED_WIDTH = 13
+"""Columns of ``2 NUMA nodes,``: verdicts and CPU lists need the rest."""
+_INDENT = (0, 0, 0, 2)
+_SHARED = frozenset({SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS})
+
+
+def what_if_text(question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan, to: str) -> str:
+    """Return both plans side by side, as far as they differ."""
+    return text_for(Group(*_comparison(question, changes, before, after)), to)
+
+
+def _comparison(
+    question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan
+) -> Iterator[RenderableType]:
+    yield Text(clean(sentence(changes, question)), STYLES["title"])
+    if before.archive:
+        yield Text(clean(before.archive), STYLES["quiet"])
+    yield from _policies(before, after)
+    yield Text("")
+    found = differences(before, after)
+    changed = [one for one in found if not one.is_none]
+    if changed:
+        yield _side_by_side(changed)
+        yield Text("")
+    same = len(found) - len(changed)
+    if same:
+        yield Text(
+            f"{plural(same, 'pod')} {'is' if same == 1 else 'are'} as before." if changed else "Nothing differs."
+        )
+    for name, plan in (("Before", before), ("After", after)):
+        yield Text(f"{name}: {_counts(plan)}")
+    yield from _still_refused(after)
+
+
+def _policies(before: Plan, after: Plan) -> Iterator[RenderableType]:
+    old = policies(before.kubelet.settings) if before.kubelet else ""
+    new = policies(after.kubelet.settings) if after.kubelet else ""
+    if new:
+        yield Text(new, STYLES["quiet"])
+    if old and old != new:
+        yield Text(f"before: {old}", STYLES["quiet"])
+
+
+def _side_by_side(changed: Sequence[PodDifference]) -> Table:
+    table = new_table("", "before", "aligned", "after", "aligned")
+    for column in table.columns[2::2]:
+        column.max_width = _ALIGNED_WIDTH
+    for one in changed:
+        name = Breaking(clean(f"{one.pod.namespace}/{one.pod.name}"), "/", "title")
+        table.add_row(name, _verdict(one.before), "", _verdict(one.after), "")
+        old = {place.container: place for place in one.before.places}
+        new = {place.container: place for place in one.after.places}
+        for container in dict.fromkeys([*old, *new]):
+            label = f"  {clean(container)}" if container else "  as a whole"
+            places = (old.get(container), new.get(container))
+            table.add_row(Text(label), *(cell for place in places for cell in (_place(place), _aligned(place))))
+    return table
+
+
+def _verdict(outcome: PodOutcome) -> Text:
+    text = _STATES[outcome.state]
+    if outcome.reason:
+        text += f": {clean(outcome.reason)}"
+    return Text(text, STYLES["" if outcome.runs or outcome.state == ABSENT else "title"])
+
+
+def _place(place: ContainerPlace | None) -> RenderableType:
+    if place is None:
+        return Text("")
+    parts = [str(place.cpus) or "shared pool"]
+    if place.mems:
+        parts.append(f"memory {numbers(place.mems)}")
+    parts.extend(clean(device) for device in place.devices)
+    return Group(Breaking(parts[0]), *(Text(part) for part in parts[1:]))
+
+
+def _aligned(place: ContainerPlace | None) -> RenderableType:
+    """Return "yes", or each level at which the container lies on more than it needs or on several NUMA nodes."""
+    if place is None or not place.extents:
+        return Text("")
+    apart = [str(extent) for extent in place.extents if not extent.is_aligned]
+    return Group(*(Text(text) for text in apart)) if apart else Text("yes")
+
+
+def _counts(plan: Plan) -> str:
+    if plan.refusal is not None:
+        return "the kubelet would not start."
+    admitted = sum(answer.admitted for answer in plan.answers)
+    ended, unasked = len(plan.left), len(plan.unasked)
+    parts = [f"{plural(admitted, 'pod')} admitted", f"{len(plan.answers) - admitted} not"]
+    if ended:
+        parts.append(f"{ended} of those admitted ended")
+    if unasked:
+        parts.append(f"{unasked} not asked")
+    return f"{', '.join(parts)}."
+
+
+def _still_refused(after: Plan) -> Iterator[RenderableType]:
+    if after.refusal is not None:
+        yield Text("")
+        yield Text(f"{after.kubelet_name} would not start: [{after.refusal_code}]", STYLES["title"])
+        yield Padding(Text(clean(after.refusal.message)), _INDENT)
+        if after.remedy:
+            yield Text(after.remedy)
+    refused = [answer for answer in after.answers if not answer.admitted]
+    if refused:
+        yield Text("")
+        yield Text("Not admitted after the change:", STYLES["title"])
+    for answer in refused:
+        name = clean(f"{answer.pod.namespace}/{answer.pod.name}")
+        yield Padding(Text(f"{name}: {clean(answer.why)}"), _INDENT)
+
+
+def nearest_text(
+    plan: Plan,
+    pod: Pod | None,
+    proposals: Sequence[Proposal],
+    to: str,
+    made: Sequence[PlannedChange] = (),
+    words: Sequence[str] = (),
+    *,
+    exclusive: bool = False,
+    named: bool = False,
+) -> str:
+    """Return the changes that were found, the nearest first.
+
+    Args:
+        plan: without them.
+        pod: that they admit.
+        proposals: the changes.
+        to: the destination.
+        made: changes that the plan contains already; their options are printed, too.
+        words: the options of the call, for commands that show the outcome.
+        exclusive: whether the pod is to have exclusive CPUs, and has none.
+        named: whether the pod is left out where nothing names it.
+    """
+    if pod is None:
+        by = f" by {plan.decided_by}" if plan.decided_by else ""
+        return f"Every pod is admitted{by}: nothing needs to change."
+    return text_for(Group(*_found(plan, pod, proposals, made, words, exclusive=exclusive, named=named)), to)
+
+
+def outcome_command(
+    words: Sequence[str], changes: Sequence[tuple[str, str]], pod: Pod, *, named: bool
+) -> tuple[str, ...]:
+    """Return the words after ``mooring`` that show the outcome of changes.
+
+    Args:
+        words: the options of the call.
+        changes: options with their values.
+        pod: that they admit.
+        named: whether the pod is left out where nothing names it.
+    """
+    name = f"{pod.namespace}/{pod.name}"
+    needs_name = named and not any(name in value for _, value in changes)
+    return ("whatif", *([name] if needs_name else []), *words, *(word for change in changes for word in change))
+
+
+def _found(
+    plan: Plan,
+    pod: Pod,
+    proposals: Sequence[Proposal],
+    made: Sequence[PlannedChange],
+    words: Sequence[str],
+    *,
+    exclusive: bool,
+    named: bool,
+) -> Iterator[RenderableType]:
+    name = clean(f"{pod.namespace}/{pod.name}")
+    answer = next((answer for answer in plan.answers if answer.pod.uid == pod.uid), None)
+    if plan.archive:
+        yield Text(clean(plan.archive), STYLES["quiet"])
+    if plan.decided_by:
+        yield Text(plan.decided_by, STYLES["quiet"])
+    if answer is not None and answer.admitted and not exclusive:
+        yield Text(f"{name} is admitted: nothing needs to change.")
+        if answer.code in _SHARED:
+            yield Padding(Text(clean(answer.why)), _INDENT)
+            yield CommandLine(("whatif", f"{pod.namespace}/{pod.name}", *words, "--goal", "exclusive"), "  ")
+        return
+    if plan.refusal is not None:
+        yield Text(f"{name} cannot be asked: the kubelet would not start.", STYLES["title"])
+        yield Padding(Text(clean(plan.refusal.message)), _INDENT)
+    elif answer is None:
+        yield Text(f"{name} is not asked: the kubelet would not return from a pod before it.", STYLES["title"])
+    else:
+        mark = f" [{answer.code}]" if answer.code else ""
+        no = f"is not admitted: {answer.decision.reason or 'the kubelet does not answer'}"
+        yield Text(f"{name} {'has no exclusive CPUs' if answer.admitted else no}{mark}", STYLES["title"])
+        yield Padding(Text(clean(answer.why)), _INDENT)
+    yield Text("")
+    one, several = ("gives it exclusive CPUs", "give it exclusive CPUs") if exclusive else ("admits it", "admit it")
+    if not proposals:
+        yield Text(f"No small change was found that {one} and keeps all other pods admitted.")
+        if answer is not None and answer.remedy:
+            yield Text(clean(answer.remedy))
+        return
+    yield Text(f"These changes {several} and keep all other pods admitted, the nearest first.")
+    yield Text("")
+    yield _ranking(proposals)
+    yield Text("")
+    yield Text("These commands show the outcome for all pods.", STYLES["quiet"])
+    for number, proposal in enumerate(proposals, 1):
+        replaced = {change.target for change in proposal.changes} - {""}
+        kept = [change.option for change in made if change.target not in replaced]
+        yield CommandLine(outcome_command(words, (*kept, *proposal.options), pod, named=named), f"{number}  ")
+
+
+def _ranking(proposals: Sequence[Proposal]) -> Table:
+    table = new_table("")
+    table.add_column("change", ratio=1, overflow="fold")
+    table.add_column("pods touched", justify="right", max_width=7)
+    table.add_column("restart", max_width=12)
+    table.add_column("given up", max_width=18)
+    columns = [_Column("to add", _added), _Column("alignment lost", alignment_words)]
+    columns = [column for column in columns if any(column.words(proposal) for proposal in proposals)]
+    for column in columns:
+        table.add_column(column.heading, max_width=14)
+    for number, proposal in enumerate(proposals, 1):
+        table.add_row(
+            str(number),
+            Text(clean(proposal.text)),
+            str(proposal.cost.touched or "–"),
+            _restart(proposal.cost),
+            _lines(given_up_words(proposal)),
+            *(_lines(column.words(proposal)) for column in columns),
+        )
+    return table
+
+
+class _Column(NamedTuple):
+    """A column that is shown where one of the proposals has something in it."""
+
+    heading: str
+    words: Callable[[Proposal], list[str]]
+
+
+def _added(proposal: Proposal) -> list[str]:
+    count = proposal.cost.devices_added
+    return [plural(count, "device")] if count else []
+
+
+def _lines(parts: Sequence[str]) -> str:
+    return ",\n".join(parts) or "–"
+
+
+def _restart(cost: Cost) -> str:
+    if not cost.restarts:
+        return "–"
+    return f"yes, without {plural(cost.state_files, 'state file')}" if cost.state_files else "yes"

@@ -1,1 +1,0 @@
-"""Verbs about the agent: it runs, shows its status, and takes over from a kubelet."""

@@ -1,1 +1,0 @@
-"""Verbs about Mooring itself: what is installed, and how shells complete it."""

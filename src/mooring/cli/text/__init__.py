@@ -1,1 +1,0 @@
-"""The answers of the verbs as text for people."""

@@ -1,0 +1,141 @@
+"""``mooring dra``: be the driver of dynamic resource allocation for the CPUs of this node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mooring.cli import options
+from mooring.cli.extras import needs_extra
+from mooring.cli.options import complete_file, complete_folder
+from mooring.cli.output import YES
+from mooring.cli.verb import Verb
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.cluster.dra import devices, run
+    from mooring.inputs.machines import loader
+    from mooring.service import options as service_options
+
+
+GROUPS = ("numa", "socket", "l3", "cpu")
+
+EPILOG = """\b
+Examples:
+  mooring dra --node-name node-1 --kubeconfig /etc/kubernetes/mooring.conf
+  mooring dra --group l3 --health-address 127.0.0.1:9478
+  mooring dra --group cpu --kubelet-root /var/lib/kubelet --cdi-root /etc/cdi
+"""
+
+
+@click.command("dra", cls=Verb, epilog=EPILOG)
+@click.option(
+    "--agent",
+    "agent",
+    default="/run/mooring/claims.sock",
+    show_default=True,
+    metavar="SOCKET",
+    shell_complete=complete_file,
+    help="The agent's claimsSocket: the agent allocates the CPUs.",
+)
+@options.kubeconfig("the service account of the pod that this runs in")
+@options.node_name("the agent's")
+@click.option(
+    "--group",
+    "group",
+    type=click.Choice(GROUPS),
+    default="numa",
+    show_default=True,
+    help="What a device is: a group whose CPUs the engine chooses from, or a single CPU.",
+)
+@click.option(
+    "--driver-name",
+    "name",
+    default="cpu.mooring.dev",
+    show_default=True,
+    metavar="NAME",
+    help="Name of the driver, as device classes select it.",
+)
+@options.kubelet_root("The kubelet's root directory.", "/var/lib/kubelet")
+@click.option(
+    "--kubelet-config",
+    "kubelet_config",
+    default="",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="The kubelet's configuration, to check that it does not manage CPUs.",
+)
+@click.option(
+    "--cdi-root",
+    "cdi_root",
+    default="/var/run/cdi",
+    show_default=True,
+    metavar="DIR",
+    shell_complete=complete_folder,
+    help="Where the runtime reads devices (cdi_spec_dirs).",
+)
+@options.machine
+@click.option("--pcie-roots", "pcie_roots", is_flag=True, help="Publish PCIe roots (gate DRAListTypeAttributes).")
+@click.option(
+    "--numa-node-list",
+    "numa_node_list",
+    is_flag=True,
+    help="Publish numaNode as a list, with the nearest NUMA nodes of the socket (gate DRAListTypeAttributes).",
+)
+@click.option("--immediate", is_flag=True, help="Immediately allocate claims that request it and name this node.")
+@click.option(
+    "--health-address", "health", default="", metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics there."
+)
+@click.option("--log-format", "log_format", type=click.Choice(("json", "console")), default="json", show_default=True)
+@click.option(
+    "--log-level",
+    "log_level",
+    type=click.Choice(("debug", "info", "warning", "error")),
+    default="info",
+    show_default=True,
+)
+def command(
+    agent: str,
+    kubeconfig: str,
+    node_name: str,
+    group: str,
+    name: str,
+    kubelet_root: str,
+    kubelet_config: str,
+    cdi_root: str,
+    machine: str,
+    health: str,
+    log_format: str,
+    log_level: str,
+    *,
+    pcie_roots: bool,
+    numa_node_list: bool,
+    immediate: bool,
+) -> int:
+    """Publish this node's CPUs as devices and prepare claims to them, until SIGTERM or SIGINT.
+
+    The agent of this node runs beside it and owns the CPUs; the kubelet has CPU manager policy none.
+
+    With --machine, for tests and simulations, kinds of cores are those of another machine.
+    """
+    with needs_extra("dra", source="mooring dra"):
+        asked = run.DriverOptions(
+            agent=agent,
+            kubeconfig=kubeconfig,
+            node=node_name,
+            name=name,
+            grouping=devices.Grouping(group),
+            kubelet_root=Path(kubelet_root).absolute(),
+            kubelet_config=Path(kubelet_config) if kubelet_config else None,
+            cdi_root=Path(cdi_root).absolute(),
+            hardware=loader.load_machine(machine).hardware,
+            pcie_roots=devices.pcie_roots() if pcie_roots else {},
+            numa_node_list=numa_node_list,
+            immediate=immediate,
+            health=service_options.parse_address(health, source="--health-address"),
+            log_format=service_options.LogFormat(log_format),
+            log_level=service_options.LogLevel(log_level),
+        )
+        run.run_driver(asked)
+    return YES

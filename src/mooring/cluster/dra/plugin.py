@@ -1,0 +1,135 @@
+"""The sockets that the kubelet uses: registration, and the interface of a driver.
+
+The kubelet finds the registration socket in its folder of plugins, asks there for the driver's name, and calls the
+other one.
+
+Source: kubelet v1.37.1, pkg/kubelet/cm/dra/plugin. Measured order of the calls: GetInfo, NotifyRegistrationStatus,
+NodePrepareResources at a pod's start, NodeUnprepareResources after its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from mooring.cluster.dra.driver import ClaimName, Driver
+from mooring.cluster.dra.messages import (
+    DRA_SERVICE,
+    DRA_VERSION,
+    REGISTRATION_SERVICE,
+    InfoRequestMessage,
+    NodePrepareResourcesRequestMessage,
+    NodePrepareResourcesResponseMessage,
+    NodeUnprepareResourcesRequestMessage,
+    NodeUnprepareResourcesResponseMessage,
+    PluginInfoMessage,
+    RegistrationStatusMessage,
+    RegistrationStatusResponseMessage,
+)
+from mooring.cluster.dra.metrics import DriverMetrics
+from mooring.engine.core.errors import MooringError
+from mooring.service.grpc_methods import CallLimits, Method, Methods
+from mooring.service.grpc_server import serve_at_once
+from mooring.service.logs import Log
+
+_LIMITS: Final = CallLimits(threads=4, waiting=64, grace=2.0)
+"""The kubelet repeats a call that is refused because too many are under way."""
+
+
+class Plugin:
+    """Serves both sockets until it is closed."""
+
+    def __init__(self, driver: Driver, plugin_folder: Path, registry: Path, log: Log, metrics: DriverMetrics) -> None:
+        """Begin to serve; the registration socket comes last, when everything behind it is there.
+
+        Args:
+            driver: answers.
+            plugin_folder: of this driver's own socket.
+            registry: the kubelet's folder of registration sockets.
+            log: of the driver.
+            metrics: count claims.
+
+        Raises:
+            InputError: there can be no such socket.
+        """
+        self._driver, self._log, self._metrics = driver, log, metrics
+        self.registered = Event()
+        """Set when the kubelet has taken the driver."""
+        self._endpoint = str(plugin_folder / "dra.sock")
+        with ExitStack() as opened:
+            opened.callback(self._served(self._endpoint, DRA_SERVICE, self._dra()))
+            place = str(registry / f"{driver.name}-reg.sock")
+            opened.callback(self._served(place, REGISTRATION_SERVICE, self._registration()))
+            self._closing = opened.pop_all()
+
+    def is_registered(self) -> bool:
+        """Tell whether the kubelet has taken the driver."""
+        return self.registered.is_set()
+
+    def close(self) -> None:
+        """Stop serving and remove the sockets' names."""
+        self._closing.close()
+
+    def _served(self, path: str, service: str, methods: Methods) -> Callable[[], object]:
+        return serve_at_once(path, service, methods, self._log, _LIMITS, "check --kubelet-root")
+
+    def _dra(self) -> Methods:
+        return {
+            "NodePrepareResources": Method(NodePrepareResourcesRequestMessage, self._prepare),
+            "NodeUnprepareResources": Method(NodeUnprepareResourcesRequestMessage, self._unprepare),
+        }
+
+    def _registration(self) -> Methods:
+        return {
+            "GetInfo": Method(InfoRequestMessage, self._info),
+            "NotifyRegistrationStatus": Method(RegistrationStatusMessage, self._notified),
+        }
+
+    def _info(self, _request: InfoRequestMessage) -> PluginInfoMessage:
+        return PluginInfoMessage(
+            type="DRAPlugin", name=self._driver.name, endpoint=self._endpoint, supported_versions=[DRA_VERSION]
+        )
+
+    def _notified(self, status: RegistrationStatusMessage) -> RegistrationStatusResponseMessage:
+        if status.plugin_registered:
+            self.registered.set()
+            self._log.info("driver registered by the kubelet")
+        else:
+            self.registered.clear()
+            self._log.error("driver rejected by the kubelet", problem=status.error)
+        return RegistrationStatusResponseMessage()
+
+    def _prepare(self, request: NodePrepareResourcesRequestMessage) -> NodePrepareResourcesResponseMessage:
+        response = NodePrepareResourcesResponseMessage()
+        for claim in request.claims:
+            answer = response.claims[claim.uid]
+            try:
+                with self._metrics.counted("prepare"):
+                    devices = self._driver.prepare(ClaimName(claim.namespace, claim.uid, claim.name))
+                for one in devices:
+                    answer.devices.add(
+                        request_names=[one.request],
+                        pool_name=self._driver.node,
+                        device_name=one.device,
+                        cdi_device_ids=[one.cdi],
+                        share_id=one.share,
+                    )
+            except MooringError as error:
+                answer.error = str(error)
+                self._log.warning("claim not prepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
+        return response
+
+    def _unprepare(self, request: NodeUnprepareResourcesRequestMessage) -> NodeUnprepareResourcesResponseMessage:
+        response = NodeUnprepareResourcesResponseMessage()
+        for claim in request.claims:
+            answer = response.claims[claim.uid]
+            try:
+                with self._metrics.counted("unprepare"):
+                    self._driver.unprepare(ClaimName(claim.namespace, claim.uid, claim.name))
+            except MooringError as error:
+                answer.error = str(error)
+                self._log.warning("claim not unprepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
+        return response

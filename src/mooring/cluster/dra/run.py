@@ -1,0 +1,193 @@
+"""The driver as a process: it starts unless the kubelet owns the CPUs, reconciles every second, and stops."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mooring.cluster.dra.cdi import CDISpecs
+from mooring.cluster.dra.claims_client import AgentNode, ClaimsClient, ClaimsError
+from mooring.cluster.dra.devices import Grouping
+from mooring.cluster.dra.driver import Driver
+from mooring.cluster.dra.metrics import DriverMetrics
+from mooring.cluster.dra.objects import ClaimObjects
+from mooring.cluster.dra.plugin import Plugin
+from mooring.cluster.dra.reconcile import Reconciler
+from mooring.cluster.dra.slices import SliceOffer, SlicePublisher
+from mooring.engine.core.errors import InputError, MooringError
+from mooring.engine.core.hardware import Hardware
+from mooring.service.cluster.apiserver import configuration_of
+from mooring.service.daemon import stop_signals
+from mooring.service.http import serve_tcp
+from mooring.service.logs import LAST_LINES, Log, open_log
+from mooring.service.options import Address, LogFormat, LogLevel
+from mooring.service.pages import Page
+
+DRIVER: Final = "cpu.mooring.dev"
+_CLAIMS_SOCKET: Final = "/run/mooring/claims.sock"
+PERIOD: Final = 1.0
+"""Seconds between two reconciliations."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverOptions:
+    """The command line."""
+
+    agent: str = _CLAIMS_SOCKET
+    kubeconfig: str = ""
+    """Empty for the service account of the pod in which the driver runs."""
+    node: str = ""
+    """Empty for what the agent says."""
+    name: str = DRIVER
+    grouping: Grouping = Grouping.NUMA
+    kubelet_root: Path = Path("/var/lib/kubelet")
+    kubelet_config: Path | None = None
+    cdi_root: Path = Path("/var/run/cdi")
+    hardware: Hardware | None = None
+    pcie_roots: Mapping[str, int] = field(default_factory=dict)
+    numa_node_list: bool = False
+    immediate: bool = False
+    health: Address | None = None
+    log_format: LogFormat = LogFormat.JSON
+    log_level: LogLevel = LogLevel.INFO
+
+
+def run_driver(asked: DriverOptions, stop: threading.Event | None = None) -> None:
+    """Run the driver of this node until SIGTERM or SIGINT.
+
+    Args:
+        asked: the command line.
+        stop: ends it too; then no signals are taken.
+
+    Raises:
+        InputError: the driver cannot begin: the kubelet owns the CPUs, no agent answers, or a socket cannot be made.
+    """
+    refuse_static_kubelet(asked.kubelet_root, asked.kubelet_config)
+    open_config = partial(configuration_of, asked.kubeconfig or None)
+    open_config()
+    with ExitStack() as opened:
+        agent = ClaimsClient(asked.agent)
+        now = _first_node(agent, asked)
+        # The kubelet waits for the driver, so the driver must not wait for a reader of its log.
+        log, lines = open_log(asked.log_format, asked.log_level, name="mooring.cluster.dra")
+        opened.callback(lines.finish, LAST_LINES)
+        node = asked.node or now.node
+        objects = ClaimObjects(open_config)
+        opened.callback(objects.close)
+        specs = CDISpecs(asked.cdi_root, asked.name)
+        driver = Driver(asked.name, node, agent, objects, specs, log)
+        publisher = SlicePublisher(
+            SliceOffer(
+                asked.name, node, asked.grouping, asked.hardware, asked.pcie_roots, numa_node_list=asked.numa_node_list
+            ),
+            objects,
+            log,
+        )
+        reconciler = Reconciler(driver, agent, objects, specs, publisher, log, immediate=asked.immediate)
+        plugin_folder = asked.kubelet_root / "plugins" / asked.name
+        health = Health()
+        metrics = DriverMetrics(health.is_ready)
+        plugin = Plugin(driver, plugin_folder, asked.kubelet_root / "plugins_registry", log, metrics)
+        opened.callback(plugin.close)
+        health.is_registered = plugin.is_registered
+        if asked.health is not None:
+            pages = {"/healthz": health.page, "/readyz": health.page, "/metrics": metrics.page}
+            opened.callback(serve_tcp(asked.health, pages).close)
+        log.info("driver started", driver=asked.name, node=node, group=asked.grouping.value)
+        if stop is not None:
+            _until(stop, reconciler, health, log)
+        else:
+            with stop_signals() as told:
+                _until(told, reconciler, health, log)
+        log.info("driver stopped")
+
+
+class Health:
+    """Whether the driver can do its work, and what keeps it from that."""
+
+    def __init__(self) -> None:
+        self.problem = "the agent was not asked yet"
+        self.is_registered: Callable[[], bool] = bool
+        """Tells whether the kubelet has taken the driver; not so at first."""
+
+    def is_ready(self) -> bool:
+        """Tell whether the driver can do its work."""
+        return not self.problem and self.is_registered()
+
+    def page(self) -> Page:
+        """Return the answer to a probe."""
+        if self.is_ready():
+            return Page(b"ok\n")
+        problem = self.problem or "the kubelet has not registered the driver"
+        return Page(f"{problem}\n".encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _first_node(agent: ClaimsClient, asked: DriverOptions) -> AgentNode:
+    try:
+        now = agent.node()
+    except ClaimsError as error:
+        raise InputError(str(error)) from None
+    if not now.is_static:
+        raise InputError(
+            "the agent's CPU manager policy is none, so no CPU can be claimed",
+            source=asked.agent,
+            remedy="give the agent cpuManagerPolicy: static",
+        )
+    if asked.grouping is Grouping.CPU and now.room.whole_cores and now.room.group_size > 1:
+        raise InputError(
+            "single CPUs are not whole cores, which the agent's full-pcpus-only requires",
+            source="--group cpu",
+            remedy="group by numa, socket or l3",
+        )
+    return now
+
+
+def _until(stop: threading.Event, reconciler: Reconciler, health: Health, log: Log) -> None:
+    while True:
+        try:
+            reconciler.reconcile(time.monotonic())
+            problem = ""
+        except MooringError as error:
+            problem = str(error)
+        if problem and problem != health.problem:
+            log.warning("reconciliation failed", problem=problem)
+        health.problem = problem
+        if stop.wait(PERIOD):
+            return
+
+
+_REMEDY = "let mooring agent place containers, and set the kubelet's cpuManagerPolicy to none"
+
+
+def refuse_static_kubelet(kubelet_root: Path, configuration: Path | None) -> None:
+    """Refuse a node whose kubelet gives exclusive CPUs itself.
+
+    Args:
+        kubelet_root: the kubelet's root directory, with its state file.
+        configuration: the kubelet's file; None when it is not named.
+
+    Raises:
+        InputError: the kubelet's CPU manager has the policy static.
+    """
+    from mooring.inputs.configuration.node_configuration import load_config  # noqa: PLC0415 - YAML is only needed for it
+
+    state = kubelet_root / "cpu_manager_state"
+    if configuration is not None and load_config(str(configuration)).kubelet.cpu_manager_policy == "static":
+        problem = "the kubelet gives CPUs to containers itself (cpuManagerPolicy: static), and two cannot own them"
+        raise InputError(problem, source=str(configuration), remedy=_REMEDY)
+    try:
+        content = msgspec.json.decode(state.read_bytes())
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+        return
+    if isinstance(content, dict) and content.get("policyName") == "static":
+        problem = "the kubelet gives CPUs to containers itself (its policy is static), and two cannot own them"
+        raise InputError(problem, source=str(state), remedy=_REMEDY)

@@ -1,0 +1,298 @@
+"""The extender's HTTP, with its metrics: bounded in bytes, in requests at once and in time, and always one answer.
+
+What the scheduler gets when something goes wrong: 400 with one line of JSON for a body that cannot be read, 413 for one
+that is too large, 503 at once when too many requests are under way, and an Error in the answer while not everything has
+been listed. It retries the pod in all of these cases, unless the extender is ``ignorable``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from mooring.cluster.extender.answers import Answers, encoded
+from mooring.cluster.extender.binding import Binder
+from mooring.cluster.extender.tracing import request_span
+from mooring.cluster.extender.wire import (
+    Arguments,
+    BindAnswer,
+    BindArguments,
+    FilterAnswer,
+    PreemptAnswer,
+    PreemptArguments,
+    decoded,
+)
+from mooring.engine.core.errors import InputError
+from mooring.service.pages import JSON, PROMETHEUS
+from mooring.service.tracing import Traces
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Seconds; a scheduler waits for five by default."""
+
+_GAUGES: Mapping[str, str] = {
+    "nodes": "Nodes with a published state.",
+    "unreadable": "Nodes whose published state cannot be read.",
+    "unjudged": "Questions about nodes whose published state the engine cannot judge.",
+    "pods": "Pods that are known.",
+    "assumed": "Pods that are bound and that no state has named yet.",
+    "unconfirmed": "Pods that this extender bound and that the API server has not shown since.",
+    "engine_runs": "Runs of the engine.",
+    "known_answers": "Answers that were known from an earlier run.",
+    "ready": "1 when everything has been listed.",
+}
+NOT_LISTED: Final = "the extender has not yet listed all nodes and pods"
+NOT_LEADING: Final = "another replica decides"
+NOT_FOLLOWING: Final = "predictions, or what they follow, have failed; the log names the cause"
+_TOO_LATE: Final = "mooring: not decided within the time of the request"
+_RESERVE: Final = 0.8
+"""Part of the time of a request after which no new node is asked about."""
+
+
+class ExtenderMetrics:
+    """Counters of one extender, and the page that shows them."""
+
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Begin at zero.
+
+        Args:
+            counts: tells what is not counted but seen.
+        """
+        # Times of creation double the number of lines: all are that of the start.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives this function no types
+        self._registry = CollectorRegistry()
+        self.seconds = Histogram(
+            "mooring_extender_request_seconds",
+            "Time from a request of the scheduler to its answer.",
+            ["verb"],
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self.requests = self._counter("requests", "Requests, by verb and status.", "verb", "status")
+        self.binds = self._counter("binds", "Binds, by result.", "result")
+        self.refusals = self._counter(
+            "mispredictions", "Pods bound by this extender that their node refused, by its reason.", "reason"
+        )
+        self.undecided = self._counter(
+            "undecided_claims", "Claims of which the filter could not say which devices they would get (MOOR-627)."
+        )
+        self.outages = self._counter("watch_failures", "Lists and watches that failed, by what was watched.", "what")
+        self._registry.register(_Seen(counts))
+
+    def _counter(self, name: str, says: str, *labels: str) -> Counter:
+        return Counter(f"mooring_extender_{name}", says, labels, registry=self._registry)
+
+    def refused(self, reason: str) -> None:
+        """Count a pod that its node refused although it was admitted here."""
+        self.refusals.labels(reason).inc()
+
+    def text(self) -> bytes:
+        """Return everything in the text format of Prometheus."""
+        return generate_latest(self._registry)
+
+
+class _Seen(Collector):
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._counts = counts
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the names without collecting."""
+        return [GaugeMetricFamily(f"mooring_extender_{name}", says) for name, says in _GAUGES.items()]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauges."""
+        counts = self._counts()
+        for name, says in _GAUGES.items():
+            yield GaugeMetricFamily(f"mooring_extender_{name}", says, value=float(counts.get(name, 0)))
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """How much the extender takes upon itself."""
+
+    seconds: float
+    body: int
+    requests: int
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+class Service:
+    """Answers the scheduler."""
+
+    def __init__(
+        self,
+        answers: Answers,
+        binder: Binder,
+        metrics: ExtenderMetrics,
+        limits: RequestLimits,
+        problem: Callable[[], str],
+        hang: Callable[[], str],
+        clock: Callable[[], float] = time.monotonic,
+        traces: Traces | None = None,
+    ) -> None:
+        """Serve nothing yet; :attr:`app` does.
+
+        Args:
+            answers: to filter, prioritize and preempt.
+            binder: binds.
+            metrics: count.
+            limits: of requests.
+            problem: what keeps this replica from deciding; empty when nothing does.
+            hang: what does not get on; empty when everything does.
+            clock: seconds that only go forward.
+            traces: where spans of requests go; None for nowhere.
+        """
+        self._traces = traces
+        self._answers, self._binder, self._metrics, self._limits = answers, binder, metrics, limits
+        self._problem, self._hang, self._clock = problem, hang, clock
+        self._running = 0
+        # The engine runs in one thread: more of them would only take turns. Binds wait for the API server.
+        self._thinking = ThreadPoolExecutor(1, "mooring-engine")
+        self._binding = ThreadPoolExecutor(limits.requests, "mooring-bind")
+        self._round: Future[int] | None = None
+        open_to_all = [
+            Route("/healthz", self._health),
+            Route("/readyz", self._ready),
+            Route("/metrics", self._numbers),
+        ]
+        self.health = Starlette(routes=open_to_all)
+        self.app = Starlette(
+            routes=[
+                Route("/filter", self._verb("filter", self._filter), methods=["POST"]),
+                Route("/prioritize", self._verb("prioritize", self._prioritize), methods=["POST"]),
+                Route("/preempt", self._verb("preempt", self._preempt), methods=["POST"]),
+                Route("/bind", self._verb("bind", self._bind), methods=["POST"]),
+                *open_to_all,
+            ]
+        )
+
+    def close(self) -> None:
+        """Wait for nothing that is under way."""
+        self._thinking.shutdown(wait=False, cancel_futures=True)
+        self._binding.shutdown(wait=False, cancel_futures=True)
+        self._binder.close()
+
+    def has_come_round(self) -> bool:
+        """Tell whether the engine has done all that it was asked until the last call; used by one thread."""
+        if self._round is not None and not self._round.done():
+            return False
+        self._round = self._thinking.submit(int)
+        return True
+
+    def finish_binds(self) -> None:
+        """Wait until no bind is under way."""
+        self._binding.shutdown(wait=True)
+
+    def _verb(
+        self, verb: str, answer: Callable[[bytes, float], Awaitable[object]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            if self._running >= self._limits.requests:
+                return self._refused(verb, 503, "too many requests are under way")
+            self._running += 1
+            began = self._clock()
+            try:
+                async with asyncio.timeout(self._limits.seconds):
+                    body = await self._body(request)
+                found = await answer(body, began + self._limits.seconds * _RESERVE)
+            except _TooLargeError:
+                return self._refused(verb, 413, f"the body has more than {self._limits.body} bytes")
+            except InputError as error:
+                return self._refused(verb, 400, str(error))
+            except (TimeoutError, ClientDisconnect):
+                return self._refused(verb, 408, "the body did not arrive in time")
+            finally:
+                self._running -= 1
+                self._metrics.seconds.labels(verb).observe(self._clock() - began)
+            self._metrics.requests.labels(verb, "200").inc()
+            if self._traces is not None:
+                self._traces.record(request_span(verb, body, found, began, self._clock()))
+            return Response(encoded(found), media_type=JSON)
+
+        return endpoint
+
+    async def _body(self, request: Request) -> bytes:
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > self._limits.body:
+                raise _TooLargeError
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _filter(self, body: bytes, until: float) -> object:
+        if problem := self._problem():
+            return FilterAnswer(Error=f"mooring: {problem}")
+        late = FilterAnswer(Error=_TOO_LATE)
+        return await self._thought(
+            lambda answers: answers.filtered(decoded(body, Arguments)), self._thinking, until, late
+        )
+
+    async def _prioritize(self, body: bytes, until: float) -> object:
+        if self._problem():
+            return []
+        return await self._thought(
+            lambda answers: answers.prioritized(decoded(body, Arguments)), self._thinking, until, []
+        )
+
+    async def _preempt(self, body: bytes, until: float) -> object:
+        nothing = PreemptAnswer({})
+        if self._problem():
+            return nothing
+        return await self._thought(
+            lambda answers: answers.preempted(decoded(body, PreemptArguments)), self._thinking, until, nothing
+        )
+
+    async def _bind(self, body: bytes, until: float) -> object:
+        asked = decoded(body, BindArguments)
+        if problem := self._problem():
+            return BindAnswer(f"mooring: {problem}")
+        late = BindAnswer(_TOO_LATE)
+        found = await self._thought(
+            lambda answers: self._binder.bind(asked, answers.in_time), self._binding, until, late
+        )
+        result = "bound" if isinstance(found, BindAnswer) and not found.Error else "refused"
+        self._metrics.binds.labels(result).inc()
+        return found
+
+    async def _thought(self, ask: Callable[[Answers], object], where: Executor, until: float, late: object) -> object:
+        """Ask in another thread; say that it is late when the time is over. The thread ends soon after."""
+        answers = replace(self._answers, in_time=lambda: self._clock() < until)
+        future = asyncio.get_running_loop().run_in_executor(where, ask, answers)
+        done, _ = await asyncio.wait([future], timeout=max(until - self._clock(), 0) + self._limits.seconds * 0.2)
+        return future.result() if done else late
+
+    def _refused(self, verb: str, status: int, problem: str) -> Response:
+        self._metrics.requests.labels(verb, str(status)).inc()
+        # A client that is too slow is cut off; what others still send is read, so that they see the answer.
+        headers = {"Connection": "close"} if status == 408 else None
+        return Response(encoded({"error": problem}), status, headers, JSON)
+
+    async def _health(self, _request: Request) -> Response:
+        return _probed(self._hang())
+
+    async def _ready(self, _request: Request) -> Response:
+        return _probed(self._hang() or self._problem())
+
+    async def _numbers(self, _request: Request) -> Response:
+        return Response(self._metrics.text(), media_type=PROMETHEUS)
+
+
+def _probed(problem: str) -> Response:
+    """Return the answer to a probe."""
+    return Response(f"{problem or 'ok'}\n", 503 if problem else 200, media_type="text/plain")

@@ -1,0 +1,148 @@
+"""The bodies that the scheduler and its extender exchange.
+
+Names are those of the scheduler (k8s.io/kube-scheduler extender/v1, v1.37): upper-case keys outside, the API's own
+inside. Only what is needed is decoded; whole nodes are passed on as they came.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from mooring.engine.core.errors import InputError
+
+SOURCE: Final = "request"
+
+
+class NodeList(msgspec.Struct, omit_defaults=True):
+    """A v1 NodeList whose items are not read further than need be."""
+
+    metadata: dict[str, Any] = {}
+    items: list[msgspec.Raw] | None = None
+
+
+class Arguments(msgspec.Struct):
+    """What filter and prioritize are asked."""
+
+    Pod: msgspec.Raw = msgspec.Raw(b"null")
+    Nodes: NodeList | None = None
+    NodeNames: list[str] | None = None
+
+
+class FilterAnswer(msgspec.Struct):
+    """The answer to filter."""
+
+    Nodes: NodeList | None = None
+    NodeNames: list[str] | None = None
+    FailedNodes: dict[str, str] = {}
+    FailedAndUnresolvableNodes: dict[str, str] = {}
+    Error: str = ""
+
+
+class Priority(msgspec.Struct, gc=False):
+    """The score of one node."""
+
+    Host: str
+    Score: int
+
+
+class BindArguments(msgspec.Struct):
+    """Which pod is to be bound to which node."""
+
+    PodName: str
+    PodNamespace: str
+    PodUID: str
+    Node: str
+
+
+class BindAnswer(msgspec.Struct):
+    """The answer to bind."""
+
+    Error: str = ""
+
+
+class MetaPod(msgspec.Struct):
+    """A victim by its uid."""
+
+    UID: str = ""
+
+
+class MetaVictims(msgspec.Struct):
+    """Victims of one node, by their uids."""
+
+    Pods: list[MetaPod] | None = None
+    NumPDBViolations: int = 0
+
+
+class _VictimMetadata(msgspec.Struct):
+    uid: str = ""
+
+
+class _VictimPod(msgspec.Struct):
+    metadata: _VictimMetadata = msgspec.field(default_factory=_VictimMetadata)
+
+
+class Victims(msgspec.Struct):
+    """Victims of one node, as whole pods of which only the uids are read."""
+
+    Pods: list[_VictimPod] | None = None
+    NumPDBViolations: int = 0
+
+
+class PreemptArguments(msgspec.Struct):
+    """What preempt is asked."""
+
+    Pod: msgspec.Raw = msgspec.Raw(b"null")
+    NodeNameToVictims: dict[str, Victims] | None = None
+    NodeNameToMetaVictims: dict[str, MetaVictims] | None = None
+
+
+class PreemptAnswer(msgspec.Struct):
+    """The answer to preempt, the same in both forms of the question."""
+
+    NodeNameToMetaVictims: dict[str, MetaVictims]
+
+
+class _NodeMetadata(msgspec.Struct):
+    name: str
+
+
+class _NamedNode(msgspec.Struct):
+    metadata: _NodeMetadata
+
+
+Body = TypeVar("Body")
+
+
+def decoded(data: bytes, shape: type[Body]) -> Body:
+    """Return a body.
+
+    Raises:
+        InputError: it is not what the scheduler sends.
+    """
+    try:
+        return msgspec.json.decode(data, type=shape)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"the body cannot be read: {str(error)[:200]}", source=SOURCE) from None
+
+
+def node_names(asked: Arguments) -> list[str]:
+    """Return the names of the nodes that are asked about, in either form.
+
+    Raises:
+        InputError: a node has no name.
+    """
+    if asked.NodeNames is not None:
+        return asked.NodeNames
+    items = asked.Nodes.items if asked.Nodes is not None else None
+    names = []
+    for number, item in enumerate(items or ()):
+        try:
+            names.append(_NODES.decode(item).metadata.name)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(f"cannot be read: {error}", source=SOURCE, field=f"Nodes.items[{number}]") from None
+    return names
+
+
+_NODES = msgspec.json.Decoder(_NamedNode)

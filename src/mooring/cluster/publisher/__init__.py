@@ -1,0 +1,1 @@
+"""``mooring publish``: the publisher of a node as a program."""

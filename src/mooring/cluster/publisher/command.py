@@ -1,0 +1,218 @@
+"""``mooring publish``: tell the cluster what this node can still take."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.cli import options
+from mooring.cli.extras import needs_extra
+from mooring.cli.options import NodeOptions
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
+from mooring.cli.verb import Verb
+from mooring.cluster.publisher.inputs import (
+    Asked,
+    connector,
+    described_name,
+    described_node,
+    kubelet_source,
+    pod_resources_option,
+)
+from mooring.engine.core.errors import InputError, MooringError
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.cluster.publisher import text
+    from mooring.inputs.decoding import quantities, yaml_scalars
+    from mooring.published import observation, pace, writing
+    from mooring.published import publisher as publishing
+    from mooring.service import daemon, http, logs, pages
+    from mooring.service import options as service_options
+
+
+if TYPE_CHECKING:
+    from mooring.engine.core.machine import Finding
+    from mooring.published.observation import Observation, Source
+    from mooring.published.pace import Rhythm
+    from mooring.published.publisher import Publisher
+    from mooring.service.http import HTTPServer
+    from mooring.service.options import Address
+
+EPILOG = """\b
+Examples:
+  mooring publish --kubeconfig /etc/kubernetes/kubelet.conf --config /var/lib/kubelet/config.yaml
+  mooring publish --dry-run --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  mooring publish --dry-run --node node.tar.gz -o yaml
+  mooring publish --prune --kubeconfig admin.conf
+"""
+_SOURCE = "mooring publish"
+
+
+@click.command("publish", cls=Verb, epilog=EPILOG)
+@options.kubeconfig("the service account of the pod that this runs in")
+@options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
+@pod_resources_option
+@options.node_options(without=["node_name"])
+@click.option("--once", "once", is_flag=True, help="Write once and exit.")
+@click.option("--dry-run", "dry_run", is_flag=True, help="Print the objects; nothing is written to the cluster.")
+@click.option("--prune", "prune", is_flag=True, help="Only remove facts that no node references.")
+@click.option(
+    "--heartbeat",
+    "heartbeat",
+    default="5m",
+    metavar="DURATION",
+    show_default=True,
+    help="How often to write without a change.",
+)
+@click.option(
+    "--metrics-address",
+    "metrics",
+    default="",
+    metavar="HOST:PORT",
+    help="Serve /metrics there, for Prometheus.",
+)
+@click.option(
+    "--wake", "wake", is_flag=True, help="Trigger another attempt for pending pods when the node has more room."
+)
+@options.output(("text", "yaml", "json"), "text")
+@options.to_file
+def command(
+    kubeconfig: str,
+    pod_resources: str,
+    heartbeat: str,
+    metrics: str,
+    form: str,
+    to: str,
+    inputs: NodeOptions,
+    *,
+    wake: bool,
+    once: bool,
+    dry_run: bool,
+    prune: bool,
+) -> int:
+    """Publish what the managers of this node have allocated and what is left, on every change, until SIGTERM.
+
+    The state files and the PodResources API of the kubelet are read and never written. With --machine, --node or
+    --active, the node that these describe is published once, in place of this computer's kubelet.
+
+    Exit code 1 when the kubelet would not start on its state, so nothing is available.
+    """
+    check_destination(to)
+    asked = Asked(inputs, kubeconfig, pod_resources, dry_run)
+    with needs_extra("kube", source=_SOURCE):
+        rhythm = _rhythm(heartbeat, wakes=wake)
+        address = service_options.parse_address(metrics, source="--metrics-address")
+        if prune:
+            return _pruned(asked)
+        if asked.is_described:
+            return _described(asked, rhythm, form, to)
+        source, end = kubelet_source(asked)
+        try:
+            if dry_run:
+                return _of_kubelet(source, form, to)
+            publisher = _publisher(asked, source, rhythm)
+            return _once(publisher, asked.name) if once else _running(publisher, address)
+        finally:
+            end()
+
+
+def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
+    plan = described_node(asked)
+    warn(plan.findings)
+    asked = replace(asked, inputs=replace(asked.inputs, node_name=described_name(asked)))
+    if plan.kubelet is None:
+        emit(f"The kubelet would not start: {plan.refusal.message if plan.refusal is not None else ''}")
+        return NO
+    seen = observation.EngineObserver(asked.name).observe(plan.kubelet)
+    if asked.dry_run:
+        return _shown(seen, form, to, plan.machine.name)
+    return _once(_publisher(asked, observation.Still(seen), rhythm), asked.name)
+
+
+def _of_kubelet(source: Source, form: str, to: str) -> int:
+    try:
+        seen = source.observe()
+    except MooringError as error:
+        raise _bad(error, "is the kubelet there?") from None
+    if seen is None:
+        raise InputError("the node is unknown", source=_SOURCE)
+    return _shown(seen, form, to)
+
+
+def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
+    if seen.problem:
+        tell(f"available amounts are not published: {seen.problem}")
+    if form == "text":
+        emit(text.publish_text(seen, to, machine), to)
+    else:
+        document = observation.listing_of(seen)
+        emit_document(json_text(document) if form == "json" else yaml_scalars.yaml_text(document), to)
+    return NO if seen.problem else YES
+
+
+def _publisher(asked: Asked, source: Source, rhythm: Rhythm) -> publishing.Publisher:
+    connect = connector(asked.kubeconfig)
+    log = logs.start_log(service_options.LogFormat.JSON, service_options.LogLevel.INFO, name="mooring.publish")
+
+    def report(finding: Finding) -> None:
+        tell = log.warning if finding.severity == "warning" else log.info
+        tell(finding.message, about=finding.subject)
+
+    return publishing.Publisher(source, connect, asked.name, rhythm=rhythm, report=report)
+
+
+def _running(publisher: Publisher, address: Address | None) -> int:
+    serving = nullcontext() if address is None else closing(_serving(publisher, address))
+    with daemon.stop_signals() as stopping, serving:
+        publisher.run(stopping)
+    return YES
+
+
+def _serving(publisher: Publisher, address: Address) -> HTTPServer:
+    """Serve the publisher's metrics.
+
+    Raises:
+        InputError: the address cannot be had.
+    """
+    metrics = publishing.PublisherMetrics(publisher.counts, time.monotonic)
+    return http.serve_tcp(address, {"/metrics": lambda: pages.Page(metrics.text(), pages.PROMETHEUS)})
+
+
+def _once(publisher: Publisher, name: str) -> int:
+    try:
+        publisher.once()
+    except MooringError as error:
+        raise _bad(error, "is the API server there, and the kubelet?") from None
+    finally:
+        publisher.close()
+    emit(f"{name} is published.")
+    return YES
+
+
+def _pruned(asked: Asked) -> int:
+    try:
+        with connector(asked.kubeconfig)() as cluster:
+            gone = writing.prune(cluster.http, time.time())
+    except MooringError as error:
+        raise _bad(error, "may this account list and delete facts?") from None
+    emit(f"Facts removed: {len(gone)}.")
+    return YES
+
+
+def _bad(error: MooringError, remedy: str) -> InputError:
+    """Return what a program that runs once ends with; one that stays would try again."""
+    return error if isinstance(error, InputError) else InputError(str(error), source=_SOURCE, remedy=remedy)
+
+
+def _rhythm(heartbeat: str, *, wakes: bool) -> pace.Rhythm:
+    try:
+        seconds = quantities.nanoseconds(heartbeat) / 1e9
+    except InputError as error:
+        raise InputError(error.problem, field="--heartbeat", remedy=error.remedy) from None
+    if not 1 <= seconds <= 86400:
+        raise InputError("must be between 1s and 24h", field="--heartbeat")
+    return pace.Rhythm(heartbeat=seconds, waking=pace.LEAST_WAKING if wakes else None)

@@ -1,0 +1,1 @@
+"""The entry point: the table of verbs, and the verbs about Mooring itself."""

@@ -1,0 +1,1 @@
+"""Verbs about Mooring itself."""

@@ -1,0 +1,189 @@
+"""The formats of a state file: the order in which they are tried, the outcome of reading, and their names for reports.
+
+A release that knows data tries it first. A file that shows any sign of it (data, or a checksum of data) is never taken
+for another format then; any other is tried as the formats without data in the release's order, and the complaint of the
+last one is the one reported. Which release reads what is in :mod:`mooring.engine.releases.state_files`.
+
+Source: state_checkpoint.go of both managers, checkpointmanager and cm (start errors); spec: state-files.md sections 2
+and 4, releases.md section 4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
+from mooring.engine.checkpoint.gojson import decode
+from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, JSONValue, parse
+from mooring.engine.checkpoint.gotypes import GoStruct, GoValue
+from mooring.engine.checkpoint.structures import fresh
+from mooring.engine.node.start import Manager, restore_error
+from mooring.engine.releases.state_files import FileFormats, ReadFormat
+
+CORRUPTED = "checkpoint is corrupted"
+"""The kubelet's text for a checksum that does not match."""
+
+_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class OlderFormat:
+    """A format without data, as one release reads it."""
+
+    structure: GoStruct
+    rule: ReadFormat
+
+    def accepts(self, value: dict[str, GoValue]) -> bool:
+        """Tell whether the decoded structure carries a checksum that the kubelet accepts."""
+        checksum = value["checksum"]
+        if self.rule.zero and not checksum:
+            return True
+        return any(legacy_checksum(self.structure, value, name) == checksum for name in self.rule.hashed_as)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatFamily:
+    """All formats of one manager's state file that a release reads, and the newest one that Mooring knows."""
+
+    noun: str
+    """``cpu manager`` or ``memory manager``, as the messages say it."""
+
+    label: str
+    """Version of the format with data: ``v4`` or ``v3``."""
+
+    newest: GoStruct
+    data: GoStruct
+    older: tuple[OlderFormat, ...]
+    """The formats without data, in the order of the release."""
+    reads_data: bool = True
+    """Whether the release knows data. To others its members are unknown ones, which JSON skips."""
+
+
+def older_formats(structures: Mapping[str, GoStruct], rules: FileFormats) -> tuple[OlderFormat, ...]:
+    """Return the formats without data that a release reads, under the names that its structures have."""
+    return tuple(OlderFormat(replace(structures[rule.version], name=rule.name), rule) for rule in rules.older)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What the first format that fits says."""
+
+    members: dict[str, GoValue]
+    version: str = ""
+    """Of a format without data; empty for data."""
+
+
+def read_checkpoint(text: str, family: FormatFamily) -> Checkpoint | str:
+    """Return the members of the first format that fits, or the kubelet's error text.
+
+    Args:
+        text: The file; bytes that are not UTF-8 are lone surrogates, as ``surrogateescape`` makes them.
+        family: The formats to try.
+    """
+    try:
+        document = parse(bytes_of(text))
+    except JSONSyntaxError as error:
+        # Every format fails on it in the same way. Nothing was decoded, so no data is seen and the last format reports.
+        return str(error)
+    if not family.reads_data:
+        return _read_older(document, family)
+    outer = decode(document, family.newest, fresh(family.newest))
+    if outer.fault is not None:
+        problem = f"failed to deserialize {family.noun} checkpoint: {outer.fault}"
+    else:
+        data = _read_data(outer.value, family)
+        if isinstance(data, Checkpoint):
+            return data
+        problem = data
+    if outer.value["data"] or outer.value["dataChecksum"]:
+        return f"could not load {family.label} checkpoint: {problem}"
+    return _read_older(document, family)
+
+
+def _read_data(outer: dict[str, GoValue], family: FormatFamily) -> Checkpoint | str:
+    """Return the decoded data of the newest format. Decoding comes before the comparison of checksums."""
+    try:
+        document = parse(outer["data"].encode())
+    except JSONSyntaxError as error:
+        return f"failed to deserialize {family.noun} checkpoint data: {error}"
+    data = decode(document, family.data, fresh(family.data))
+    if data.fault is not None:
+        return f"failed to deserialize {family.noun} checkpoint data: {data.fault}"
+    return Checkpoint(data.value) if data_checksum(outer["data"]) == outer["dataChecksum"] else CORRUPTED
+
+
+def _read_older(document: JSONValue, family: FormatFamily) -> Checkpoint | str:
+    problem = CORRUPTED
+    for older in family.older:
+        read = decode(document, older.structure, fresh(older.structure))
+        if read.fault is None and older.accepts(read.value):
+            return Checkpoint(read.value, older.rule.version)
+        problem = CORRUPTED if read.fault is None else str(read.fault)
+    return problem
+
+
+def bytes_of(text: str) -> bytes:
+    """Return the bytes of a file's text; a surrogate that stands for no byte counts as a wrong character."""
+    return _NO_BYTE.sub("\ufffd", text).encode(errors="surrogateescape")
+
+
+def describe_format(text: str) -> str:
+    """Name the manager and the format version of a state file's text, or say why it has none.
+
+    The checksums are not checked. A file without any member of one manager only is counted with the CPU manager.
+
+    >>> describe_format('{"policyName":"Static","machineState":{},"checksum":3940083781}')
+    'memory manager state, format V1'
+    >>> describe_format("[]")
+    'not a state file: the JSON text is not an object'
+    """
+    try:
+        document = parse(bytes_of(text))
+    except JSONSyntaxError as error:
+        return f"not JSON: {error}"
+    if not isinstance(document, JSONObject):
+        return "not a state file: the JSON text is not an object"
+    members = {name.lower(): value for name, value in document.members}
+    if not members.keys() & {"policyname", "defaultcpuset", "machinestate", "entries", "data", "checksum"}:
+        return "not a state file: it has none of the members of one"
+    if "machinestate" in members or _data_has_machine_state(members.get("data")):
+        return f"memory manager state, format {_memory_version(members)}"
+    return f"CPU manager state, format {_cpu_version(members)}"
+
+
+def _memory_version(members: dict[str, JSONValue]) -> str:
+    if "data" in members or "datachecksum" in members:
+        return "V3"
+    return "V2" if "podentries" in members else "V1"
+
+
+def _cpu_version(members: dict[str, JSONValue]) -> str:
+    if "data" in members or "datachecksum" in members:
+        return "V4"
+    if "podentries" in members:
+        return "V3"
+    entries = members.get("entries")
+    if isinstance(entries, JSONObject) and any(isinstance(value, str) for _, value in entries.members):
+        return "V1 (not readable since kubelet 1.37)"
+    return "V2"
+
+
+def _data_has_machine_state(data: JSONValue) -> bool:
+    """Tell whether the data of a damaged file still shows that it is the memory manager's."""
+    return isinstance(data, str) and '"machineState"' in data
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRefusal:
+    """The kubelet does not take the file; it leaves it as it is and does not start."""
+
+    manager: Manager
+
+    message: str
+    """The kubelet's reason: the text behind ``could not restore state from checkpoint: ``."""
+
+    def kubelet_text(self) -> str:
+        """Return the whole message of the kubelet, with the path of the file shortened to its name."""
+        return restore_error(self.manager, self.message)

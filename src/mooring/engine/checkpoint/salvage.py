@@ -1,0 +1,145 @@
+"""What is left of a damaged state file, and how far it can be believed.
+
+The newest formats hold the state twice: as members for older kubelets and as ``data``, each with a checksum of its own.
+So a copy whose checksum is right is exactly what a kubelet wrote, even when the other copy, or the JSON around it, is
+broken. Without such a copy the best of what can be read is taken, and marked as doubtful.
+
+Source: the formats of spec: state-files.md sections 2 to 4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mooring.engine.checkpoint.checksum import data_checksum
+from mooring.engine.checkpoint.formats import FormatFamily, bytes_of
+from mooring.engine.checkpoint.gojson import decode, quoted
+from mooring.engine.checkpoint.goscan import JSONNumber, JSONObject, JSONValue, parse_prefix, unquote
+from mooring.engine.checkpoint.structures import fresh
+
+DEPTH = 3
+"""Levels of unfinished JSON that still say something: the file, its entries, the containers of a pod."""
+
+_DATA = re.compile(rb'"data"\s*:\s*"((?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+)"')
+_DATA_CHECKSUM = re.compile(rb'"dataChecksum"\s*:\s*([0-9]{1,20})')
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """One copy of the state in a file."""
+
+    document: JSONObject
+    """Its members."""
+
+    in_data: bool
+    """Whether it is the copy in ``data``, the only one with pod entries."""
+
+    trusted: bool
+    """Its checksum is right: a kubelet wrote exactly this."""
+
+    whole: bool
+    """Nothing of it is cut off."""
+
+
+def salvaged(text: str, family: FormatFamily, *, intact: bool = False) -> Salvage | None:
+    """Return the best copy of the state, or None when nothing can be read.
+
+    Of an intact file it is the copy that the kubelet goes by, ``data`` where there is one. Else a trusted copy comes
+    before all others, a whole one before pieces, then the one with more containers, then ``data``.
+
+    Args:
+        text: the file, read with ``surrogateescape``.
+        family: the formats of its manager.
+        intact: the kubelet reads the file.
+    """
+    copies = list(_copies(bytes_of(text), family))
+    if not copies:
+        return None
+    return max(
+        copies,
+        key=lambda one: (intact and one.in_data, one.trusted, one.whole, containers_in(one.document), one.in_data),
+    )
+
+
+def _copies(raw: bytes, family: FormatFamily) -> Iterator[Salvage]:
+    outer = parse_prefix(raw, DEPTH)
+    document = outer.value
+    data, checksum = _data_of(document, family) if outer.whole else _raw_data(raw)
+    if data:
+        inner = parse_prefix(data.encode(), DEPTH)
+        if isinstance(inner.value, JSONObject) and inner.value.members:
+            trusted = inner.whole and not inner.fault and data_checksum(data) == checksum
+            yield Salvage(inner.value, in_data=True, trusted=trusted, whole=inner.whole)
+    if isinstance(document, JSONObject) and (outer.whole or _says_something(document)):
+        yield Salvage(document, in_data=False, trusted=_has_checksum(document, family), whole=outer.whole)
+
+
+def _data_of(document: JSONValue, family: FormatFamily) -> tuple[str, int]:
+    if not isinstance(document, JSONObject):
+        return "", 0
+    value = decode(document, family.newest, fresh(family.newest)).value
+    return value["data"], value["dataChecksum"]
+
+
+def _raw_data(raw: bytes) -> tuple[str, int]:
+    """Find ``data`` and its checksum in a text that is no JSON. Inside of ``data`` every quote is escaped."""
+    data, checksum = _DATA.search(raw), _DATA_CHECKSUM.search(raw)
+    return unquote(data[1]) if data else "", int(checksum[1]) if checksum else 0
+
+
+def _says_something(document: JSONObject) -> bool:
+    """Tell whether there is more than the newest format's ``data`` and checksums."""
+    return any(
+        name.lower() in ("policyname", "entries", "machinestate", "defaultcpuset") for name, _ in document.members
+    )
+
+
+def _has_checksum(document: JSONObject, family: FormatFamily) -> bool:
+    """Tell whether an older format's checksum is there and right; a 0, which any text can have, proves nothing."""
+    for older in family.older:
+        read = decode(document, older.structure, fresh(older.structure))
+        if read.fault is None and read.value["checksum"] and older.accepts(read.value):
+            return True
+    return False
+
+
+def member(document: JSONObject, name: str) -> JSONValue:
+    """Return a member as Go finds it: the last one of its name, in any case; None when there is none."""
+    found: JSONValue = None
+    for known, value in document.members:
+        if known.lower() == name.lower():
+            found = value
+    return found
+
+
+def containers_in(document: JSONObject) -> int:
+    """Return how many containers the entries name."""
+    entries = member(document, "entries")
+    if not isinstance(entries, JSONObject):
+        return 0
+    return sum(len(held.members) if isinstance(held, JSONObject) else 1 for _, held in entries.members)
+
+
+def unknown_members(document: JSONObject, known: frozenset[str]) -> list[str]:
+    """Return the members that no format of this kubelet has, as they stand there."""
+    names = {name.lower() for name in known}
+    return sorted({name for name, _ in document.members if name.lower() not in names})
+
+
+def json_of(value: JSONValue) -> str:
+    """Return a JSON value as text, members in their order."""
+    match value:
+        case JSONObject(members=members):
+            return f"{{{','.join(f'{quoted(name)}:{json_of(item)}' for name, item in members)}}}"
+        case list():
+            return f"[{','.join(map(json_of, value))}]"
+        case str():
+            return quoted(value)
+        case JSONNumber(text=text):
+            return text
+        case None:
+            return "null"
+        case _:
+            return "true" if value else "false"

@@ -1,0 +1,110 @@
+"""A machine: what the kubelet sees, and what the hardware is where that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mooring.engine.core.hardware import Hardware
+from mooring.engine.core.machineinfo import MachineInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that a person should know, besides the answer itself."""
+
+    severity: str
+    """``warning`` or ``info``."""
+    subject: str
+    """What it is about: a CPU list, a node, a file, a field."""
+    message: str
+    """One sentence."""
+    code: str = ""
+    """Its stable code, such as ``MOOR-401``; ``mooring explain CODE`` prints the page about it."""
+
+    def fields(self) -> dict[str, str]:
+        """Return the finding as the documents of every verb have it."""
+        return {"severity": self.severity, "subject": self.subject, "message": self.message, "code": self.code}
+
+
+@dataclass(frozen=True, slots=True)
+class PCIDevice:
+    """One device on a PCI bus, as sysfs tells it."""
+
+    address: str
+    """Domain, bus, device and function, such as ``0000:3b:00.0``."""
+    class_code: str
+    """Six hexadecimal digits: base class, subclass, interface; ``030200`` is a 3D controller."""
+    vendor: str
+    """Four hexadecimal digits."""
+    device: str
+    """Four hexadecimal digits."""
+    numa: int | None
+    """Its NUMA node; None when the kernel does not know it (it writes -1)."""
+    root: str = ""
+    """Its PCIe root, ``pci0000:3a``; empty when the source does not tell it."""
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word, by its class (PCI Code and ID Assignment Specification); empty for others."""
+        return next((word for start, word in PCI_KINDS.items() if self.class_code.startswith(start)), "")
+
+
+PCI_KINDS: Mapping[str, str] = {
+    "0108": "NVMe",
+    "02": "NIC",
+    "0300": "VGA",
+    "0302": "GPU",
+    "0380": "GPU",
+    "0b40": "co-processor",
+    "12": "accelerator",
+}
+"""Beginning of the class code -> what such a device is; bridges, controllers and others have no word."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOrigin:
+    """What a machine was read from, and what that left open."""
+
+    format: str = "sysfs"
+    """Such as ``MachineInfo`` or ``hwloc XML``."""
+    unknown: tuple[str, ...] = ()
+    """What the format does not tell."""
+    assumed: tuple[str, ...] = ()
+    """What was taken instead."""
+
+
+SYSFS = MachineOrigin()
+"""The files of a computer's kernel, which tell everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedNode:
+    """What an object about the node says beyond its machine."""
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Fields of its kubelet's configuration, such as ``topologyManagerPolicy``."""
+    devices: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """Resource of a device plugin -> NUMA node -> how many devices."""
+    taken: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    """NUMA node -> resource -> CPUs, bytes or devices of what can be allocated that containers hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine as read from somewhere."""
+
+    name: str
+    info: MachineInfo
+    """The kubelet's view; every decision uses this one."""
+    hardware: Hardware | None = None
+    """The truth, when the source tells it (sysfs does, MachineInfo does not)."""
+    info_error: str = ""
+    """cAdvisor's error when it cannot describe the machine; a kubelet would not start."""
+    pci: tuple[PCIDevice, ...] = ()
+    """PCI devices by address, where sysfs tells them; a declaration of devices can choose from them."""
+    origin: MachineOrigin = SYSFS
+    published: PublishedNode | None = None
+    """Of a machine that is read from an object about its node."""
+    findings: tuple[Finding, ...] = ()
+    """Where the kubelet's view is wrong, and what was odd while reading."""

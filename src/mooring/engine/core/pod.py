@@ -1,0 +1,160 @@
+"""Pods and containers, reduced to what the resource managers read, and the gates for pod-level resources.
+
+Source: v1 Pod; kubelet v1.37.1 and KEP-5526; spec: configuration.md section 6, pod-level.md section 1, README.md
+glossary. The API server's defaults are applied before a pod becomes one of these values (:mod:`mooring.inputs.pods`),
+as the kubelet sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from mooring.engine.core.quantity import Quantity
+
+ResourceList = Mapping[str, Quantity]
+"""Resource name -> quantity."""
+
+NO_RESOURCES: ResourceList = {}
+
+
+class QoS(Enum):
+    """Quality-of-service class; the value is the name in the API."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+class ContainerKind(Enum):
+    """What a container is to the managers."""
+
+    INIT = "init"
+    """Regular init container: runs to its end before the next one starts."""
+    SIDECAR = "sidecar"
+    """Init container with restart policy Always: runs as long as the pod."""
+    APP = "app"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """What a container uses of a ResourceClaim of its pod's namespace."""
+
+    claim: str
+    """Name of the claim."""
+    request: str = ""
+    """One of its requests; empty for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container."""
+
+    name: str
+    kind: ContainerKind = ContainerKind.APP
+    requests: ResourceList = field(default_factory=dict)
+    limits: ResourceList = field(default_factory=dict)
+    allocated: ResourceList | None = None
+    """``allocatedResources`` of its status; None without a status, and where no release reads it."""
+    claims: tuple[ClaimUse, ...] = ()
+    """What it uses of the pod's ResourceClaims, as far as their names are known. No kubelet's decision reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodResources:
+    """Pod-level resources (KEP-2837), ``spec.resources``."""
+
+    requests: ResourceList = field(default_factory=dict)
+    limits: ResourceList = field(default_factory=dict)
+    given: PodResources | None = field(default=None, compare=False)
+    """What the manifest gives, where the API server adds defaults to it: they follow from the containers, so that a
+    change of a container changes them. None where it adds none, as to a pod that it has stored already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod, as the kubelet sees it after the API server's defaults."""
+
+    uid: str
+    name: str
+    namespace: str = "default"
+    containers: tuple[Container, ...] = ()
+    """All containers in the order of the specification: init containers and sidecars first, then apps."""
+    qos: QoS = QoS.BEST_EFFORT
+    resources: PodResources | None = None
+    """Pod-level resources; None when the field is absent."""
+    overhead: ResourceList = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    scale_down_grace: int | None = None
+    """Seconds for which containers keep CPUs that a resize takes from them (KEP-6122); None when it says nothing."""
+    priority: int = 0
+    """``spec.priority``; decides which of several waiting resizes is tried first."""
+    claims: tuple[str, ...] = ()
+    """Names of its ResourceClaims, in its namespace, as far as they are known. They decide nothing here."""
+    unmade_claims: tuple[str, ...] = ()
+    """Its own names of claims that are still to be made from templates."""
+
+    @property
+    def is_pod_level(self) -> bool:
+        """Tell whether ``spec.resources`` names cpu, memory or huge pages (spec: README.md glossary)."""
+        if self.resources is None:
+            return False
+        return any(_is_supported(name) for part in (self.resources.requests, self.resources.limits) for name in part)
+
+    def container(self, name: str) -> Container | None:
+        """Return the container of a name; None when there is none."""
+        return next((one for one in self.containers if one.name == name), None)
+
+
+def _is_supported(resource: str) -> bool:
+    return resource in {"cpu", "memory"} or resource.startswith("hugepages-")
+
+
+class StatusSizes(Enum):
+    """Whose ``allocatedResources`` of the pod's status replace the requests of the specification."""
+
+    NONE = "none"
+    APPS = "apps"
+    APPS_AND_SIDECARS = "apps and sidecars"
+
+
+@dataclass(frozen=True, slots=True)
+class PodLevelGates:
+    """What decides how the managers count the resources of a pod: the gates of pod-level resources above all."""
+
+    resources: bool = True
+    """PodLevelResources: the field is honoured at all."""
+    managers: bool = False
+    """PodLevelResourceManagers: the managers give such pods CPUs and memory of their own (KEP-5526)."""
+    unknown_to_managers: bool = False
+    """The managers of an older release do not know the field: the requests of containers decide."""
+    statuses: StatusSizes = StatusSizes.NONE
+    """In older releases the status decides the size of a container (rules status-resources-decide-size, up to v1.34,
+    and status-of-init-containers-ignored, up to v1.32; spec: releases.md sections 7 and 8)."""
+
+    def requests_of(self, container: Container) -> ResourceList:
+        """Return what a container asks the managers for."""
+        if container.allocated is None or self.statuses is StatusSizes.NONE:
+            return container.requests
+        if container.kind is ContainerKind.SIDECAR and self.statuses is StatusSizes.APPS:
+            return container.requests
+        return container.allocated
+
+    def leaves_out(self, pod: Pod) -> bool:
+        """Tell whether the managers keep their hands off the pod: a pod-level pod without both gates."""
+        return not ((self.resources and self.managers) or self.unknown_to_managers) and pod.is_pod_level
+
+    def manages(self, pod: Pod) -> bool:
+        """Tell whether the pod takes the path of KEP-5526."""
+        return self.managers and pod.is_pod_level
+
+
+def guaranteed_equivalent(container: Container) -> bool:
+    """Tell whether cpu and memory requests are non-zero and equal to the limits."""
+    return all(_equal_and_set(container.requests, container.limits, resource) for resource in ("cpu", "memory"))
+
+
+def _equal_and_set(requests: ResourceList, limits: ResourceList, resource: str) -> bool:
+    request, limit = requests.get(resource), limits.get(resource)
+    return request is not None and limit is not None and request.nano == limit.nano != 0

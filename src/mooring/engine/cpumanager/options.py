@@ -1,0 +1,195 @@
+"""Options of the static CPU manager policy: names, maturity groups, values, compatibility, and the rules of taking.
+
+Source: kubelet v1.37.1, cpumanager policy_options.go; spec: configuration.md sections 4.1 and 4.2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from mooring.engine.core.config import SCALE_DOWN_DELAY
+from mooring.engine.core.gates import FeatureGates
+from mooring.engine.core.gotext import GoSyntaxError, parse_bool, quote
+from mooring.engine.core.moment import SECOND
+from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
+from mooring.engine.core.topology import Topology
+
+FULL_PCPUS_ONLY = "full-pcpus-only"
+STRICT_RESERVATION = "strict-cpu-reservation"
+UNCORE = "prefer-align-cpus-by-uncorecache"
+DISTRIBUTE_NUMA = "distribute-cpus-across-numa"
+ALIGN_BY_SOCKET = "align-by-socket"
+DISTRIBUTE_CORES = "distribute-cpus-across-cores"
+
+EXCLUSIVE_RESIZE_GATE = "InPlacePodVerticalScalingExclusiveCPUs"
+
+STABLE = "stable"
+BETA = "beta"
+ALPHA = "alpha"
+
+OPTION_GROUPS: Mapping[str, str] = {
+    FULL_PCPUS_ONLY: STABLE,
+    STRICT_RESERVATION: STABLE,
+    UNCORE: STABLE,
+    DISTRIBUTE_NUMA: BETA,
+    ALIGN_BY_SOCKET: ALPHA,
+    DISTRIBUTE_CORES: ALPHA,
+}
+"""Option -> maturity group in v1.37.1; older releases have others (``mooring.engine.releases.policy_options``)."""
+
+GROUP_GATES: Mapping[str, str] = {ALPHA: "CPUManagerPolicyAlphaOptions", BETA: "CPUManagerPolicyBetaOptions"}
+"""Maturity group -> the feature gate that its options need."""
+
+INCOMPATIBLE = (
+    (FULL_PCPUS_ONLY, DISTRIBUTE_CORES),
+    (DISTRIBUTE_NUMA, DISTRIBUTE_CORES),
+    (UNCORE, DISTRIBUTE_CORES),
+    (UNCORE, DISTRIBUTE_NUMA),
+)
+"""Pairs that exclude each other, in the order in which they are checked."""
+
+SCALE_DELAY_TIME = "scale-delay-time"
+"""An option of the alpha group that the extension scale-down-delay brings (KEP-6122)."""
+LONGEST_DELAY = 10 * SECOND
+_DELAY = re.compile(r"([0-9]{1,12})(ms|s)", re.ASCII)
+
+SINGLE_NUMA_NODE = "single-numa-node"
+
+
+@dataclass(frozen=True, slots=True)
+class CPUOptions:
+    """The options that are switched on."""
+
+    on: frozenset[str] = frozenset()
+    scale_delay: int = 0
+    """Nanoseconds for which a container keeps CPUs that a resize takes from it."""
+
+    @property
+    def full_pcpus_only(self) -> bool:
+        """Exclusive CPUs come in whole cores; other requests are refused."""
+        return FULL_PCPUS_ONLY in self.on
+
+    @property
+    def strict_reservation(self) -> bool:
+        """Reserved CPUs are not part of the shared pool either."""
+        return STRICT_RESERVATION in self.on
+
+    @property
+    def align_by_socket(self) -> bool:
+        """A socket is as good as a NUMA node where both cannot be had."""
+        return ALIGN_BY_SOCKET in self.on
+
+    def take_rules(self, fixed_defects: frozenset[str], older: ReleaseRules = NEWEST_RULES) -> TakeRules:
+        """Return what the taking algorithms need to know."""
+        return TakeRules(
+            spread=DISTRIBUTE_CORES in self.on,
+            distribute=DISTRIBUTE_NUMA in self.on,
+            whole_cores=self.full_pcpus_only,
+            align_by_socket=self.align_by_socket,
+            uncore=UNCORE in self.on,
+            fixed_defects=fixed_defects,
+            older=older,
+        )
+
+
+def parse_options(
+    options: Mapping[str, str],
+    gates: FeatureGates,
+    extensions: Collection[str] = (),
+    groups: Mapping[str, str] = OPTION_GROUPS,
+) -> CPUOptions | str:
+    """Return the options, or the kubelet's error text.
+
+    The kubelet walks a map and so reports any of several bad options; sorted order is used here. An option given as
+    false still has to be known and its group enabled.
+
+    Args:
+        options: as written.
+        gates: two of them guard the groups.
+        extensions: those of Mooring that are on; one brings an option.
+        groups: the options of the kubelet's release, and their groups.
+    """
+    on = set()
+    delay = 0
+    known = {**groups, **({SCALE_DELAY_TIME: ALPHA} if SCALE_DOWN_DELAY in extensions else {})}
+    for name in sorted(options):
+        group = known.get(name)
+        if group is None:
+            return f"unknown CPU Manager Policy option: {quote(name)}"
+        if group in GROUP_GATES and not gates[GROUP_GATES[group]]:
+            return (
+                f"CPU Manager Policy {group.capitalize()}-level Options not enabled, but option {quote(name)} provided"
+            )
+        if name == SCALE_DELAY_TIME:
+            read = _delay(options[name], gates)
+            if isinstance(read, str):
+                return read
+            delay = read
+            continue
+        try:
+            if parse_bool(options[name]):
+                on.add(name)
+        except GoSyntaxError as error:
+            return f"bad value for option {quote(name)}: {error}"
+    for first, second in INCOMPATIBLE:
+        if first in on and second in on:
+            return f"static policy options {first} and {second} can not be used at the same time"
+    return CPUOptions(frozenset(on), delay)
+
+
+def _delay(text: str, gates: FeatureGates) -> int | str:
+    """Return the delay in nanoseconds, or why it cannot be: the texts are this project's where KEP-6122 has none."""
+    found = _DELAY.fullmatch(text)
+    if found is None:
+        return f"bad value for option {quote(SCALE_DELAY_TIME)}: time: invalid duration {quote(text)}"
+    delay = int(found[1]) * (SECOND if found[2] == "s" else SECOND // 1000)
+    if delay > LONGEST_DELAY:
+        return f"bad value for option {quote(SCALE_DELAY_TIME)}: must be between 0s and 10s"
+    if delay and not gates[EXCLUSIVE_RESIZE_GATE]:
+        return f"option {quote(SCALE_DELAY_TIME)} needs the feature gate {EXCLUSIVE_RESIZE_GATE}"
+    return delay
+
+
+def check_against_machine(
+    options: CPUOptions, topology: Topology, topology_policy: str, fixed_defects: frozenset[str]
+) -> str:
+    """Return the kubelet's error text when align-by-socket cannot work here, else an empty text.
+
+    Defect hint-typo: the first text is misspelt in v1.37.1.
+    """
+    if not options.align_by_socket:
+        return ""
+    if topology_policy == SINGLE_NUMA_NODE:
+        manager = "Topology manager" if "hint-typo" in fixed_defects else "Topolgy manager"
+        return f"{manager} {SINGLE_NUMA_NODE} policy is incompatible with CPUManager {ALIGN_BY_SOCKET} policy option"
+    if topology.num_sockets > topology.num_numa_nodes:
+        return "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRules:
+    """The rules of taking, from the CPU manager policy options."""
+
+    spread: bool = False
+    """distribute-cpus-across-cores: single CPUs are taken across cores instead of filling cores."""
+    distribute: bool = False
+    """distribute-cpus-across-numa."""
+    whole_cores: bool = False
+    """full-pcpus-only: distribution hands out whole cores."""
+    align_by_socket: bool = False
+    uncore: bool = False
+    """prefer-align-cpus-by-uncorecache."""
+    fixed_defects: frozenset[str] = frozenset()
+    """Defects of v1.37.1 that are not to be reproduced (spec: README.md section 5)."""
+    older: ReleaseRules = NEWEST_RULES
+    """Rules of an older release that decide in place of those of the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeError:
+    """Why no CPUs could be taken; the text is the kubelet's."""
+
+    message: str

@@ -1,0 +1,259 @@
+"""Taking CPUs: which algorithm serves which options, and distributing them evenly over the fewest NUMA nodes.
+
+Source: kubelet v1.37.1, cpumanager policy_static.go (takeByTopology) and cpu_assignment.go
+(takeByTopologyNUMADistributed); spec: cpu-manager.md sections 5, 7 and 8. The kubelet tries every subset of nodes on
+copies of its whole state. Balance and hand-out depend only on how many CPUs the nodes of a subset have, so each
+distinct tuple of counts is judged once here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.decision import Endless
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.topology import Topology
+from mooring.engine.cpumanager.accumulator import Accumulator, Element
+from mooring.engine.cpumanager.balance import Combo, Judge, Verdict, claimed_combo
+from mooring.engine.cpumanager.facts import DistributionChosen, SharePicked
+from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.cpumanager.packed import NO_CORE_SIZE, refused_outright, take_packed
+
+
+def take_distributed(
+    topology: Topology,
+    available: CPUMask,
+    need: int,
+    rules: TakeRules,
+    *,
+    kept: CPUMask = NO_CPUS,
+    observer: Observer | None = None,
+) -> CPUMask | TakeError | Endless:
+    """Take ``need`` of the ``available`` CPUs in equal shares from several NUMA nodes.
+
+    CPUs that are kept count as part of their node's share, so that the shares are those of the whole result.
+
+    Args:
+        topology: of the machine.
+        available: mask of the CPUs to choose from.
+        need: how many.
+        rules: the options; ``whole_cores`` makes the unit of distribution a core.
+        kept: mask of CPUs that are held already and stay beside those taken (KEP-5554); none of them is available.
+        observer: receives which nodes were chosen and what each gave.
+
+    Returns:
+        The mask of the CPUs taken, the kubelet's error, or the defect that would keep the kubelet from returning.
+
+    Raises:
+        KubeletCrashError: a core has no CPUs by average.
+    """
+    group = topology.cpus_per_core if rules.whole_cores else 1
+    if group == 0:
+        raise KubeletCrashError(NO_CORE_SIZE)
+    if need % group:
+        return take_packed(topology, available, need, rules, uncore=False, kept=kept, observer=observer)
+    if need < 1:
+        return NO_CPUS
+    refusal = refused_outright(available, need)
+    if refusal:
+        return refusal
+
+    asked = _Asked(topology, available, kept, need + kept.bit_count(), group, rules)
+    nodes = _nodes(topology, available, kept)
+    smallest, largest = _combo_sizes(topology, len(nodes), asked.total, group)
+    for size in range(max(smallest, sum(1 for _, mask in nodes if mask & kept)), largest + 1):
+        found = _best_combo(asked, nodes, size)
+        if isinstance(found, Endless):
+            return found
+        if found is not None:
+            return _claim(asked, nodes, found, observer)
+    return take_packed(topology, available, need, rules, uncore=False, kept=kept, observer=observer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of all combos."""
+
+    topology: Topology
+    available: CPUMask
+    kept: CPUMask
+    total: int
+    """CPUs of the result, the kept ones included."""
+    group: int
+    rules: TakeRules
+
+    def room(self, cpus: CPUMask) -> int:
+        """Return how many of some CPUs the result may hold."""
+        return (cpus & (self.available | self.kept)).bit_count()
+
+
+def _nodes(topology: Topology, available: CPUMask, kept: CPUMask) -> list[Element]:
+    """List the NUMA nodes with CPUs for the result: those that hold kept ones first, the used-up of them before all.
+
+    Below sockets the order alone would not do: a socket may come first for another of its nodes.
+    """
+    listed = Accumulator(topology, available, 0, kept=kept).numa_nodes()
+    full = [node for node in topology.numa.items() if node[1] & kept and not node[1] & available]
+    return [*full, *sorted(listed, key=lambda node: not node[1] & kept)] if kept else listed
+
+
+def _combo_sizes(topology: Topology, count: int, need: int, group: int) -> tuple[int, int]:
+    """Return the smallest and the largest number of nodes to try."""
+    groups = (topology.all_cpus.bit_count() - 1) // group + 1
+    per_node = (groups - 1) // len(topology.numa) + 1
+    needed = (need - 1) // group + 1
+    return (needed - 1) // per_node + 1, min(needed, count)
+
+
+def _best_combo(asked: _Asked, nodes: list[Element], size: int) -> Combo | Endless | None:
+    """Walk the subsets of one size and return the most balanced one, with what the claim will make of it."""
+    rules = asked.rules
+    # Up to v1.36 the two options ignored each other (rule distribute-ignores-sockets; spec: releases.md section 5).
+    align = rules.align_by_socket and not rules.older.distribute_ignores_sockets
+    free = [asked.room(mask) for _, mask in nodes]
+    held = [(mask & asked.kept).bit_count() for _, mask in nodes]
+    judge = Judge(free, asked.total, size, asked.group, align=align, fixed="group-loop" in rules.fixed_defects)
+    # Every node with kept CPUs takes part; they stand at the beginning of the list.
+    first = sum(1 for count in held if count)
+    best: Verdict | None = None
+    best_positions: tuple[int, ...] = ()
+    best_in_socket = False
+    last_visited: tuple[int, ...] = ()
+    for others in combinations(range(first, len(nodes)), size - first):
+        positions = (*range(first), *others)
+        last_visited = positions
+        # The kubelet looks whether it can stop at the beginning of the next visit only.
+        if best is not None and best.balance == 0 and (best_in_socket or not align):
+            break
+        verdict = judge.verdict(tuple([free[position] for position in positions]), tuple(held[:first]))
+        if verdict is None:
+            continue
+        if isinstance(verdict, Endless):
+            return verdict
+        better = best is None or verdict.balance < best.balance
+        in_socket = False
+        if align:
+            in_socket = _in_one_socket(asked.topology, nodes, positions)
+            if in_socket != best_in_socket:
+                better = in_socket
+        if better:
+            best, best_positions, best_in_socket = verdict, positions, in_socket
+    if best is None:
+        return None
+    return claimed_combo(best_positions, last_visited, best, len(nodes), fixed="saved-combo" in rules.fixed_defects)
+
+
+def _in_one_socket(topology: Topology, nodes: list[Element], positions: tuple[int, ...]) -> bool:
+    cpus = NO_CPUS
+    for position in positions:
+        cpus |= nodes[position][1]
+    return topology.sockets_touched(cpus) <= 1
+
+
+def _claim(
+    asked: _Asked, nodes: list[Element], combo: Combo, observer: Observer | None
+) -> CPUMask | TakeError | Endless:
+    """Take the shares of the chosen nodes, then hand out the rest group by group."""
+    group, kept = asked.group, asked.kept
+    size = len(combo.positions)
+    share = asked.total // size // group * group
+    # Up to v1.36 each node is asked for the full share (rule distribute-claims-full-share; spec: releases.md section
+    # 5).
+    if not asked.rules.older.distribute_claims_full_share:
+        for position in combo.positions:
+            share = min(share, asked.room(nodes[position][1]) // group * group)
+    rest = asked.total - share * size
+    for position in combo.positions:
+        rest -= max(0, (nodes[position][1] & kept).bit_count() - share)
+    _report_choice(observer, nodes, combo, share, rest, group)
+    hands = _Hands(asked, observer, asked.total - kept.bit_count())
+    for position in combo.positions:
+        node = nodes[position]
+        # Not all of them are left where an earlier share took a whole socket by its average size (average-sizes).
+        hands.take(node, share - (node[1] & kept).bit_count(), is_rest=False)
+    while rest > 0:
+        before = rest
+        for position in combo.remainder:
+            if rest > 0 and hands.left(nodes[position]).bit_count() >= group:
+                hands.take(nodes[position], group, is_rest=True)
+                rest -= group
+        if rest == before:
+            return _stuck(hands.missing, asked.rules)
+    if hands.missing > 0:
+        return TakeError(f"accounting error, not enough CPUs allocated, remaining: {hands.missing}")
+    if hands.missing < 0:
+        return TakeError(f"accounting error, too many CPUs allocated, remaining: {hands.missing}")
+    return hands.taken
+
+
+class _Hands:
+    """The claim while it goes from node to node."""
+
+    __slots__ = ("_asked", "_observer", "missing", "taken")
+
+    def __init__(self, asked: _Asked, observer: Observer | None, missing: int) -> None:
+        self._asked, self._observer = asked, observer
+        self.missing = missing
+        self.taken = NO_CPUS
+
+    def left(self, node: Element) -> CPUMask:
+        """Return the CPUs of a node that can still be taken."""
+        return node[1] & self._asked.available & ~self.taken
+
+    def take(self, node: Element, count: int, *, is_rest: bool) -> None:
+        """Take CPUs of a node; an error counts as none."""
+        asked = self._asked
+        kept = asked.kept | self.taken if asked.kept else NO_CPUS
+        part = take_packed(asked.topology, self.left(node), count, asked.rules, uncore=False, kept=kept)
+        if isinstance(part, int):
+            self.taken |= part
+            self.missing -= part.bit_count()
+            _report(self._observer, node[0], part, is_rest=is_rest)
+
+
+def _report_choice(
+    observer: Observer | None, nodes: list[Element], combo: Combo, share: int, rest: int, group: int
+) -> None:
+    if observer is not None:
+        used, found, takers = (
+            tuple(nodes[position][0] for position in positions)
+            for positions in (combo.positions, combo.found, combo.remainder)
+        )
+        observer(DistributionChosen(used, found, share, rest, takers if rest > 0 else (), group))
+
+
+def _report(observer: Observer | None, node: int, cpus: CPUMask, *, is_rest: bool) -> None:
+    if observer is not None and cpus:
+        observer(SharePicked(node, cpus, is_rest))
+
+
+def _stuck(missing: int, rules: TakeRules) -> TakeError | Endless:
+    """Answer for a hand-out that makes no progress.
+
+    Defect claim-loop (v1.37.1): the kubelet goes round for ever. Fixed, it is the accounting error that 1.36 gave.
+    """
+    if "claim-loop" in rules.fixed_defects:
+        return TakeError(f"accounting error, not enough CPUs allocated, remaining: {missing}")
+    return Endless("claim-loop")
+
+
+def take(
+    topology: Topology,
+    available: CPUMask,
+    need: int,
+    rules: TakeRules,
+    observer: Observer | None = None,
+    *,
+    kept: CPUMask = NO_CPUS,
+) -> CPUMask | TakeError | Endless:
+    """Take ``need`` of the ``available`` CPUs by the rules of the policy options.
+
+    Distribution over NUMA nodes never looks at uncore caches. CPUs that are kept stand beside those taken and are not
+    among the available ones (KEP-5554, spec: resize.md section 4).
+    """
+    if rules.distribute:
+        return take_distributed(topology, available, need, rules, kept=kept, observer=observer)
+    return take_packed(topology, available, need, rules, uncore=rules.uncore, kept=kept, observer=observer)

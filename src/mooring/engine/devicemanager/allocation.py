@@ -1,0 +1,204 @@
+"""Taking devices.
+
+Source: kubelet v1.37.1, devicemanager manager.go (devicesToAllocate, filterByAffinity); spec: topology-manager.md
+section 7.1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.gotext import quote
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.devicemanager.facts import DevicesTaken
+from mooring.engine.devicemanager.hints import device_requests
+from mooring.engine.devicemanager.preference import preferred
+from mooring.engine.devicemanager.state import DeviceState, ReusableDevices
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceError:
+    """Why a container is not admitted; the text is the kubelet's."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesAllocated:
+    """State and record after a container was served."""
+
+    state: DeviceState
+    reusable: ReusableDevices
+
+
+def allocate(
+    state: DeviceState,
+    reusable: ReusableDevices,
+    pod: Pod,
+    container: Container,
+    affinity: NUMAMask | None,
+    observer: Observer | None = None,
+    *,
+    sources_ready: bool = True,
+) -> DevicesAllocated | DeviceError:
+    """Serve one container.
+
+    Args:
+        state: devices and holders before.
+        reusable: devices that init containers leave.
+        pod: the pod.
+        container: one of its containers.
+        affinity: mask of the stored hint; None for no opinion.
+        observer: receives what was found.
+        sources_ready: not while the kubelet starts and admits containers that run already.
+    """
+    taken: dict[str, frozenset[str]] = {}
+    for resource, count in device_requests(container, state).items():
+        # 1. What it holds stays, if it is what it asks for.
+        if state.held_by(pod.uid, container.name, resource):
+            error = _why_not_kept(state, pod.uid, container.name, resource, count, sources_ready=sources_ready)
+            if error:
+                _report(observer, (pod.uid, container.name, resource), count, affinity, error)
+                return DeviceError(error)
+            continue
+        if not any(device.healthy for device in state.devices[resource]):
+            error = _none_healthy(resource)
+            _report(observer, (pod.uid, container.name, resource), count, affinity, error)
+            return DeviceError(error)
+        # 2. Reusable devices first; which of them is arbitrary, too.
+        drawn = state.drawn.get(pod.uid, {}).get(container.name, {}).get(resource, frozenset())
+        chosen = sorted(reusable.of(pod.uid, resource), key=lambda name: (name not in drawn, name))[:count]
+        need = count - len(chosen)
+        # 3-4. New ones, the near ones first.
+        if need > 0:
+            available = state.available(resource)
+            if len(available) < need:
+                error = (
+                    f"requested number of devices unavailable for {resource}. "
+                    f"Requested: {need}, Available: {len(available)}"
+                )
+                _report(observer, (pod.uid, container.name, resource), count, affinity, error)
+                return DeviceError(error)
+            chosen += _chosen(state, resource, available, affinity, chosen, need, drawn)
+        if observer is not None:
+            near = NUMAMask(_nodes_of(state, resource, chosen))
+            observer(DevicesTaken(pod.uid, container.name, resource, count, affinity, tuple(chosen), near, ""))
+        taken[resource] = frozenset(chosen)
+    containers = state.held.get(pod.uid, {})
+    held = {**containers.get(container.name, {}), **{resource: ids for resource, ids in taken.items() if ids}}
+    after = replace(state, held={**state.held, pod.uid: {**containers, container.name: held}}) if taken else state
+    return DevicesAllocated(after, _reusable_after(reusable, pod, container, held))
+
+
+def _why_not_kept(
+    state: DeviceState, pod: str, container: str, resource: str, count: int, *, sources_ready: bool
+) -> str:
+    """Return the kubelet's text when a container cannot keep what it holds, else an empty text.
+
+    Of a container that runs while the kubelet starts the health of its devices is not asked. What a container has by
+    claims is not the device manager's.
+    """
+    held = state.held_by(pod, container, resource)
+    if resource in state.claimed.get(pod, {}).get(container, {}):
+        return ""
+    if len(held) != count:
+        asked = f"pod {quote(pod)} container {quote(container)}"
+        return f"{asked} changed request for resource {quote(resource)} from {len(held)} to {count}"
+    healthy = {device.id for device in state.devices[resource] if device.healthy}
+    if not sources_ready or held <= healthy:
+        return ""
+    if not healthy:
+        return _none_healthy(resource)
+    return f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+
+
+def _none_healthy(resource: str) -> str:
+    return f"no healthy devices present; cannot allocate unhealthy devices {resource}"
+
+
+def _report(
+    observer: Observer | None, asked: tuple[str, str, str], count: int, affinity: NUMAMask | None, error: str
+) -> None:
+    """Report why nothing of (pod, container, resource) was taken."""
+    if observer is not None:
+        observer(DevicesTaken(*asked, count, affinity, (), NUMAMask(0), error))
+
+
+def _nodes_of(state: DeviceState, resource: str, ids: Collection[str]) -> int:
+    """Return the mask of the NUMA nodes of some devices."""
+    mask = 0
+    for device in state.devices[resource]:
+        if device.id in ids:
+            mask |= device.mask
+    return mask
+
+
+def _chosen(
+    state: DeviceState,
+    resource: str,
+    available: frozenset[str],
+    affinity: NUMAMask | None,
+    included: Collection[str],
+    need: int,
+    drawn: Collection[str],
+) -> list[str]:
+    """Return the devices to take: near ones first, and of more than enough near ones those that the plugin prefers."""
+    nearest = _nearest(state, resource, available, affinity, drawn)
+    rule = state.preferences.get(resource)
+    known = {device.id: device for device in state.devices[resource]}
+    near = [name for name in nearest if affinity is None or known[name].mask & affinity]
+    taken = near[:need] if len(near) <= need else []
+    others = (
+        [known[name] for name in nearest if name not in taken] if taken else [known[name] for name in near or nearest]
+    )
+    kept = [known[name] for name in (*included, *taken) if name in known]
+    wanted = preferred(others, kept, need - len(taken), rule)
+    return nearest[:need] if wanted is None else [*taken, *(device.id for device in wanted)]
+
+
+def _nearest(
+    state: DeviceState, resource: str, available: frozenset[str], affinity: NUMAMask | None, drawn: Collection[str]
+) -> list[str]:
+    """Order the available devices by nearness: touching the affinity, elsewhere, without information.
+
+    Which of several equally near devices is taken is random in the kubelet. Here the order is such that any number of
+    devices from its beginning has the NUMA nodes that a random draw most often has (the mode of the hypergeometric
+    distribution); devices that differ in nothing else are ordered by id. Where it is known what was drawn, that is
+    taken among the equally near ones.
+    """
+    devices = sorted((one for one in state.devices[resource] if one.id in available), key=lambda device: device.id)
+    alike, before = Counter(device.mask for device in devices), Counter[NUMAMask]()
+    ranks: dict[str, tuple[int, bool, float, str]] = {}
+    for device in devices:
+        mask = device.mask
+        distance = 0 if affinity is None or mask & affinity else 1 if mask else 2
+        ranks[device.id] = (
+            distance,
+            device.id not in drawn,
+            -(alike[mask] - before[mask]) / (before[mask] + 1),
+            device.id,
+        )
+        before[mask] += 1
+    return sorted(ranks, key=lambda name: ranks[name])
+
+
+def _reusable_after(
+    reusable: ReusableDevices, pod: Pod, container: Container, held: Mapping[str, frozenset[str]]
+) -> ReusableDevices:
+    """Return the record after a container was served: init containers add what they hold, all others take it away."""
+    before = {resource: reusable.of(pod.uid, resource) for resource in reusable.resources(pod.uid)}
+    for resource, ids in held.items():
+        known = before.get(resource, frozenset())
+        before[resource] = known | ids if container.kind is ContainerKind.INIT else known - ids
+    return ReusableDevices(pod.uid, before)
+
+
+def drop_stale(state: DeviceState, active: Collection[str]) -> DeviceState:
+    """Return the state without the devices of pods that are not active."""
+    if all(uid in active for uid in state.held):
+        return state
+    return replace(state, held={uid: containers for uid, containers in state.held.items() if uid in active})

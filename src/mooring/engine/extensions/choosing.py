@@ -1,0 +1,197 @@
+"""How plugins take part in the CPU manager's choice: what stands behind its seam, the chooser.
+
+Source: CPU Manager Plugin Model (proposal); spec: resize.md section 7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
+from mooring.engine.core.decision import Endless
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.cpumanager.choice import check_whole_cores, near, take_near, why_no_whole_cores
+from mooring.engine.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
+from mooring.engine.cpumanager.facts import CPUHintsAsked, CPUsTaken
+from mooring.engine.cpumanager.options import TakeError
+from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
+from mooring.engine.cpumanager.state import CPUState, Reusable
+from mooring.engine.extensions.hidden import hidden_for, with_hidden
+from mooring.engine.extensions.whole_cores import common_size, whole_cores_in
+
+
+class Pipeline(Protocol):
+    """The plugins of a node, as the CPU manager's choice needs them."""
+
+    @property
+    def counts_cores(self) -> bool:
+        """Whether whole cores are counted as they are, and not by the kubelet's average of the machine."""
+
+    @property
+    def withholds(self) -> bool:
+        """Whether a plugin may leave CPUs out of the pool."""
+
+    def usable(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUMask:
+        """Return the mask of those CPUs of the pool that may be given; hints are made from it."""
+
+    def chosen(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUsChosen | TakeError | None:
+        """Return the choice, a refusal, or None where the kubelet's rules choose from the whole pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginChoosing:
+    """The choice of CPUs of one policy with its plugins."""
+
+    pipeline: Pipeline
+    policy: StaticPolicy
+
+    def choose(
+        self,
+        state: CPUState,
+        left: CPUMask,
+        pod: Pod,
+        container: str,
+        need: int,
+        affinity: NUMAMask | None,
+        observer: Observer | None,
+    ) -> CPUsChosen | AllocationError | Endless:
+        """Choose exclusive CPUs for a container, or for a whole pod.
+
+        With full-pcpus-only they are whole cores. The kubelet checks that before it takes; where the pipeline counts
+        cores as they are, its answer is checked instead, and a refusal is in the kubelet's words.
+
+        Args:
+            state: before.
+            left: mask of the CPUs that init containers leave, usable besides the shared pool.
+            pod: the pod.
+            container: name; empty for the partition of the whole pod.
+            need: how many CPUs.
+            affinity: mask of the hint's NUMA nodes; None for no opinion.
+            observer: receives what was found.
+        """
+        pipeline, policy = self.pipeline, self.policy
+        refusal = None if pipeline.counts_cores else _check(policy, state, pod, container, need, observer)
+        if refusal is not None:
+            return refusal
+        # Hidden threads of ended init containers are as free for the pod as the CPUs that these leave.
+        left |= hidden_for(state, pod.uid, left)
+        pool = available_cpus(policy, state) | left & ~state.offline
+        purpose = Purpose.CONTAINER if container else Purpose.POD
+        wanted = CPUsWanted(purpose, need, pool, near(policy, pool, affinity), pod, container, affinity)
+        found = _chosen(pipeline, policy, state, wanted, observer)
+        if isinstance(found, AllocationError):
+            return found
+        if found is not None:
+            if observer is not None:
+                observer(_taken(wanted, left, affinity, found))
+            return found if isinstance(found, CPUsChosen) else AllocationError(found.message)
+        refusal = _check(policy, state, pod, container, need, observer) if pipeline.counts_cores else None
+        if refusal is not None:
+            return refusal
+        taken = take_near(policy, state, left, pod.uid, container, need, affinity, observer)
+        if isinstance(taken, TakeError):
+            return AllocationError(taken.message)
+        return CPUsChosen(taken) if isinstance(taken, int) else taken
+
+
+def _check(
+    policy: StaticPolicy, state: CPUState, pod: Pod, container: str, need: int, observer: Observer | None
+) -> AllocationError | None:
+    if not policy.rules.whole_cores:
+        return None
+    return check_whole_cores(policy, state, pod.uid, container, need, observer)
+
+
+def _chosen(
+    pipeline: Pipeline, policy: StaticPolicy, state: CPUState, wanted: CPUsWanted, observer: Observer | None
+) -> CPUsChosen | AllocationError | TakeError | None:
+    """Ask the plugins; None when they leave the choice to the kubelet's rules."""
+    if wanted.pod is None:
+        return None
+    found = pipeline.chosen(state, wanted, observer)
+    if not isinstance(found, TakeError) or not policy.rules.whole_cores or not pipeline.counts_cores:
+        return found
+    usable = pipeline.usable(state, wanted, None) & wanted.pool
+    if usable.bit_count() < wanted.need:
+        return found
+    # There are enough of them, and they do not come in whole cores.
+    cores = whole_cores_in(policy.topology, usable)
+    group = common_size(cores) or policy.group_size
+    available = sum(core.bit_count() for core in cores)
+    refusal = why_no_whole_cores(wanted.pod.uid, wanted.container, wanted.need, group, available, observer)
+    return refusal or found
+
+
+def _taken(wanted: CPUsWanted, left: CPUMask, affinity: NUMAMask | None, found: CPUsChosen | TakeError) -> CPUsTaken:
+    cpus = found.cpus if isinstance(found, CPUsChosen) else NO_CPUS
+    return CPUsTaken(
+        pod=wanted.pod.uid if wanted.pod is not None else "",
+        container=wanted.container,
+        need=wanted.need,
+        pool=wanted.pool,
+        reusable=left,
+        affinity=affinity,
+        near=wanted.near,
+        first=cpus & wanted.near,
+        taken=cpus,
+        error=found.message if isinstance(found, TakeError) else "",
+    )
+
+
+def stored(
+    state: CPUState, reusable: Reusable, pod: str, container: Container, chosen: CPUsChosen
+) -> tuple[CPUState, Reusable]:
+    """Return state and record with the threads hidden that a choice hides: nothing else gets them."""
+    if not chosen.hidden:
+        return state, reusable
+    if container.kind is not ContainerKind.INIT:
+        reusable = replace(reusable, cpus=reusable.cpus & ~chosen.hidden)
+    return with_hidden(state, pod, container.name, chosen.hidden), reusable
+
+
+def narrowed(
+    pipeline: Pipeline,
+    policy: StaticPolicy,
+    state: CPUState,
+    pod: Pod,
+    asked: CPUHintsAsked,
+    observer: Observer | None,
+) -> tuple[CPUHintsAsked, CPUMask]:
+    """Leave out CPUs that plugins withhold; what the pod has already cannot be withheld.
+
+    Returns:
+        What is asked now, and the mask of the CPUs that plugins would withhold on an empty machine, too: a set of nodes
+        is not as small as it could be only because it is counted with CPUs that the pod can never get. What it has is
+        always as good as can be, so that no restart takes a pod away that plugins once let in.
+    """
+    if not pipeline.withholds:
+        return asked, NO_CPUS
+    held = 0
+    for cpus in state.assignments.get(pod.uid, {}).values():
+        held |= cpus
+    everything = policy.topology.all_cpus
+    pool = asked.available | asked.reusable
+    if not pool & ~held:
+        return asked, everything & ~held
+    usable = usable_cpus(policy, state, pool & ~held, pod, asked.container, asked.need, observer) | pool & held
+    within_reach = usable_cpus(policy, state, everything, pod, asked.container, asked.need)
+    asked = replace(asked, available=asked.available & usable, reusable=asked.reusable & usable)
+    return asked, everything & ~within_reach & ~usable
+
+
+def usable_cpus(
+    policy: StaticPolicy,
+    state: CPUState,
+    pool: CPUMask,
+    pod: Pod,
+    container: str,
+    need: int,
+    observer: Observer | None = None,
+) -> CPUMask:
+    """Return the mask of those CPUs of a pool that a container, or a whole pod, may get: hints count these."""
+    if policy.chooser is None:
+        return pool
+    purpose = Purpose.CONTAINER if container else Purpose.POD
+    return policy.chooser.usable(state, CPUsWanted(purpose, need, pool, NO_CPUS, pod, container), observer) & pool

@@ -1,0 +1,240 @@
+"""Resizing exclusive CPUs in place: what may be asked, which hints there are, and which CPUs it comes to.
+
+A container that grows keeps all it has; one that shrinks keeps at least its baseline, the CPUs it got at first. Both
+ways the CPUs are taken by the policy's own rules, around those that stay.
+
+No released kubelet does this. Source: KEP-5554 and its open implementation (kubernetes/kubernetes#140629); spec:
+resize.md section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Container, Pod
+from mooring.engine.cpumanager.choice import near
+from mooring.engine.cpumanager.facts import CPUHintsAsked
+from mooring.engine.cpumanager.hints import generate_hints
+from mooring.engine.cpumanager.options import TakeError
+from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy, available_cpus, withheld
+from mooring.engine.cpumanager.requests import exclusive_cpus_of_pod
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.cpumanager.take import take
+from mooring.engine.extensions.choosing import usable_cpus
+from mooring.engine.extensions.cpu_change import CPUResize, change_of
+from mooring.engine.extensions.offline import without_idle_pairs
+from mooring.engine.topologymanager.entries import ResourceHints
+from mooring.lazy import lazily
+
+with lazily():
+    import mooring.engine.extensions.facts as extension_facts
+
+NOT_RESIZED = "resizeAllocateCPUsError"
+
+_MENDED = frozenset({"average-sizes", "claim-loop", "group-loop", "saved-combo"})
+"""Defects of v1.37.1 that give a CPU to two containers or never return. No kubelet with them can resize, so there is
+nothing to be equal to."""
+
+
+def container_hints(
+    policy: StaticPolicy, state: CPUState, pod: Pod, container: Container, observer: Observer | None = None
+) -> ResourceHints | None:
+    """Return the hints for a container of a pod that is resized; all NUMA nodes that must stay in use are in each."""
+    change = change_of(policy, state, pod, container)
+    if change is None:
+        return None
+    available = change.current
+    if change.is_growth:
+        available = _usable(policy, state, pod, container.name, change, observer)
+    reusable = change.kept if change.is_growth or change.is_shrink else 0
+    return _answer(
+        policy,
+        CPUHintsAsked(pod.uid, container.name, change.need, available, CPUMask(reusable), mismatch=False),
+        observer,
+        state.offline,
+    )
+
+
+def pod_hints(
+    policy: StaticPolicy, state: CPUState, pod: Pod, observer: Observer | None = None
+) -> ResourceHints | None:
+    """Return the hints for a whole pod that is resized: around all that its containers keep."""
+    found = {one.name: change_of(policy, state, pod, one) for one in pod.containers}
+    changes = {name: change for name, change in found.items() if change is not None}
+    if not changes:
+        return None
+    available = kept = NO_CPUS
+    for name, change in changes.items():
+        growing = change.is_growth
+        available |= _usable(policy, state, pod, name, change, None) if growing else change.current
+        kept |= change.kept
+    # What stays would count twice: a pod's containers do not all shrink at once, as a single one does.
+    asked = CPUHintsAsked(
+        pod.uid, "", exclusive_cpus_of_pod(pod, policy.gates), CPUMask(available & ~kept), kept, mismatch=False
+    )
+    return _answer(policy, asked, observer, state.offline)
+
+
+def _answer(policy: StaticPolicy, asked: CPUHintsAsked, observer: Observer | None, offline: CPUMask) -> ResourceHints:
+    if observer is not None:
+        observer(asked)
+    return {
+        "cpu": generate_hints(
+            policy.topology,
+            asked.available,
+            asked.reusable,
+            asked.need,
+            align_by_socket=policy.rules.align_by_socket,
+            absent=offline & ~asked.reusable,
+        )
+    }
+
+
+def resized_set(
+    policy: StaticPolicy,
+    state: CPUState,
+    pod: Pod,
+    container: Container,
+    affinity: NUMAMask | None,
+    observer: Observer | None = None,
+) -> CPUMask | AllocationError | None:
+    """Return the CPUs that a container comes to; None for one whose CPUs no manager decides about.
+
+    Args:
+        policy: the policy.
+        state: before.
+        pod: with the resources that it requests.
+        container: one of its containers.
+        affinity: mask of the NUMA nodes of the merged hint; None for no opinion.
+        observer: receives what was found.
+    """
+    change = change_of(policy, state, pod, container)
+    if change is None:
+        return None
+    if not change.is_growth and not change.is_shrink:
+        return change.current
+    refusal = _check_whole_cores(policy, state, change) or _check_kept(change)
+    if refusal is None:
+        growing = change.is_growth
+        pool = _usable(policy, state, pod, container.name, change, None) if growing else _to_keep(state, change)
+        found = taken_around(policy, CPUMask(pool & ~change.kept), CPUMask(change.kept), change.need, affinity)
+        if not isinstance(found, TakeError):
+            if observer is not None:
+                observer(
+                    extension_facts.CPUsResized(
+                        pod.uid, container.name, change.current, CPUMask(change.kept), CPUMask(pool), affinity, found
+                    )
+                )
+            return found
+        refusal = AllocationError(found.message)
+    if refusal.reason:
+        return refusal
+    message = (
+        "ResizeAllocateCPUs Error: Skip resize, unable to resize container exclusively allocated pool, "
+        f"(podUID = {pod.uid}, containerName = {container.name}, topologyError = {refusal.message})"
+    )
+    return AllocationError(message, NOT_RESIZED)
+
+
+def _usable(
+    policy: StaticPolicy, state: CPUState, pod: Pod, container: str, change: CPUResize, observer: Observer | None
+) -> CPUMask:
+    """Return what a container may grow by; plugins may withhold some of it."""
+    missing = change.need - change.current.bit_count()
+    return usable_cpus(policy, state, available_cpus(policy, state), pod, container, missing, observer)
+
+
+def _to_keep(state: CPUState, change: CPUResize) -> int:
+    """Return what a container that shrinks may keep: CPUs that are online, where they suffice."""
+    online = change.current & ~state.offline
+    return online if (online | change.kept).bit_count() >= change.need else change.current
+
+
+def _check_whole_cores(policy: StaticPolicy, state: CPUState, change: CPUResize) -> AllocationError | None:
+    """Apply full-pcpus-only: CPUs that the container has count as available."""
+    if not policy.rules.whole_cores:
+        return None
+    group = policy.group_size
+    available = ((state.default & ~policy.reserved_cores & ~withheld(policy, state)) | change.current).bit_count()
+    if change.need % group:
+        message = f"SMT Alignment Error: requested {change.need} cpus not multiple cpus per core = {group}"
+    elif change.need > available:
+        message = (
+            f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, "
+            f"requested CPUs = {change.need}, CPUs per core = {group}"
+        )
+    else:
+        return None
+    return AllocationError(message, "SMTAlignmentError")
+
+
+def _check_kept(change: CPUResize) -> AllocationError | None:
+    """Guard the rules themselves: nothing that stays may be more than what is requested."""
+    retained = change.kept.bit_count()
+    if change.need < retained:
+        return AllocationError(
+            f"requested number of CPUs ( {change.need} ) are less than number of retained CPUs ( {retained} )"
+        )
+    return None
+
+
+def taken_around(
+    policy: StaticPolicy, pool: CPUMask, kept: CPUMask, need: int, affinity: NUMAMask | None
+) -> CPUMask | TakeError:
+    """Take what is missing beside the kept CPUs: from the nodes of the hint first, then from anywhere.
+
+    Args:
+        policy: the policy.
+        pool: mask of what may be taken, without the kept CPUs.
+        kept: mask.
+        need: how many CPUs there are to be in the end, the kept ones included.
+        affinity: mask of the hint's NUMA nodes; None for no opinion.
+    """
+    close = near(policy, pool, affinity)
+    result = _filled(policy, close, kept, min(need, kept.bit_count() + close.bit_count()))
+    if not isinstance(result, TakeError):
+        result = _filled(policy, pool & ~result, result, need)
+    if isinstance(result, int) and kept & ~result:
+        return TakeError(
+            f"requested CPUs to be retained {list_text(kept)} are not a subset of resulted CPUs {list_text(result)}"
+        )
+    return result
+
+
+def _filled(policy: StaticPolicy, pool: CPUMask, kept: CPUMask, need: int) -> CPUMask | TakeError:
+    """Return the kept CPUs and as many of the pool that there are ``need``."""
+    rules = replace(policy.rules, fixed_defects=policy.rules.fixed_defects | _MENDED)
+    taken = take(policy.topology, pool, need - kept.bit_count(), rules, kept=kept)
+    if isinstance(taken, int):
+        return kept | taken
+    return taken if isinstance(taken, TakeError) else TakeError(f"the kubelet would not return ({taken.defect})")
+
+
+def assigned(state: CPUState, pod: str, container: str, cpus: CPUMask) -> CPUState:
+    """Return the state with another set for a container, at once; a delayed one is dropped.
+
+    CPUs that other containers of the pod have too, such as those left by an init container, stay with them.
+    """
+    held = state.assignments[pod]
+    current = held[container]
+    released = current & ~cpus
+    for name, others in held.items():
+        if name != container:
+            released &= ~others
+    state = without_pre_assignment(state, pod, container)
+    if current == cpus:
+        return state
+    assignments = {**state.assignments, pod: {**held, container: cpus}}
+    return without_idle_pairs(replace(state, default=(state.default | released) & ~cpus, assignments=assignments))
+
+
+def without_pre_assignment(state: CPUState, pod: str, container: str) -> CPUState:
+    """Return the state without the delayed scale-down of a container."""
+    pending = state.pre_assignments.get(pod, {})
+    if container not in pending:
+        return state
+    rest = {name: one for name, one in pending.items() if name != container}
+    others = {uid: one for uid, one in state.pre_assignments.items() if uid != pod}
+    return replace(state, pre_assignments={**others, pod: rest} if rest else others)

@@ -1,0 +1,141 @@
+"""What happens to a node one thing after another: pods arrive and end, the kubelet restarts, CPUs go offline.
+
+Every event gives another kubelet and what came of it. A plan, a search, a trial and a recording are sequences of
+events; they differ in the order and in how they ask (:class:`~mooring.engine.kubelet.admit.Asking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.errors import InputError, KubeletCrashError
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit, readmit, without
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.start import restart_kubelet
+from mooring.engine.node import Node
+from mooring.inputs.pods.steps import Admit, Offline, Online, Remove, Restart
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.engine.node import hotplug
+
+
+@dataclass(frozen=True, slots=True)
+class Readmit:
+    """A pod that runs already is admitted again, after the start of the kubelet."""
+
+    pod: Pod
+
+
+Event: TypeAlias = Admit | Readmit | Remove | Restart | Offline | Online
+
+
+@dataclass(frozen=True, slots=True)
+class EventResult:
+    """What came of an event."""
+
+    admissions: tuple[AdmitResult, ...] = ()
+    """The answer about the pod; after a restart the answers about the running pods."""
+    refusal: StartRefusal | None = None
+    """Set when the kubelet does not start again."""
+    cpus: hotplug.CPUsChanged | None = None
+    """Set when CPUs went offline or came online."""
+    crash: str = ""
+    """Why the kubelet would crash, outside of an admission."""
+
+    @property
+    def is_last(self) -> bool:
+        """Tell whether no event can follow: a crash outside of an admission, an endless admission, a refused start.
+
+        After a crash on an admission the kubelet is as before, and the next event can follow without the pod.
+        """
+        endless = any(one.decision.endless is not None for one in self.admissions)
+        return bool(self.crash) or self.refusal is not None or endless
+
+    @property
+    def crashed(self) -> bool:
+        """Tell whether the kubelet crashes on an admission."""
+        return any(one.crash for one in self.admissions)
+
+
+def after_event(
+    kubelet: Kubelet, event: Event, mode: AdmitMode = AdmitMode.ADMISSION, observer: Observer | None = None
+) -> tuple[Kubelet, EventResult]:
+    """Let one thing happen to a node.
+
+    Args:
+        kubelet: before.
+        event: what happens.
+        mode: how the kubelet is asked about pods.
+        observer: receives what the engine found.
+
+    Raises:
+        InputError: CPUs go offline or come online without the extension cpu-hotplug.
+    """
+    try:
+        match event:
+            case Admit(pod) | Readmit(pod):
+                kubelet, result = admit(kubelet, pod, mode, running=isinstance(event, Readmit), observer=observer)
+                return kubelet, EventResult((result,))
+            case Remove(uid):
+                return ended(kubelet, uid, observer), EventResult()
+            case Restart():
+                return _restarted(kubelet, event, mode, observer)
+            case Offline(cpus):
+                kubelet, change = kubelet.offline(cpus.mask, observer)
+                return kubelet, EventResult(cpus=change)
+            case Online(cpus):
+                kubelet, change = kubelet.online(cpus.mask, observer)
+                return kubelet, EventResult(cpus=change)
+    except KubeletCrashError as error:
+        return kubelet, EventResult(crash=str(error))
+
+
+def ended(kubelet: Kubelet, uid: str, observer: Observer | None = None) -> Kubelet:
+    """Return the kubelet after a pod has ended; CPUs that it releases may replace offline ones.
+
+    What no active pod holds is released as well, also where the pod itself is not active.
+
+    Raises:
+        KubeletCrashError: the kubelet itself would crash.
+    """
+    used = without(kubelet.used, kubelet.node.active.get(uid))
+    after, _ = kubelet.remove(uid, observer)
+    return after.counting(used).replanned(observer)
+
+
+def _restarted(
+    kubelet: Kubelet, event: Restart, mode: AdmitMode, observer: Observer | None
+) -> tuple[Kubelet, EventResult]:
+    start = restart_kubelet(kubelet, event.kubelet, release=event.release)
+    if start.kubelet is None:
+        return kubelet, EventResult(refusal=start.refusal)
+    after, results = readmit(start.kubelet, kubelet.node.active.values(), mode, observer)
+    return after, EventResult(results)
+
+
+def ordered(kubelet: Kubelet, pods: Sequence[Pod], observer: Observer | None = None) -> tuple[Pod, ...]:
+    """Return pods that wait together in the order in which they are asked about: as given, or as plugins say."""
+    plugins = kubelet.settings.plugins
+    return tuple(pods) if plugins is None else tuple(plugins.ordered(pods, observer))
+
+
+def check_known(node: Node, cpus: CPUSet, field: str) -> None:
+    """Check that the machine has some CPUs.
+
+    Raises:
+        InputError: it does not.
+    """
+    if not cpus:
+        return
+    known = hotplug.known_cpus(node)
+    if cpus.mask & ~known:
+        unknown = list_text(cpus.mask & ~known)
+        raise InputError(f"the machine has no CPU {unknown}", field=field, remedy=f"it has {list_text(known)}")

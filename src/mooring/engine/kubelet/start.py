@@ -1,0 +1,237 @@
+"""Starting a kubelet on the texts of its state files, at first and again.
+
+Source: kubelet v1.37.1, cm/container_manager_linux.go and the managers' checkpoints; spec: configuration.md section
+5.1, state-files.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.release import Release
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.kubelet import DeferredText, Kubelet, StateTexts, cpu_text, memory_text
+from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.node import Node
+from mooring.engine.node.providers import Providers
+from mooring.engine.node.settings import Settings, build_settings
+from mooring.engine.node.start import RestoredStates, running_managers, start_managers
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.engine.checkpoint import cpu_file, cpu_load, memory_file, memory_load
+    from mooring.engine.node import hotplug
+
+if TYPE_CHECKING:
+    from mooring.engine.checkpoint.formats import LoadRefusal
+    from mooring.engine.node.start import Started
+
+BEFORE_MACHINE = frozenset({"flags", "decode", "featureGates", "validation"})
+"""Stages of a start in which the kubelet has not read the machine yet."""
+
+
+_NO_FILES = StateTexts()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a start came to."""
+
+    kubelet: Kubelet | None
+    refusal: StartRefusal | None
+    refused_files: StateTexts = _NO_FILES
+    """The files after a start that was refused; a refused file is left as it was."""
+
+    @property
+    def files(self) -> StateTexts:
+        """The files afterwards."""
+        return self.refused_files if self.kubelet is None else self.kubelet.files
+
+
+def start_on(
+    machine: Machine, config: KubeletConfig, mooring: MooringConfig, files: StateTexts, observer: Observer | None = None
+) -> Start:
+    """Start a kubelet on a machine; a machine that cAdvisor cannot describe, and a crash, are refusals too."""
+    try:
+        start = start_kubelet(machine.info, config, mooring, files, observer)
+    except KubeletCrashError as error:
+        return Start(None, StartRefusal("start", f"the kubelet crashes: {error}"), files)
+    if not machine.info_error or (start.refusal is not None and start.refusal.stage in BEFORE_MACHINE):
+        return start
+    return Start(None, StartRefusal("machine", machine.info_error), files)
+
+
+def start_kubelet(
+    info: MachineInfo,
+    config: KubeletConfig,
+    mooring: MooringConfig,
+    files: StateTexts,
+    observer: Observer | None = None,
+) -> Start:
+    """Start a kubelet on the texts of its checkpoint files.
+
+    Raises:
+        KubeletCrashError: the kubelet itself would crash.
+    """
+    settings = build_settings(config, mooring, info)
+    if isinstance(settings, StartRefusal):
+        return Start(None, settings, files)
+    return start_understood(info, settings, mooring, files, observer)
+
+
+def kubelet_that_runs(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig, files: StateTexts) -> Start:
+    """Return the kubelet that runs and has written these files; it need not be able to start on them."""
+    settings = build_settings(config, mooring, info)
+    return (
+        Start(None, settings, files) if isinstance(settings, StartRefusal) else running(info, settings, mooring, files)
+    )
+
+
+def start_understood(
+    info: MachineInfo,
+    settings: Settings,
+    mooring: MooringConfig,
+    files: StateTexts,
+    observer: Observer | None = None,
+) -> Start:
+    """Do the same with a configuration that was understood before, to start many nodes of one kind."""
+    cpu, memory = _load_cpu(settings, files), _load_memory(settings, files.memory)
+    started = start_managers(settings, RestoredStates(_restored(cpu), _restored(memory)), observer)
+    return _start(info, mooring, settings, files, (cpu, memory), started)
+
+
+def running(info: MachineInfo, settings: Settings, mooring: MooringConfig, files: StateTexts) -> Start:
+    """Do the same with a configuration that was understood before."""
+    cpu, memory = _load_cpu(settings, files), _load_memory(settings, files.memory)
+    found = running_managers(settings, RestoredStates(_restored(cpu), _restored(memory)))
+    return _start(info, mooring, settings, files, (cpu, memory), found)
+
+
+def _start(
+    info: MachineInfo, mooring: MooringConfig, settings: Settings, files: StateTexts, loaded: _Loaded, started: Started
+) -> Start:
+    cpu, memory = loaded
+    if started.refusal is not None or started.cpu is None or started.memory is None:
+        return Start(None, started.refusal, _refused_files(settings, files, loaded, started))
+    node = Node(settings, Providers(started.cpu, started.memory))
+    # A state that is taken over as it was read does not change its file.
+    texts = (
+        files.cpu if started.cpu is cpu else DeferredText(settings, started.cpu),
+        files.memory if started.memory is memory else DeferredText(settings, started.memory),
+    )
+    return Start(Kubelet(info, mooring, node, *texts, containers=files.containers), None)
+
+
+def _refused_files(settings: Settings, files: StateTexts, loaded: _Loaded, started: Started) -> StateTexts:
+    """Return the files after a refused start: a manager without a file writes an empty state before it fills it."""
+    after, (cpu, memory), pod_level = files, loaded, settings.gates["PodLevelResourceManagers"]
+    config, release = settings.config, settings.release.name
+    if files.cpu is None:
+        empty = cpu_file.initial_cpu_text(config.cpu_manager_policy, release, pod_level=pod_level)
+        after = replace(after, cpu=empty)
+    if started.cpu is None:
+        return after
+    if started.cpu is not cpu:
+        after = replace(after, cpu=cpu_text(settings, started.cpu))
+    # The memory manager makes its file only when it is reached.
+    if memory is None:
+        empty = memory_file.initial_memory_text(config.memory_manager_policy, release, pod_level=pod_level)
+        after = replace(after, memory=empty)
+    if started.memory is not None and started.memory is not memory:
+        after = replace(after, memory=memory_text(settings, started.memory))
+    return after
+
+
+def restart_kubelet(
+    kubelet: Kubelet, config: KubeletConfig | None = None, boot: str | None = None, release: Release | None = None
+) -> Start:
+    """Start a kubelet again on its files, with the same or another configuration; running pods are not admitted yet.
+
+    The device manager's allocations survive in its own checkpoint, which is not modelled as a text. What is kept in
+    memory only is lost: resizes that wait, and releases of the node's own delay. Which CPUs are offline, and which
+    CPUs replace them, the files do not say: the kubelet before is asked. After another boot all CPUs are online.
+
+    Args:
+        kubelet: before.
+        config: the configuration from here on; None leaves it as it was.
+        boot: of the machine, when that starts again too; time since boot starts again.
+        release: of the kubelet from here on, on the files of the one before; None leaves it as it was.
+    """
+    mooring = kubelet.mooring if release is None else replace(kubelet.mooring, release=release)
+    start = start_kubelet(kubelet.info, config or kubelet.settings.config, mooring, kubelet.files)
+    if start.kubelet is None:
+        return start
+    node = kubelet.node
+    moment = node.moment if boot is None else Moment(0, boot)
+    after = _remembering(start.kubelet.with_devices(node.providers.devices).at(moment), node.cpu)
+    if boot is not None and after.node.cpu.offline:
+        after, _ = after.online(after.node.cpu.offline)
+    return replace(start, kubelet=after)
+
+
+def emptied(kubelet: Kubelet, offline: int = 0) -> Kubelet | None:
+    """Return the kubelet of the same node without pods and without state files; None when it would not start so.
+
+    Args:
+        kubelet: of the node.
+        offline: mask of the CPUs that are offline (extension cpu-hotplug).
+    """
+    start = start_understood(kubelet.info, kubelet.settings, kubelet.mooring, StateTexts())
+    if start.kubelet is None:
+        return None
+    empty = start.kubelet.with_devices(DeviceState(kubelet.node.providers.devices.devices))
+    return empty.offline(offline)[0] if offline else empty
+
+
+def _remembering(kubelet: Kubelet, before: CPUState) -> Kubelet:
+    """Return a kubelet with what the state file does not say of CPUs that are offline."""
+    if not before.offline and not before.displaced:
+        return kubelet
+    return replace(kubelet, node=hotplug.remembered(kubelet.node, before.offline, before.displaced))
+
+
+State = TypeVar("State", CPUState, MemoryState)
+_Loaded: TypeAlias = "tuple[CPUState | LoadRefusal | None, MemoryState | LoadRefusal | None]"
+"""What the two files hold; None where there is no file."""
+
+
+def _restored(loaded: State | LoadRefusal | None) -> State | StartRefusal | None:
+    if loaded is None or isinstance(loaded, (CPUState, MemoryState)):
+        return loaded
+    return StartRefusal("start", loaded.kubelet_text())
+
+
+def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | LoadRefusal | None:
+    if files.cpu is None:
+        return None
+    return cpu_load.load_cpu_state(
+        files.cpu,
+        policy=settings.config.cpu_manager_policy,
+        pod_level=settings.gates["PodLevelResourceManagers"],
+        baselines=settings.gates["InPlacePodVerticalScalingExclusiveCPUs"],
+        releases=settings.cpu is not None and settings.cpu.scale_down.is_on,
+        release=settings.release.name,
+        containers=files.containers,
+    )
+
+
+def _load_memory(settings: Settings, text: str | None) -> MemoryState | LoadRefusal | None:
+    if not settings.has_memory_manager:
+        return MemoryState(settings.config.memory_manager_policy, {}, {})
+    if text is None:
+        return None
+    return memory_load.load_memory_state(
+        text,
+        policy=settings.config.memory_manager_policy,
+        pod_level=settings.gates["PodLevelResourceManagers"],
+        release=settings.release.name,
+    )

@@ -1,0 +1,128 @@
+"""The memory of a machine before anything is given away: what each NUMA node keeps for the system, and what is left.
+
+Source: kubelet v1.37.1, memorymanager memory_manager.go (getSystemReservedMemory, validateReservedMemory) and
+policy_static.go (getDefaultMachineState); spec: memory-manager.md sections 2 and 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from mooring.engine.core.config import ReservedMemory
+from mooring.engine.core.gotext import quote, uint64
+from mooring.engine.core.machineinfo import MachineInfo, NUMANode
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.memorymanager.state import MemoryTable, NUMANodeState
+
+MEMORY = "memory"
+HUGEPAGES = "hugepages-"
+
+ReservedTable = Mapping[int, Mapping[str, int]]
+"""NUMA node id -> memory type -> bytes."""
+
+
+def is_memory(resource: str) -> bool:
+    """Tell whether a resource is one of the memory manager's: memory, or huge pages of any size."""
+    return resource == MEMORY or resource.startswith(HUGEPAGES)
+
+
+def reserved_table(
+    entries: Collection[ReservedMemory],
+    nodes: Collection[int],
+    node_reservation: Mapping[str, Quantity],
+    fixed_defects: frozenset[str],
+) -> ReservedTable | str:
+    """Return what is kept of each node, or the kubelet's error text.
+
+    Huge pages cannot be reserved for the node as a whole, so that any entry for them contradicts the sum of zero.
+
+    Args:
+        entries: ``reservedMemory`` of the configuration; quantities are known to parse.
+        nodes: ids of the machine's NUMA nodes.
+        node_reservation: what the node keeps as a whole (spec: configuration.md section 5.3).
+        fixed_defects: ``hint-typo`` corrects a misspelt text.
+    """
+    for entry in entries:
+        if entry.numa_node not in nodes:
+            return (
+                f"the reserved memory configuration references a NUMA node {entry.numa_node} "
+                "that does not exist on this machine"
+            )
+    disagreement = _disagreement(entries, node_reservation)
+    if disagreement:
+        return disagreement
+    table: dict[int, dict[str, int]] = {}
+    for entry in entries:
+        for resource, text in sorted(entry.limits.items()):
+            amount = Quantity.parse(text).stored().as_int64()
+            if amount is None:
+                verb = "convert" if "hint-typo" in fixed_defects else "covert"
+                return f"could not {verb} a variable of type Quantity to int64"
+            table.setdefault(entry.numa_node, {})[resource] = uint64(amount)
+    if uint64(sum(kept.get(MEMORY, 0) for kept in table.values())) == 0:
+        return "[memorymanager] you should specify the system reserved memory"
+    return table
+
+
+def _disagreement(entries: Collection[ReservedMemory], node_reservation: Mapping[str, Quantity]) -> str:
+    sums: dict[str, Quantity] = {}
+    for entry in entries:
+        for resource, text in entry.limits.items():
+            amount = Quantity.parse(text).stored()
+            # The kubelet adds the sum so far to each amount: the last one decides in which format the sum is printed.
+            sums[resource] = amount + sums[resource] if resource in sums else amount
+    wanted = {resource: amount for resource, amount in node_reservation.items() if is_memory(resource)}
+    for resource in sorted({*sums, *wanted}):
+        configured = sums.get(resource, Quantity.parse("0"))
+        expected = wanted.get(resource, Quantity.parse("0"))
+        if configured.nano != expected.nano:
+            return (
+                f"the total amount {quote(str(configured))} of type {quote(resource)} is not equal to the value "
+                f"{quote(str(expected))} determined by Node Allocatable feature"
+            )
+    return ""
+
+
+def hugepages_type(page_size_kib: int) -> str:
+    """Return the resource name of a pool of huge pages.
+
+    >>> hugepages_type(2048), hugepages_type(1048576)
+    ('hugepages-2Mi', 'hugepages-1Gi')
+    """
+    return f"hugepages-{Quantity.of_bytes(page_size_kib * 1024)}"
+
+
+def default_machine_state(info: MachineInfo, reserved: ReservedTable) -> dict[int, NUMANodeState]:
+    """Return the account of every NUMA node of the description, CPU-less ones too."""
+    return {
+        node.node_id: _default_node(node, reserved) for node in sorted(info.topology, key=lambda node: node.node_id)
+    }
+
+
+def _default_node(node: NUMANode, reserved: ReservedTable) -> NUMANodeState:
+    kept = reserved.get(node.node_id, {})
+    tables: dict[str, MemoryTable] = {}
+    huge = 0
+    for pool in node.hugepages:
+        total = uint64(pool.num_pages * pool.page_size * 1024)
+        huge = uint64(huge + total)
+        resource = hugepages_type(pool.page_size)
+        tables[resource] = _table(total, kept.get(resource, 0), 0)
+    tables[MEMORY] = _table(node.memory, kept.get(MEMORY, 0), huge)
+    return NUMANodeState(0, tables, (node.node_id,))
+
+
+def _table(total: int, kept: int, huge: int) -> MemoryTable:
+    # Unsigned in the kubelet: what is kept and bound in huge pages beyond the total makes a huge number.
+    allocatable = uint64(total - kept - huge)
+    return MemoryTable(total, kept, allocatable, 0, allocatable)
+
+
+def wrapped_nodes(nodes: Mapping[int, NUMANodeState]) -> tuple[int, ...]:
+    """Return the NUMA nodes of which more is reserved, or bound in huge pages, than they have.
+
+    The kubelet continues with what its unsigned subtraction leaves, a number beyond all memory.
+    """
+    return tuple(
+        node for node, state in nodes.items() if any(table.allocatable > table.total for table in state.memory.values())
+    )

@@ -1,0 +1,247 @@
+"""The static policy: which nodes serve a container, and what is written down.
+
+Source: kubelet v1.37.1, memorymanager policy_static.go; spec: memory-manager.md sections 5 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from mooring.engine.core.bits import NO_NODES, NUMAMask, mask_of, members
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
+from mooring.engine.memorymanager.account import charge, release
+from mooring.engine.memorymanager.facts import (
+    MemoryAssigned,
+    MemoryPinningFailed,
+    MemoryPinningRequested,
+    MemoryReleased,
+)
+from mooring.engine.memorymanager.hints import best_hint, calculate_hints, free_in
+from mooring.engine.memorymanager.machine import MEMORY
+from mooring.engine.memorymanager.pod_restore import is_served_as_a_whole
+from mooring.engine.memorymanager.policy import MemoryPolicy
+from mooring.engine.memorymanager.requests import Requests, container_requests
+from mooring.engine.memorymanager.reuse import NOTHING_LEFT, Leftover, ReusableMemory, leftover_for, take_over
+from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState
+from mooring.engine.topologymanager.hints import Hint
+
+NO_DEFAULT = "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
+NO_PREFERRED_DEFAULT = "[memorymanager] failed to find the default preferred hint"
+NO_EXTENSION = "[memorymanager] failed to find NUMA nodes to extend the current topology hint"
+NO_PREFERRED_EXTENSION = "[memorymanager] failed to find the extended preferred hint"
+VIOLATION = "[memorymanager] preferred hint violates NUMA node allocation"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRefusal:
+    """Why a container is not admitted; the text is the kubelet's."""
+
+    message: str
+    reason: str = ""
+    """The kubelet's reason where the error has a type of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAllocated:
+    """State and record after a container was served."""
+
+    state: MemoryState
+    reusable: ReusableMemory
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The nodes that serve a request, and how they were found."""
+
+    mask: NUMAMask
+    way: str
+
+
+def allocate(
+    policy: MemoryPolicy,
+    state: MemoryState,
+    reusable: ReusableMemory,
+    pod: Pod,
+    container: Container,
+    affinity: Hint,
+    observer: Observer | None = None,
+) -> MemoryAllocated | MemoryRefusal:
+    """Serve one container of a pod that is being admitted.
+
+    Args:
+        policy: the policy.
+        state: before.
+        reusable: memory left by init containers.
+        pod: the pod.
+        container: one of its containers.
+        affinity: the hint that the topology manager stored for it.
+        observer: receives what was found.
+    """
+    # 1-3. Only Guaranteed pods, no pod-level pods without both gates, only containers that request memory. Up to
+    # v1.36 a container of a pod-level pod may request none (rule empty-memory-request-is-served; spec: releases.md
+    # section 5).
+    if pod.qos is not QoS.GUARANTEED or policy.gates.leaves_out(pod):
+        return MemoryAllocated(state, reusable)
+    requests = container_requests(pod, container, policy.gates)
+    if isinstance(requests, str):
+        _report(observer, pod, container, affinity, Chosen(NO_NODES, ""), (), requests)
+        # Up to v1.36 such a container is counted (rule memory-pinning-counted-first; spec: releases.md section 9).
+        if observer is not None and policy.older.memory_pinning_counted_first:
+            observer(MemoryPinningRequested(pod.uid, container.name))
+            observer(MemoryPinningFailed(pod.uid, container.name, requests))
+        return MemoryRefusal(requests)
+    if not requests and not policy.older.empty_memory_request_is_served:
+        return MemoryAllocated(state, reusable)
+    # 4. From here on every error counts as a failure to pin.
+    if observer is not None:
+        observer(MemoryPinningRequested(pod.uid, container.name))
+    answer = _pinned(policy, state, reusable, pod, container, requests, affinity, observer)
+    if observer is not None and isinstance(answer, MemoryRefusal):
+        observer(MemoryPinningFailed(pod.uid, container.name, answer.message))
+    return answer
+
+
+def _pinned(
+    policy: MemoryPolicy,
+    state: MemoryState,
+    reusable: ReusableMemory,
+    pod: Pod,
+    container: Container,
+    requests: Requests,
+    affinity: Hint,
+    observer: Observer | None,
+) -> MemoryAllocated | MemoryRefusal:
+    """Serve a container that requests memory."""
+    # 5. Existing blocks are kept.
+    existing = state.assignments.get(pod.uid, {}).get(container.name)
+    if existing is not None:
+        return MemoryAllocated(state, reusable.after(pod.uid, container, existing))
+    if is_served_as_a_whole(policy, state, pod):
+        return MemoryAllocated(state, reusable)
+    # 6-8. The nodes.
+    held = state.assignments.get(pod.uid, {})
+    charged = {} if policy.counts_as_a_whole(state, pod.uid) else held
+    leftover = leftover_for(policy.fixed_defects, reusable, pod, container.name, charged)
+    chosen = choose_nodes(state.nodes, requests, affinity, leftover, policy.older)
+    if isinstance(chosen, MemoryRefusal):
+        _report(observer, pod, container, affinity, Chosen(NO_NODES, ""), (), chosen.message)
+        return chosen
+    # 9-10. The blocks.
+    cells = tuple(members(chosen.mask))
+    blocks = tuple(Block(cells, resource, requests[resource]) for resource in sorted(requests))
+    taken = take_over(leftover, pod, container.name, held, blocks)
+    nodes: Mapping[int, NUMANodeState] = state.nodes
+    for block in blocks:
+        nodes = charge(nodes, chosen.mask, block.type, block.size - taken.amounts[block.type])
+    assignments = {**state.assignments, pod.uid: {**taken.held, container.name: blocks}}
+    _report(observer, pod, container, affinity, chosen, blocks, "")
+    return MemoryAllocated(
+        replace(state, nodes=nodes, assignments=assignments), reusable.after(pod.uid, container, blocks)
+    )
+
+
+def _report(
+    observer: Observer | None,
+    pod: Pod,
+    container: Container,
+    affinity: Hint,
+    chosen: Chosen,
+    blocks: tuple[Block, ...],
+    error: str,
+) -> None:
+    if observer is not None:
+        observer(MemoryAssigned(pod.uid, container.name, affinity.mask, chosen.mask, chosen.way, blocks, error))
+
+
+def choose_nodes(
+    nodes: Mapping[int, NUMANodeState],
+    requests: Requests,
+    affinity: Hint,
+    leftover: Leftover = NOTHING_LEFT,
+    older: ReleaseRules = NEWEST_RULES,
+) -> Chosen | MemoryRefusal:
+    """Return the nodes that serve the requests, or the kubelet's error.
+
+    The affinity's nodes if they suffice; without an affinity the best default; else the best wider set around them.
+    Huge pages without memory reach this up to v1.33, in a pod that is Guaranteed by its pod-level resources.
+    Reusable memory makes hints but does not count when the affinity is checked, so that it can lead to an extension.
+    Up to v1.31 nodes of different groups are taken as they are (rule violating-hints-accepted; spec: releases.md
+    section 8).
+
+    Raises:
+        KubeletCrashError: there is no affinity, and no request for ordinary memory.
+    """
+    mask, preferred, way = affinity.mask, affinity.preferred, "affinity"
+    if mask is None:
+        best = best_hint(calculate_hints(nodes, requests, leftover), NO_NODES) if requests else None
+        if best is None:
+            return MemoryRefusal(NO_DEFAULT)
+        # The kubelet looks only at the hints for ordinary memory, here and below.
+        if preferred and not (best.preferred and MEMORY in requests):
+            return MemoryRefusal(NO_PREFERRED_DEFAULT)
+        if MEMORY not in requests:
+            raise KubeletCrashError(
+                "a container requests huge pages and no memory, and nothing says on which NUMA nodes: the kubelet "
+                "crashes when it looks for a default"
+            )
+        mask, preferred, way = best.mask or NO_NODES, best.preferred, "default"
+    if any(free_in(nodes, mask, resource) < amount for resource, amount in requests.items()):
+        hints = calculate_hints(nodes, requests, leftover) if MEMORY in requests else None
+        best = best_hint(hints, mask)
+        if best is None:
+            return MemoryRefusal(NO_EXTENSION)
+        if preferred and not best.preferred:
+            return MemoryRefusal(NO_PREFERRED_EXTENSION)
+        mask, way = best.mask or NO_NODES, "extended"
+    accepts_any = older.violating_hints_accepted
+    if not accepts_any and mask.bit_count() > 1 and _violates_groups(leftover.ungrouped(nodes), mask):
+        return MemoryRefusal(VIOLATION)
+    return Chosen(mask, way)
+
+
+def _violates_groups(nodes: Mapping[int, NUMANodeState], mask: NUMAMask) -> bool:
+    return any(
+        node in nodes
+        and nodes[node].assignments > 0
+        and (len(nodes[node].cells) == 1 or mask_of(nodes[node].cells) != mask)
+        for node in members(mask)
+    )
+
+
+def remove_pods(state: MemoryState, pods: Iterable[str]) -> MemoryState:
+    """Return the state without all that some pods have, as :func:`remove` would leave it, in one step.
+
+    For pods without blocks of their own.
+    """
+    assignments, blocks = dict(state.assignments), list[Block]()
+    for pod in pods:
+        for _, held in sorted(assignments.pop(pod).items()):
+            blocks += held
+    return replace(state, nodes=release(state.nodes, tuple(blocks)), assignments=assignments)
+
+
+def remove(
+    policy: MemoryPolicy, state: MemoryState, pod: str, container: str, observer: Observer | None = None
+) -> MemoryState:
+    """Return the state without one container's blocks. Blocks of a whole pod go with its last container."""
+    containers = state.assignments.get(pod, {})
+    if container not in containers:
+        return state
+    blocks = containers[container]
+    rest = {name: held for name, held in containers.items() if name != container}
+    assignments = dict(state.assignments)  # a copy without the key costs a tenth of a comprehension
+    del assignments[pod]
+    if rest:
+        assignments[pod] = rest
+    pods = state.pods
+    if policy.counts_as_a_whole(state, pod):
+        blocks = () if rest else pods[pod]
+        if not rest:
+            pods = {uid: held for uid, held in pods.items() if uid != pod}
+    if observer is not None:
+        observer(MemoryReleased(pod, container, blocks))
+    return replace(state, nodes=release(state.nodes, blocks), assignments=assignments, pods=pods)

@@ -1,0 +1,396 @@
+"""Admitting one pod: asking the providers, merging, allocating, in the order of the scope.
+
+Source: kubelet v1.37.1, topologymanager scope_*.go; spec: topology-manager.md sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from mooring.engine.core.decision import Endless, Rejection
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Container, Pod
+from mooring.engine.cpumanager import pod_allocation as cpu_pod
+from mooring.engine.cpumanager.policy import AllocationError
+from mooring.engine.cpumanager.static import allocate as allocate_cpus
+from mooring.engine.devicemanager.allocation import DeviceError
+from mooring.engine.devicemanager.allocation import allocate as allocate_devices
+from mooring.engine.devicemanager.hints import pod_device_requests
+from mooring.engine.extensions.scale_down import resumed_resize
+from mooring.engine.memorymanager import pod_allocation as memory_pod
+from mooring.engine.memorymanager.static import MemoryRefusal
+from mooring.engine.memorymanager.static import allocate as allocate_memory
+from mooring.engine.node.decision import NO_AFFINITY
+from mooring.engine.node.facts import (
+    AdmissionBegun,
+    AdmissionEndless,
+    ContainerAdmitted,
+    HintsGiven,
+    PodAdmitted,
+    PodRejected,
+)
+from mooring.engine.node.plugin_affinity import AffinityAsked, with_plugins
+from mooring.engine.node.providers import (
+    Providers,
+    container_hints,
+    pod_hints,
+    policy_of,
+    without_stale_cpus,
+    without_stale_devices,
+    without_stale_memory,
+)
+from mooring.engine.node.settings import Settings
+from mooring.engine.topologymanager.entries import AnyHints, ResourceHints, merge_entries
+from mooring.engine.topologymanager.hints import Hint
+from mooring.engine.topologymanager.merge import NONE, merge
+from mooring.lazy import lazily
+
+with lazily():
+    import mooring.engine.plugins.facts as plugin_facts
+
+if TYPE_CHECKING:
+    from mooring.engine.plugins.facts import PluginFailed
+    from mooring.engine.plugins.host import PluginHost
+
+TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
+UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
+AFFINITY_MESSAGE = "Resources cannot be allocated with Topology locality"
+POD_SCOPE_MESSAGE = "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager"
+CONTAINER_SCOPE_MESSAGE = (
+    "Pod Scope pod with pod-level resources failed admission with a container-level topology manager"
+)
+
+Verdict = Rejection | Endless | None
+"""None means that nothing speaks against the pod so far."""
+
+
+@dataclass(slots=True)
+class Admission:
+    """One admission while it runs.
+
+    Nothing is rolled back when it fails: leftovers go with the next stale-state removal.
+    """
+
+    settings: Settings
+    pod: Pod
+    active: Mapping[str, Pod]
+    """Active pods, this one included."""
+    providers: Providers
+    stored: dict[str, Hint]
+    """The topology manager's hints of this pod, by container."""
+    sources_ready: bool
+    """Whether stale state may be removed; not while the kubelet starts."""
+    observer: Observer | None
+    now: Moment = field(default_factory=Moment)
+    """Scale-down delays that start again begin now."""
+    failures: list[PluginFailed] = field(default_factory=list)
+    """Plugins that failed while they took part."""
+    hints: dict[str, ResourceHints] = field(default_factory=dict)
+    pod_hints: ResourceHints | None = None
+    asked: set[str] = field(default_factory=set)
+    """Managers that have dropped their stale state."""
+
+    def run(self) -> Verdict:
+        """Decide; None means that the pod is admitted."""
+        if self.settings.plugins is not None:
+            self._bring_in_plugins(self.settings.plugins.among(self.active))
+        if self.observer is not None:
+            self.observer(AdmissionBegun(self.pod.uid))
+        if self.pod.uid in self.providers.devices.claimed:
+            devices = self.providers.devices.with_claimed(self.pod.uid)
+            self.providers = replace(self.providers, devices=devices)
+        verdict = self._devices_first() or self.in_scope()
+        if self.observer is not None:
+            self.observer(_ended(self.pod, verdict))
+        return verdict
+
+    def _bring_in_plugins(self, plugins: PluginHost) -> None:
+        """Pass the pods to the plugins, and receive their failures."""
+        policy = self.settings.cpu
+        if policy is not None:
+            self.settings = replace(self.settings, cpu=replace(policy, chooser=plugins), plugins=plugins)
+        told, failures = self.observer, self.failures
+
+        def observe(fact: object) -> None:
+            if isinstance(fact, plugin_facts.PluginFailed):
+                failures.append(fact)
+            if told is not None:
+                told(fact)
+
+        self.observer = observe
+
+    @property
+    def _is_managed(self) -> bool:
+        """Whether the pod takes the path of KEP-5526."""
+        return self.settings.pod_level.manages(self.pod)
+
+    def _devices_first(self) -> Verdict:
+        """Let a kubelet that has no other resources give the devices (extension device-alignment).
+
+        It is the kubelet beside the node agent, with the same topology policy and CPU and memory manager ``none``. Of a
+        pod whose devices were given before, it has nothing to give.
+        """
+        settings = self.settings
+        if settings.device_alignments is None or not pod_device_requests(self.pod, self.providers.devices):
+            return None
+        beside = replace(
+            self,
+            settings=replace(
+                settings,
+                cpu=None,
+                memory=None,
+                plugins=None,
+                pod_level=replace(settings.pod_level, managers=False),
+                device_alignments=None,
+            ),
+            stored={},
+            hints={},
+            failures=[],
+            asked=set(),
+            observer=_without_admissions(self.observer),
+        )
+        verdict = beside.in_scope()
+        self.providers = beside.providers
+        return verdict
+
+    # Scopes.
+
+    def in_scope(self) -> Verdict:
+        """Decide in the scope of the topology manager; None means that the managers agree."""
+        if self.settings.topology_policy == NONE:
+            return self._without_hints()
+        return self._pod_scope() if self.settings.pod_scope else self._container_scope()
+
+    def _without_hints(self) -> Verdict:
+        """Topology policy ``none``: allocate for every container, store nothing; pod allocation is never used.
+
+        Containers that hold devices have hints all the same, with the extension device-alignment.
+        """
+        for container in self.pod.containers:
+            policy = self._policy(container.name)
+            verdict = self._allocate(container) if policy == NONE else self._aligned(container, policy)
+            if verdict is not None:
+                return verdict
+        return None
+
+    def _container_scope(self) -> Verdict:
+        for container in self.pod.containers:
+            verdict = self._aligned(container, self._policy(container.name))
+            if verdict is not None:
+                return verdict
+            if self.observer is not None:
+                self.observer(ContainerAdmitted(self.pod.uid, container.name))
+        return None
+
+    def _aligned(self, container: Container, policy: str) -> Verdict:
+        given = self._container_hints(container)
+        self.hints[container.name] = _joined(given)
+        hint = self._merged(given, container.name, policy)
+        if hint is None:
+            message = CONTAINER_SCOPE_MESSAGE if self._is_managed else AFFINITY_MESSAGE
+            return Rejection(TOPOLOGY_AFFINITY_ERROR, message)
+        self.stored[container.name] = hint
+        return self._allocate(container)
+
+    def _pod_scope(self) -> Verdict:
+        given = self._whole_pod_hints()
+        self.pod_hints = _joined(given)
+        hint = self._merged(given, "", self._policy(""))
+        if hint is None:
+            return Rejection(TOPOLOGY_AFFINITY_ERROR, POD_SCOPE_MESSAGE if self._is_managed else AFFINITY_MESSAGE)
+        if self._is_managed:
+            self.stored.update({container.name: hint for container in self.pod.containers})
+            return self._allocate_pod(hint)
+        for container in self.pod.containers:
+            self.stored[container.name] = hint
+            verdict = self._allocate(container)
+            if verdict is not None:
+                return verdict
+        return None
+
+    # Stale state goes when a manager is asked for the first time: nothing becomes stale during an admission.
+
+    def _clean_devices(self) -> None:
+        if self._is_first_question("devices"):
+            self.providers = without_stale_devices(self.providers, self.active)
+
+    def _clean_cpus(self) -> None:
+        if self._is_first_question("cpus"):
+            self.providers = without_stale_cpus(self.settings, self.providers, self.active, self.observer)
+
+    def _clean_memory(self) -> None:
+        if self._is_first_question("memory"):
+            self.providers = without_stale_memory(self.settings, self.providers, self.active, self.observer)
+
+    def _is_first_question(self, manager: str) -> bool:
+        if not self.sources_ready or manager in self.asked:
+            return False
+        self.asked.add(manager)
+        return True
+
+    def _clean_all(self) -> None:
+        self._clean_devices()
+        self._clean_cpus()
+        self._clean_memory()
+
+    # Hints.
+
+    def _container_hints(self, container: Container) -> tuple[ResourceHints | None, ...]:
+        self._clean_all()
+        return container_hints(self.settings, self.providers, self.pod, container, self.observer)
+
+    def _whole_pod_hints(self) -> tuple[ResourceHints | None, ...]:
+        self._clean_all()
+        return pod_hints(self.settings, self.providers, self.pod, self.observer)
+
+    def _policy(self, container: str) -> str:
+        return policy_of(self.settings, self.providers, self.pod, container)
+
+    def _merged(self, given: tuple[ResourceHints | None, ...], container: str, policy: str) -> Hint | None:
+        """Merge; None when the policy does not admit."""
+        if self.observer is not None:
+            self.observer(HintsGiven(self.pod.uid, container, _joined(given)))
+        merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
+        plugins = self.settings.plugins
+        if plugins is not None:
+            settings = replace(self.settings, topology_policy=policy)
+            asked = AffinityAsked(settings, plugins, self.providers, self.pod, container, given, self.observer)
+            merged = with_plugins(asked, merged)
+        return merged.hint if merged.admitted else None
+
+    # Allocation: devices, CPUs, memory; the first error ends it.
+
+    def _allocate(self, container: Container) -> Verdict:
+        hint = self.stored.get(container.name, NO_AFFINITY)
+        return (
+            self._allocate_devices(container, hint)
+            or self._allocate_cpus(container, hint)
+            or self._allocate_memory(container, hint)
+        )
+
+    def _allocate_devices(self, container: Container, hint: Hint) -> Verdict:
+        self._clean_devices()
+        if self.settings.device_alignments is not None:
+            return None
+        providers = self.providers
+        answer = allocate_devices(
+            providers.devices,
+            providers.reusable_devices,
+            self.pod,
+            container,
+            hint.mask,
+            self.observer,
+            sources_ready=self.sources_ready,
+        )
+        if isinstance(answer, DeviceError):
+            return _rejection(answer.message, "")
+        self.providers = replace(providers, devices=answer.state, reusable_devices=answer.reusable)
+        return None
+
+    def _allocate_cpus(self, container: Container, hint: Hint) -> Verdict:
+        policy = self.settings.cpu
+        if policy is None:
+            return None
+        self._clean_cpus()
+        providers = self.providers
+        if policy.resizes:
+            resumed = resumed_resize(
+                policy, providers.cpu, self.pod, container, hint.mask, self.now, observer=self.observer
+            )
+            if isinstance(resumed, AllocationError):
+                return _rejection(resumed.message, resumed.reason)
+            providers = replace(providers, cpu=resumed)
+        answer = allocate_cpus(
+            policy, providers.cpu, providers.reusable_cpus, self.pod, container, hint.mask, self.observer
+        )
+        if isinstance(answer, Endless):
+            return answer
+        if isinstance(answer, AllocationError):
+            return _rejection(answer.message, answer.reason)
+        self.providers = replace(providers, cpu=answer.state, reusable_cpus=answer.reusable)
+        return None
+
+    def _allocate_memory(self, container: Container, hint: Hint) -> Verdict:
+        policy = self.settings.memory
+        if policy is None:
+            return None
+        self._clean_memory()
+        providers = self.providers
+        answer = allocate_memory(
+            policy, providers.memory, providers.reusable_memory, self.pod, container, hint, self.observer
+        )
+        if isinstance(answer, MemoryRefusal):
+            return _rejection(answer.message, answer.reason)
+        self.providers = replace(providers, memory=answer.state, reusable_memory=answer.reusable)
+        return None
+
+    def _allocate_pod(self, hint: Hint) -> Verdict:
+        # The device manager does nothing for a whole pod: devices are taken when the containers are created.
+        return self._allocate_pod_cpus(hint) or self._allocate_pod_memory(hint)
+
+    def _allocate_pod_cpus(self, hint: Hint) -> Verdict:
+        policy = self.settings.cpu
+        if policy is None:
+            return None
+        providers = self.providers
+        left, answer = cpu_pod.allocate_pod(
+            policy, providers.cpu, providers.reusable_cpus, self.pod, hint.mask, self.observer
+        )
+        self.providers = replace(providers, cpu=left)
+        if isinstance(answer, Endless):
+            return answer
+        if isinstance(answer, AllocationError):
+            return _rejection(answer.message, answer.reason)
+        return None
+
+    def _allocate_pod_memory(self, hint: Hint) -> Verdict:
+        policy = self.settings.memory
+        if policy is None:
+            return None
+        providers = self.providers
+        answer = memory_pod.allocate_pod(
+            policy, providers.memory, providers.reusable_memory, self.pod, hint, self.observer
+        )
+        if isinstance(answer, MemoryRefusal):
+            return _rejection(answer.message, answer.reason)
+        self.providers = replace(providers, memory=answer.state)
+        return None
+
+
+def _without_admissions(observer: Observer | None) -> Observer | None:
+    """Return an observer that does not hear of containers whose CPUs and memory are still to be decided."""
+    if observer is None:
+        return None
+
+    def observe(fact: object) -> None:
+        if not isinstance(fact, ContainerAdmitted):
+            observer(fact)
+
+    return observe
+
+
+def _joined(given: tuple[ResourceHints | None, ...]) -> ResourceHints:
+    """Return the hints of all providers by resource; no two providers share one."""
+    joined: dict[str, AnyHints | None] = {}
+    for hints in given:
+        joined.update(hints or {})
+    return joined
+
+
+def _ended(pod: Pod, verdict: Verdict) -> PodAdmitted | PodRejected | AdmissionEndless:
+    """Return the fact with which an admission ends."""
+    if isinstance(verdict, Rejection):
+        return PodRejected(pod.uid, verdict.reason, verdict.message)
+    if isinstance(verdict, Endless):
+        return AdmissionEndless(pod.uid, verdict.defect)
+    return PodAdmitted(pod.uid, pod)
+
+
+def _rejection(message: str, reason: str) -> Rejection:
+    """Return the kubelet's answer to a provider's error: its own text where it is typed, wrapped otherwise."""
+    if reason:
+        return Rejection(reason, message)
+    return Rejection(UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {message}, which is unexpected")

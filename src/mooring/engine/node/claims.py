@@ -1,0 +1,177 @@
+"""Claims to CPUs: allocated, kept, and released.
+
+The kubelet has nothing of this: its CPU manager does not know of dynamic resource allocation. Here a claim is an owner
+in the CPU manager's ledger (:mod:`mooring.engine.extensions.claimed`), so that pods and claims can never be given the
+same
+CPU. A scheduler has chosen the devices, which are groups of CPUs; which CPUs of a group become the claim's is chosen by
+the rules by which the node takes CPUs for pods.
+
+A claim has all of its shares or none. It never takes reserved CPUs and never the last CPU of the shared pool.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
+from mooring.engine.core.decision import Endless, Rejection
+from mooring.engine.core.observer import Observer
+from mooring.engine.cpumanager.choice import SMT_ALIGNMENT_ERROR
+from mooring.engine.cpumanager.facts import CPUsAssigned
+from mooring.engine.cpumanager.options import TakeError
+from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.cpumanager.take import take
+from mooring.engine.extensions.claimed import HeldClaim, claim_of
+from mooring.engine.extensions.offline import effective_pool
+from mooring.engine.extensions.owners import claim_key, entry_of
+from mooring.engine.extensions.release import release as release_cpus
+from mooring.engine.node.node import Node
+
+NO_CPU_MANAGER = "CPUManagerPolicyNone"
+CLAIM_CHANGED = "ClaimChanged"
+INSUFFICIENT_CPUS = "InsufficientCPUs"
+POOL_WOULD_BE_EMPTY = "EmptySharedPool"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a request of a claim is to have of one device."""
+
+    request: str
+    device: str
+    count: int
+    """CPUs; at least one."""
+    within: CPUMask
+    """Mask of the device's CPUs."""
+    wished: CPUMask = NO_CPUS
+    """Mask of the CPUs that it had before the state was lost; taken where they are free, as many and allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim to CPUs, for which devices are allocated."""
+
+    uid: str
+    namespace: str
+    name: str
+    shares: tuple[Share, ...]
+    """Pairs of request and device that differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimDecision:
+    """The answer to a claim."""
+
+    held: HeldClaim | None
+    """What it has now; None when it was refused."""
+    rejection: Rejection | None = None
+
+
+def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[Node, ClaimDecision]:
+    """Give a claim its CPUs; one that has them keeps them.
+
+    Args:
+        node: before.
+        asked: with at least one share.
+        observer: hears what was assigned.
+
+    Returns:
+        The node with the claim among its owners, or the same node and why not.
+    """
+    held = claim_of(node.cpu, asked.uid)
+    if held is not None:
+        return node, _kept(held, asked)
+    policy = node.settings.cpu
+    if policy is None:
+        text = "the CPU manager's policy is none, so no CPU can be exclusive"
+        return node, ClaimDecision(None, Rejection(NO_CPU_MANAGER, text))
+    state = node.cpu
+    for share in asked.shares:
+        taken = _taken(policy, state, share)
+        if isinstance(taken, Rejection):
+            return node, ClaimDecision(None, taken)
+        state = _with_entry(state, asked, share, CPUMask(taken))
+    if not effective_pool(state):
+        text = "the claim would take the last CPU of the shared pool"
+        return node, ClaimDecision(None, Rejection(POOL_WOULD_BE_EMPTY, text))
+    if observer is not None:
+        _report(observer, asked, state)
+    after = replace(node, providers=replace(node.providers, cpu=state))
+    return after, ClaimDecision(claim_of(state, asked.uid))
+
+
+def release(node: Node, uid: str, observer: Observer | None = None) -> Node:
+    """Return the node after a claim released everything; the same node when it had nothing."""
+    policy, owner = node.settings.cpu, claim_key(uid)
+    entries = node.cpu.assignments.get(owner)
+    if policy is None or entries is None:
+        return node
+    state = node.cpu
+    for entry in sorted(entries):
+        state = release_cpus(policy, state, owner, entry, observer)
+    return replace(node, providers=replace(node.providers, cpu=state))
+
+
+def claimable(node: Node) -> int:
+    """Return the mask of CPUs that claims could be given now, all of them but the pool's last."""
+    policy = node.settings.cpu
+    return 0 if policy is None else available_cpus(policy, node.cpu)
+
+
+def _kept(held: HeldClaim, asked: Claim) -> ClaimDecision:
+    """Keep what a claim has, if that is what is requested."""
+    wanted = {(share.device, share.request): share for share in asked.shares}
+    same = wanted.keys() == {(share.device, share.request) for share in held.shares} and all(
+        share.cpus.bit_count() == wanted[share.device, share.request].count
+        and not share.cpus & ~wanted[share.device, share.request].within
+        for share in held.shares
+    )
+    if same:
+        return ClaimDecision(held)
+    text = f"the claim has CPUs {list_text(held.cpus)} by another allocation and has to release them first"
+    return ClaimDecision(None, Rejection(CLAIM_CHANGED, text))
+
+
+def _taken(policy: StaticPolicy, state: CPUState, share: Share) -> int | Rejection:
+    """Choose CPUs of the device."""
+    free = available_cpus(policy, state) & share.within
+    group = policy.group_size
+    whole = policy.rules.whole_cores
+    if whole and share.count % group:
+        text = f"SMT Alignment Error: requested {share.count} cpus not multiple cpus per core = {group}"
+        return Rejection(SMT_ALIGNMENT_ERROR, text)
+    if _is_to_be_had(policy, share, free):
+        return share.wished
+    if share.count > free.bit_count():
+        text = f"device {share.device} has {free.bit_count()} free CPUs of the {share.count} requested"
+        return Rejection(INSUFFICIENT_CPUS, text)
+    taken = take(policy.topology, free, share.count, policy.rules)
+    if isinstance(taken, TakeError):
+        return Rejection(INSUFFICIENT_CPUS, f"device {share.device}: {taken.message}")
+    if isinstance(taken, Endless):
+        text = f"device {share.device}: the choice would never end (defect {taken.defect})"
+        return Rejection(INSUFFICIENT_CPUS, text)
+    if whole and policy.topology.core_siblings(taken) != taken:
+        text = f"device {share.device} has no {share.count} free CPUs on whole cores"
+        return Rejection(SMT_ALIGNMENT_ERROR, text)
+    return taken
+
+
+def _is_to_be_had(policy: StaticPolicy, share: Share, free: CPUMask) -> bool:
+    if share.wished.bit_count() != share.count or share.wished & ~free:
+        return False
+    return not policy.rules.whole_cores or policy.topology.core_siblings(share.wished) == share.wished
+
+
+def _with_entry(state: CPUState, asked: Claim, share: Share, taken: CPUMask) -> CPUState:
+    owner = claim_key(asked.uid)
+    entry = entry_of(asked.namespace, asked.name, share.device, share.request)
+    entries = {**state.assignments.get(owner, {}), entry: taken}
+    return replace(state, default=state.default & ~taken, assignments={**state.assignments, owner: entries})
+
+
+def _report(observer: Observer, asked: Claim, state: CPUState) -> None:
+    owner = claim_key(asked.uid)
+    for entry, cpus in sorted(state.assignments[owner].items()):
+        observer(CPUsAssigned(owner, entry, cpus, state.held))

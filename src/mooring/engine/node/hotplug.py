@@ -1,0 +1,252 @@
+"""CPUs that go offline and come back while the node lives (extension cpu-hotplug).
+
+A kubelet reads the machine once. CPUs that go offline later are still given to containers, whose threads the kernel
+moves elsewhere, and at its next start the kubelet refuses its own state file (kubernetes/kubernetes#67500). Here an
+offline CPU is not assigned; a set that has one is broken and stays its owner's, other CPUs replace it where the
+configuration lets them, and the set is what it was as soon as the CPUs are back. All this is this project's own
+decision: no document of the kubelet speaks of it.
+
+The functions stand beside :class:`~mooring.engine.node.node.Node`, as values in and values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.config import CPU_HOTPLUG
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.observer import Observer
+from mooring.engine.cpumanager.policy import StaticPolicy
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.extensions.facts import CPUsBroken, CPUsCameOnline, CPUsReplaced, CPUsRestored, CPUsWentOffline
+from mooring.engine.extensions.offline import BrokenSet, broken_sets, exchanged, owners_of, sets_of
+from mooring.engine.extensions.replacement import nodes_of, replaced, restored
+from mooring.engine.node.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A set that lost CPUs, and their replacement."""
+
+    pod: str
+    """Uid; of a claim its owner in the state (:mod:`mooring.engine.extensions.claimed`)."""
+    container: str
+    """Empty for the partition of a whole pod (KEP-5526)."""
+    cpus: int
+    """Mask of its set, before anything stood in."""
+    lost: int
+    """Mask of those of it that it cannot use; with whole cores also the rest of their cores."""
+    replaced_by: int = 0
+    """Mask of the replacement CPUs; 0 when the set stays broken."""
+    why: str = ""
+    """Why there is no replacement; empty when there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredSet:
+    """A set that is whole again."""
+
+    pod: str
+    container: str
+    cpus: int
+    """Mask of what it has now: all of its own."""
+    before: int
+    """Mask of what it had, stand-ins included; the same set when nothing stood in."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPUsChanged:
+    """What one change of the machine's CPUs led to. CPU sets are masks."""
+
+    offline: int
+    """All CPUs that are offline now."""
+    broken: tuple[Broken, ...] = ()
+    """Sets that the change broke, or that got stand-ins by it."""
+    restored: tuple[RestoredSet, ...] = ()
+
+
+def went_offline(node: Node, cpus: int, observer: Observer | None = None) -> tuple[Node, CPUsChanged]:
+    """Take CPUs out of use. Those that are offline already, or that the machine does not have, change nothing.
+
+    Args:
+        node: before.
+        cpus: mask.
+        observer: receives what was found.
+
+    Returns:
+        The node, and what became of the sets with such CPUs.
+
+    Raises:
+        InputError: the extension is not on.
+    """
+    check_is_on(node)
+    state = node.cpu
+    new = cpus & known_cpus(node) & ~state.offline
+    offline = state.offline | new
+    if observer is not None and new:
+        observer(CPUsWentOffline(new, offline))
+    return _changed(node, offline, observer)
+
+
+def came_online(node: Node, cpus: int, observer: Observer | None = None) -> tuple[Node, CPUsChanged]:
+    """Put CPUs back into use. Those that are online already change nothing.
+
+    Sets whose lost CPUs are all back are restored first; then others that are still broken may get the CPUs that stood
+    in.
+
+    Args:
+        node: before.
+        cpus: mask.
+        observer: receives what was found.
+
+    Raises:
+        InputError: the extension is not on.
+    """
+    check_is_on(node)
+    back = cpus & node.cpu.offline
+    offline = node.cpu.offline & ~back
+    if observer is not None and back:
+        observer(CPUsCameOnline(back, offline))
+    return _changed(node, offline, observer)
+
+
+def replanned(node: Node, observer: Observer | None = None) -> tuple[Node, CPUsChanged]:
+    """Look for replacement CPUs again, when others released some; the same node when there is nothing to do.
+
+    Raises:
+        InputError: the extension is not on.
+    """
+    check_is_on(node)
+    return _changed(node, node.cpu.offline, observer) if broken_sets(node.cpu) else (node, _nothing(node))
+
+
+def remembered(node: Node, offline: int, displaced: Mapping[str, Mapping[int, int]]) -> Node:
+    """Return a node that was started on its state file with what that file does not tell.
+
+    Nothing is decided. Pairs that the state does not bear out are left out: the stand-in must be the pod's, the lost
+    CPU in the shared pool.
+
+    Args:
+        node: started with the extension, on a description of the machine with all of its CPUs.
+        offline: mask of the CPUs that are offline.
+        displaced: as :attr:`~mooring.engine.cpumanager.state.CPUState.displaced` was.
+
+    Raises:
+        InputError: the extension is not on.
+    """
+    check_is_on(node)
+    state, kept = node.cpu, dict[str, dict[int, int]]()
+    for pod, pairs in displaced.items():
+        held = 0
+        for cpus in sets_of(state, pod).values():
+            held |= cpus
+        left = {lost: one for lost, one in pairs.items() if state.default >> lost & 1 and held >> one & 1}
+        if left:
+            kept[pod] = left
+    return _with_cpu(node, replace(state, offline=known_cpus(node) & offline, displaced=kept))
+
+
+def broken(node: Node) -> tuple[BrokenSet, ...]:
+    """Return all sets that have offline CPUs now."""
+    return broken_sets(node.cpu)
+
+
+def known_cpus(node: Node) -> CPUMask:
+    """Return the mask of all CPUs of the machine, offline or not."""
+    topology = node.settings.topology
+    return topology.all_cpus if topology is not None else NO_CPUS
+
+
+def check_is_on(node: Node) -> None:
+    """Check that the node has the extension.
+
+    Raises:
+        InputError: it has not.
+    """
+    if not node.settings.replace_offline:
+        raise InputError(
+            f"CPUs go offline and online only with the extension {CPU_HOTPLUG}",
+            field="extensions",
+            remedy=f"add {CPU_HOTPLUG} to the extensions of a MooringConfiguration",
+        )
+
+
+def _nothing(node: Node) -> CPUsChanged:
+    return CPUsChanged(node.cpu.offline)
+
+
+def _changed(node: Node, offline: int, observer: Observer | None) -> tuple[Node, CPUsChanged]:
+    before = node.cpu
+    state = before if offline == before.offline else replace(before, offline=CPUMask(offline))
+    node = node if state is before else _with_cpu(node, state)
+    policy = node.settings.cpu
+    if policy is None:
+        return node, _nothing(node)
+    node, back = _restored(node, before, observer)
+    node, lost = _replaced(node, policy, before, observer)
+    return node, CPUsChanged(offline, tuple(lost), tuple(back))
+
+
+def _restored(node: Node, before: CPUState, observer: Observer | None) -> tuple[Node, list[RestoredSet]]:
+    """Give back what owners lost."""
+    for owner in sorted(node.cpu.displaced):
+        state, pairs = restored(node.cpu, owner)
+        if pairs:
+            node = _moved(node, state, owner, pairs)
+    after, found = node.cpu, []
+    for owner in owners_of(after):
+        had = sets_of(before, owner)
+        for container, cpus in sets_of(after, owner).items():
+            was = had[container]
+            if not cpus & after.offline and (was != cpus or was & before.offline):
+                found.append(RestoredSet(owner, container, cpus, was))
+                if observer is not None:
+                    observer(CPUsRestored(owner, container, was, cpus, after.held))
+    return node, found
+
+
+def _replaced(
+    node: Node, policy: StaticPolicy, before: CPUState, observer: Observer | None
+) -> tuple[Node, list[Broken]]:
+    """Replace the CPUs that owners lost."""
+    found = []
+    rule = node.settings.replace_offline
+    if node.settings.plugins is not None:
+        policy = replace(policy, chooser=node.settings.plugins.among(node.active))
+    for owner in dict.fromkeys(one.pod for one in broken_sets(node.cpu)):
+        had = sets_of(node.cpu, owner)
+        nodes = {name: nodes_of(policy, node.cpu, owner, name) for name in had}
+        answer = replaced(policy, node.cpu, owner, rule, node.active.get(owner))
+        if answer.pairs:
+            node = _moved(node, answer.state, owner, answer.pairs)
+        for container, cpus in sets_of(node.cpu, owner).items():
+            was = had[container]
+            if cpus != was:
+                found.append(Broken(owner, container, was, was & ~cpus, cpus & ~was))
+                if observer is not None:
+                    observer(CPUsReplaced(owner, container, was, cpus, nodes[container], node.cpu.held))
+            elif was & node.cpu.offline and (
+                was & node.cpu.offline & ~before.offline or was != sets_of(before, owner)[container]
+            ):
+                # Newly broken, or with some of its CPUs back and others not. What is inside a partition is refused with
+                # it.
+                why = answer.refused.get(container, answer.refused.get("", ""))
+                found.append(Broken(owner, container, was, was & node.cpu.offline, why=why))
+                if observer is not None:
+                    observer(CPUsBroken(owner, container, was, was & node.cpu.offline, why))
+    return node, found
+
+
+def _moved(node: Node, state: CPUState, owner: str, pairs: Mapping[int, int]) -> Node:
+    """Return the node with another state, also in what the CPU manager remembers of the pod admitted last."""
+    providers = replace(node.providers, cpu=state)
+    left = providers.reusable_cpus
+    if left.pod == owner:
+        providers = replace(providers, reusable_cpus=replace(left, cpus=exchanged(left.cpus, pairs)))
+    return replace(node, providers=providers)
+
+
+def _with_cpu(node: Node, state: CPUState) -> Node:
+    return replace(node, providers=replace(node.providers, cpu=state))

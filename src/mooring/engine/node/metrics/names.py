@@ -1,0 +1,244 @@
+"""The kubelet's metrics of its resource managers: names, types, labels, and when they are registered.
+
+Names, labels, buckets and conditions are the kubelet's, so that one dashboard serves a kubelet and Mooring; the helps
+are our own words. All are ALPHA in v1.37.1. What a label can say is in :mod:`mooring.engine.node.metrics.labels`.
+
+Source: kubelet v1.37.1, pkg/kubelet/metrics; spec: metrics.md section 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from mooring.engine.core.gates import FeatureGates
+
+POD_LEVEL_RESOURCES = "PodLevelResources"
+POD_LEVEL_MANAGERS = "PodLevelResourceManagers"
+RESIZE = "InPlacePodVerticalScaling"
+
+
+class MetricType(Enum):
+    """Type of a metric; the value is the word of the Prometheus text format."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. Without labels it has one series, which is there with 0 as soon as the metric is registered."""
+
+    name: str
+    type: MetricType
+    help: str
+    """What it tells, in one sentence."""
+    labels: tuple[str, ...] = ()
+    """Label names, ascending."""
+    gate: str = ""
+    """The feature gate with which it is registered; empty means always."""
+    buckets: tuple[float, ...] = ()
+    """Upper bounds of a histogram's buckets, ascending, without the infinite one."""
+
+    def is_registered(self, gates: FeatureGates) -> bool:
+        """Tell whether a kubelet with these gates has the metric."""
+        return not self.gate or gates[self.gate]
+
+
+CPU_PINNING_REQUESTS = Metric(
+    "kubelet_cpu_manager_pinning_requests_total",
+    MetricType.COUNTER,
+    "Containers with a claim to exclusive CPUs for which the CPU manager was asked.",
+)
+CPU_PINNING_ERRORS = Metric(
+    "kubelet_cpu_manager_pinning_errors_total",
+    MetricType.COUNTER,
+    "Requests for exclusive CPUs that the CPU manager could not serve.",
+)
+CPU_SHARED_POOL = Metric(
+    "kubelet_cpu_manager_shared_pool_size_millicores",
+    MetricType.GAUGE,
+    "CPUs of the shared pool without the reserved ones, in thousandths of a CPU.",
+)
+CPU_EXCLUSIVE = Metric(
+    "kubelet_cpu_manager_exclusive_cpu_allocation_count",
+    MetricType.GAUGE,
+    "CPUs that are assigned exclusively; CPUs reused from init containers count again.",
+)
+CPU_PER_NUMA = Metric(
+    "kubelet_cpu_manager_allocation_per_numa",
+    MetricType.GAUGE,
+    "CPUs of a NUMA node that containers hold exclusively.",
+    ("numa_node",),
+)
+ALIGNED = Metric(
+    "kubelet_container_aligned_compute_resources_count",
+    MetricType.COUNTER,
+    "Containers, or pods as a whole, whose resources respect a boundary of the hardware.",
+    ("boundary", "scope"),
+)
+ALIGNED_FAILURE = Metric(
+    "kubelet_container_aligned_compute_resources_failure_count",
+    MetricType.COUNTER,
+    "Containers, or pods as a whole, that could not be given resources inside a requested boundary.",
+    ("boundary", "scope"),
+)
+MEMORY_PINNING_REQUESTS = Metric(
+    "kubelet_memory_manager_pinning_requests_total",
+    MetricType.COUNTER,
+    "Times that the memory manager was asked for memory of a container or a pod.",
+)
+MEMORY_PINNING_ERRORS = Metric(
+    "kubelet_memory_manager_pinning_errors_total",
+    MetricType.COUNTER,
+    "Requests for memory that the memory manager could not serve.",
+)
+ADMISSION_REQUESTS = Metric(
+    "kubelet_topology_manager_admission_requests_total",
+    MetricType.COUNTER,
+    "Admissions for which the topology manager was asked.",
+)
+ADMISSION_ERRORS = Metric(
+    "kubelet_topology_manager_admission_errors_total",
+    MetricType.COUNTER,
+    "Admissions that failed because the policy rejected the merged hint or a provider had an error.",
+)
+ADMISSION_DURATION = Metric(
+    "kubelet_topology_manager_admission_duration_ms",
+    MetricType.HISTOGRAM,
+    "How long admissions took in the topology manager, in whole milliseconds.",
+    buckets=tuple(0.05 * 2**i for i in range(15)),
+)
+REJECTIONS = Metric(
+    "kubelet_admission_rejections_total",
+    MetricType.COUNTER,
+    "Pods that were not admitted to the node, by reason.",
+    ("reason",),
+)
+ALLOCATIONS = Metric(
+    "kubelet_resource_manager_allocations_total",
+    MetricType.COUNTER,
+    "Allocations by a manager, from the node or from a pod's partition.",
+    ("resource_name", "source"),
+    POD_LEVEL_MANAGERS,
+)
+ALLOCATION_ERRORS = Metric(
+    "kubelet_resource_manager_allocation_errors_total",
+    MetricType.COUNTER,
+    "Allocations by a manager that failed.",
+    ("resource_name", "source"),
+    POD_LEVEL_MANAGERS,
+)
+ASSIGNMENTS = Metric(
+    "kubelet_resource_manager_container_assignments_total",
+    MetricType.COUNTER,
+    "Containers that were given resources of the node, resources of their pod, or what their pod shares.",
+    ("assignment_type", "resource_name"),
+    POD_LEVEL_MANAGERS,
+)
+POD_LEVEL_ADMISSIONS = Metric(
+    "kubelet_pod_level_resources_admission_total",
+    MetricType.COUNTER,
+    "Admitted pods by where their resources are declared, and by QoS class.",
+    ("config_mode", "qos_class"),
+    POD_LEVEL_RESOURCES,
+)
+
+RESIZES_REQUESTED = Metric(
+    "kubelet_container_requested_resizes_total",
+    MetricType.COUNTER,
+    "Changes of a container's requests or limits by in-place resize.",
+    ("operation", "requirement", "resource"),
+    RESIZE,
+)
+RESIZE_DURATION = Metric(
+    "kubelet_pod_resize_duration_milliseconds",
+    MetricType.HISTOGRAM,
+    "How long it took to carry out a resize, in milliseconds.",
+    ("success",),
+    RESIZE,
+    (10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000),
+)
+RESIZES_PENDING = Metric(
+    "kubelet_pod_pending_resizes",
+    MetricType.GAUGE,
+    "Pods whose resize is not allocated.",
+    ("priority_bucket", "reason"),
+    RESIZE,
+)
+RESIZES_INFEASIBLE = Metric(
+    "kubelet_pod_infeasible_resizes_total",
+    MetricType.COUNTER,
+    "Evaluations of a resize that found it infeasible.",
+    ("reason_detail",),
+    RESIZE,
+)
+RESIZES_IN_PROGRESS = Metric(
+    "kubelet_pod_in_progress_resizes",
+    MetricType.GAUGE,
+    "Pods whose resize is allocated and not carried out yet.",
+    gate=RESIZE,
+)
+RESIZES_DEFERRED_ACCEPTED = Metric(
+    "kubelet_pod_deferred_accepted_resizes_total",
+    MetricType.COUNTER,
+    "Deferred resizes that were accepted later.",
+    ("retry_trigger",),
+    RESIZE,
+)
+RESIZE_DEFERRED_DURATION = Metric(
+    "kubelet_pod_deferred_resize_duration_seconds",
+    MetricType.HISTOGRAM,
+    "How long a resize was deferred, in seconds.",
+    ("priority_bucket", "resolution"),
+    RESIZE,
+    (5, 10, 15, 20, 30, 45, 60, 90, 120, 150, 180, 300, 600, 1200, 1800, 3600),
+)
+
+METRICS: tuple[Metric, ...] = (
+    CPU_PINNING_REQUESTS,
+    CPU_PINNING_ERRORS,
+    CPU_SHARED_POOL,
+    CPU_EXCLUSIVE,
+    CPU_PER_NUMA,
+    ALIGNED,
+    ALIGNED_FAILURE,
+    MEMORY_PINNING_REQUESTS,
+    MEMORY_PINNING_ERRORS,
+    ADMISSION_REQUESTS,
+    ADMISSION_ERRORS,
+    ADMISSION_DURATION,
+    REJECTIONS,
+    ALLOCATIONS,
+    ALLOCATION_ERRORS,
+    ASSIGNMENTS,
+    POD_LEVEL_ADMISSIONS,
+    RESIZES_REQUESTED,
+    RESIZE_DURATION,
+    RESIZES_PENDING,
+    RESIZES_INFEASIBLE,
+    RESIZES_IN_PROGRESS,
+    RESIZES_DEFERRED_ACCEPTED,
+    RESIZE_DEFERRED_DURATION,
+)
+"""All metrics of v1.37.1, in the order of the specification. Of those of resize the infeasible
+ones are counted."""
+
+SCALE_DOWN_STARTED = Metric(
+    "kubelet_cpu_manager_scale_down_delay_started_total",
+    MetricType.COUNTER,
+    "Containers that release CPUs when a delay is over.",
+)
+SCALE_DOWN_COMPLETED = Metric(
+    "kubelet_cpu_manager_scale_down_delay_completed_total",
+    MetricType.COUNTER,
+    "Containers whose delay was over, so that their CPUs are free.",
+)
+SCALE_DOWN_PENDING = Metric(
+    "kubelet_cpu_manager_scale_down_pending_cpu_count",
+    MetricType.GAUGE,
+    "CPUs that containers still hold and will release.",
+)
+SCALE_DOWN_METRICS: tuple[Metric, ...] = (SCALE_DOWN_STARTED, SCALE_DOWN_COMPLETED, SCALE_DOWN_PENDING)
+"""Metrics of KEP-6122, which a kubelet with the extension scale-down-delay has besides."""

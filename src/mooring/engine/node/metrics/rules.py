@@ -1,0 +1,204 @@
+"""Which fact counts in which metric: the kubelet's increments, one rule beside the other.
+
+Source: kubelet v1.37.1, policy_static.go of both managers, topologymanager scope_*.go, kubelet.go; spec: metrics.md
+section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mooring.engine.core.topology import Topology
+from mooring.engine.cpumanager.facts import (
+    CPUPinningFailed,
+    CPUPinningRequested,
+    CPUsAssigned,
+    CPUsReleased,
+    ExistingCPUsKept,
+    PodPartitioned,
+    PodShareCut,
+)
+from mooring.engine.extensions.facts import (
+    CPUsMoved,
+    CPUsReplaced,
+    CPUsRestored,
+    ScaleDownCompleted,
+    ScaleDownDropped,
+    ScaleDownStarted,
+)
+from mooring.engine.memorymanager.facts import (
+    MemoryAssigned,
+    MemoryPartitioned,
+    MemoryPinningFailed,
+    MemoryPinningRequested,
+)
+from mooring.engine.node.facts import (
+    AdmissionBegun,
+    ContainerAdmitted,
+    PodAdmitted,
+    PodNotSupported,
+    PodRejected,
+    PodWithdrawn,
+    ResizeRefused,
+)
+from mooring.engine.node.metrics import labels as label
+from mooring.engine.node.metrics import names as name
+from mooring.engine.node.metrics.labels import Labels, allocation, assignment
+from mooring.engine.node.metrics.names import Metric
+from mooring.engine.node.resize.answer import INFEASIBLE
+from mooring.engine.node.settings import Settings
+from mooring.engine.topologymanager.facts import HintsMerged
+from mooring.engine.topologymanager.merge import NONE, SINGLE_NUMA_NODE
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """By how much one series changes."""
+
+    metric: Metric
+    labels: Labels = ()
+    amount: int = 1
+
+
+def increments(fact: object, settings: Settings) -> Iterator[Increment]:
+    """Yield what a fact adds to the series; nothing for a fact that no metric counts."""
+    yield from _of_cpus(fact, settings)
+    yield from _of_pod_cpus(fact)
+    yield from _of_memory(fact)
+    yield from _of_admission(fact, settings)
+    yield from _of_resize(fact)
+
+
+def _of_cpus(fact: object, settings: Settings) -> Iterator[Increment]:
+    policy = settings.cpu
+    whole_cores = policy is not None and policy.rules.whole_cores
+    match fact:
+        case CPUPinningRequested():
+            yield Increment(name.CPU_PINNING_REQUESTS)
+        case CPUPinningFailed():
+            yield Increment(name.CPU_PINNING_ERRORS)
+            yield Increment(name.ALLOCATION_ERRORS, allocation(label.CPU, _source(fact.container)))
+            if whole_cores and fact.container:
+                yield Increment(name.ALIGNED_FAILURE, label.WHOLE_CORES)
+        case ExistingCPUsKept():
+            if whole_cores and fact.container:
+                yield Increment(name.ALIGNED, label.WHOLE_CORES)
+        case CPUsAssigned():
+            yield from _moved(fact.cpus.bit_count())
+            # Up to v1.32 uncore caches do not count (rule uncore-alignment-not-counted; spec: releases.md section 9).
+            counts_uncore = policy is not None and not settings.release.rules.uncore_alignment_not_counted
+            if policy is not None and counts_uncore and is_in_one_uncore(policy.topology, fact.cpus):
+                yield Increment(name.ALIGNED, label.ONE_UNCORE)
+            if not fact.container:
+                return
+            if whole_cores:
+                yield Increment(name.ALIGNED, label.WHOLE_CORES)
+            yield Increment(name.ALLOCATIONS, allocation(label.CPU, label.NODE))
+            yield Increment(name.ASSIGNMENTS, assignment(label.CPU, label.NODE_EXCLUSIVE))
+        case CPUsReleased():
+            yield from _moved(-fact.cpus.bit_count())
+
+
+def _moved(count: int) -> Iterator[Increment]:
+    """Count CPUs that became exclusive; with a negative number, CPUs that are shared again.
+
+    The kubelet does not ask whether they were in the shared pool: CPUs reused from an init container are taken from it
+    a second time, and both gauges drift.
+    """
+    yield Increment(name.CPU_EXCLUSIVE, amount=count)
+    yield Increment(name.CPU_SHARED_POOL, amount=-1000 * count)
+
+
+def is_in_one_uncore(topology: Topology, cpus: int) -> bool:
+    """Tell whether all CPUs have the same uncore cache, whatever the policy options say."""
+    return any(not cpus & ~inside for inside in topology.uncores.values())
+
+
+def _of_pod_cpus(fact: object) -> Iterator[Increment]:
+    match fact:
+        case PodShareCut():
+            kind = label.POD_EXCLUSIVE if fact.exclusive else label.POD_SHARED
+            yield Increment(name.ASSIGNMENTS, assignment(label.CPU, kind))
+        case PodPartitioned():
+            yield Increment(name.ALLOCATIONS, allocation(label.CPU, label.POD), len(fact.containers))
+
+
+def _of_memory(fact: object) -> Iterator[Increment]:
+    match fact:
+        case MemoryPinningRequested():
+            yield Increment(name.MEMORY_PINNING_REQUESTS)
+        case MemoryPinningFailed():
+            yield Increment(name.MEMORY_PINNING_ERRORS)
+            yield Increment(name.ALLOCATION_ERRORS, allocation(label.MEMORY, _source(fact.container)))
+        case MemoryAssigned(error="") if fact.container:
+            # One allocation for each type of memory, one assignment for the container.
+            yield Increment(name.ALLOCATIONS, allocation(label.MEMORY, label.NODE), len(fact.blocks))
+            yield Increment(name.ASSIGNMENTS, assignment(label.MEMORY, label.NODE_EXCLUSIVE))
+        case MemoryPartitioned():
+            served = len(fact.exclusive) + len(fact.shared)
+            yield Increment(name.ALLOCATIONS, allocation(label.MEMORY, label.POD), served)
+            yield Increment(name.ASSIGNMENTS, assignment(label.MEMORY, label.POD_EXCLUSIVE), len(fact.exclusive))
+            yield Increment(name.ASSIGNMENTS, assignment(label.MEMORY, label.POD_SHARED), len(fact.shared))
+
+
+def _source(container: str) -> str:
+    """Return where CPUs or memory should have come from; without a container a whole pod was to be served."""
+    return label.NODE if container else label.POD
+
+
+def _of_admission(fact: object, settings: Settings) -> Iterator[Increment]:
+    single = settings.topology_policy == SINGLE_NUMA_NODE
+    boundary = label.POD_NUMA if settings.pod_scope else label.CONTAINER_NUMA
+    match fact:
+        case AdmissionBegun():
+            yield Increment(name.ADMISSION_REQUESTS)
+        case HintsMerged(admitted=False) if single:
+            yield Increment(name.ALIGNED_FAILURE, boundary)
+        case ContainerAdmitted() if single:
+            yield Increment(name.ALIGNED, boundary)
+        case PodAdmitted():
+            if single and settings.pod_scope:
+                yield Increment(name.ALIGNED, boundary)
+            yield Increment(name.POD_LEVEL_ADMISSIONS, label.pod_admission(fact.declared))
+        case PodRejected():
+            # The scope of policy none returns a provider's error without counting it.
+            if settings.topology_policy != NONE:
+                yield Increment(name.ADMISSION_ERRORS)
+            yield Increment(name.REJECTIONS, label.rejection(fact.reason))
+        case PodNotSupported():
+            yield Increment(name.REJECTIONS, label.rejection(fact.reason))
+        case PodWithdrawn():
+            # The kubelet counts an admitted pod after its last handler; here the managers have spoken before it.
+            yield Increment(name.POD_LEVEL_ADMISSIONS, label.pod_admission(fact.declared), -1)
+            yield Increment(name.REJECTIONS, label.rejection(fact.reason))
+
+
+def _of_resize(fact: object) -> Iterator[Increment]:
+    match fact:
+        case ResizeRefused(reason=reason) if reason == INFEASIBLE:
+            yield Increment(name.RESIZES_INFEASIBLE, label.labels(reason_detail=fact.detail))
+        case CPUsMoved():
+            yield from _moved(fact.after.bit_count() - fact.before.bit_count())
+        case ScaleDownStarted():
+            yield Increment(name.SCALE_DOWN_STARTED)
+            yield Increment(name.SCALE_DOWN_PENDING, amount=(fact.current & ~fact.result).bit_count())
+        case ScaleDownDropped():
+            yield Increment(name.SCALE_DOWN_PENDING, amount=-fact.pending.bit_count())
+        case ScaleDownCompleted():
+            yield Increment(name.SCALE_DOWN_COMPLETED)
+            yield Increment(name.SCALE_DOWN_PENDING, amount=-fact.released.bit_count())
+
+
+def counted_per_numa(fact: object) -> int | None:
+    """Return the CPUs that the kubelet counts per NUMA node after a step; None when the step does not count them.
+
+    On a release these are the sets that are left without the released CPUs, which differs from the sets when a CPU has
+    two owners (defect average-sizes).
+    """
+    match fact:
+        case CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored():
+            return fact.held
+        case CPUsReleased():
+            return fact.held & ~fact.cpus
+    return None

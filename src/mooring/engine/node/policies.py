@@ -1,0 +1,225 @@
+"""Building the policies of the three managers: from what is configured, or the kubelet's refusal.
+
+Source: kubelet v1.37.1, cm/topologymanager/topology_manager.go, cm/cpumanager/cpu_manager.go and policy_static.go,
+cm/memorymanager/memory_manager.go; spec: configuration.md section 5, topology-manager.md section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of
+from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Endless
+from mooring.engine.core.gates import EXTENSION_GATES, FeatureGates
+from mooring.engine.core.gotext import map_text, quote
+from mooring.engine.core.machineinfo import CPUFacts, MachineInfo
+from mooring.engine.core.plugins import PluginChoice
+from mooring.engine.core.pod import PodLevelGates, StatusSizes
+from mooring.engine.core.release import Release, ReleaseRules
+from mooring.engine.core.topology import Topology
+from mooring.engine.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
+from mooring.engine.cpumanager.options import (
+    EXCLUSIVE_RESIZE_GATE,
+    TakeError,
+    TakeRules,
+    check_against_machine,
+    parse_options,
+)
+from mooring.engine.cpumanager.policy import STATIC, ScaleDown, StaticPolicy
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.cpumanager.take import take
+from mooring.engine.memorymanager.machine import default_machine_state, reserved_table
+from mooring.engine.memorymanager.policy import STATIC as MEMORY_STATIC
+from mooring.engine.memorymanager.policy import MemoryPolicy
+from mooring.engine.node.reservation import Reservation
+from mooring.engine.node.validation import SCOPES
+from mooring.engine.releases.policy_options import cpu_option_groups, topology_option_groups
+from mooring.engine.topologymanager.distances import NUMAInfo
+from mooring.engine.topologymanager.merge import NONE, POLICIES, RESTRICTED, SINGLE_NUMA_NODE
+from mooring.engine.topologymanager.options import STABLE, OptionGuard
+from mooring.engine.topologymanager.options import parse_options as parse_topology_options
+from mooring.lazy import lazily
+
+with lazily():
+    import mooring.engine.plugins.host as plugin_host
+
+if TYPE_CHECKING:
+    from mooring.engine.plugins.host import PluginHost
+    from mooring.engine.plugins.values import MachineView
+
+MEMORY_RESIZE_GATE = "InPlacePodVerticalScalingExclusiveMemory"
+TOPOLOGY_GROUP_GATES = {"beta": "TopologyManagerPolicyBetaOptions", "alpha": "TopologyManagerPolicyAlphaOptions"}
+POD_DELAY_GATE = EXTENSION_GATES[SCALE_DOWN_DELAY][0]
+HIGHEST_NODE = 63
+"""The kubelet's masks of NUMA nodes have 64 bits."""
+
+
+def numa_info(config: KubeletConfig, info: MachineInfo, gates: FeatureGates, release: Release) -> NUMAInfo | str:
+    """Build the topology manager: with policy ``none`` nothing is checked, not even bad options."""
+    policy = config.topology_manager_policy
+    ids = [node.node_id for node in info.topology]
+    if policy == NONE:
+        return NUMAInfo(NUMAMask(mask_of(node for node in ids if 0 <= node <= HIGHEST_NODE)))
+    options = parse_topology_options(config.topology_manager_policy_options, _option_guard(gates, release))
+    if isinstance(options, str):
+        return options
+    if options.prefer_closest and any(node.distances is None for node in info.topology):
+        return "cannot discover NUMA topology: error getting NUMA distances from cadvisor"
+    if len(ids) > options.max_allowable:
+        return f"unsupported on machines with more than {options.max_allowable} NUMA Nodes"
+    if policy not in POLICIES:
+        return f"unknown policy: {quote(policy)}"
+    if config.topology_manager_scope not in SCOPES:
+        return f"unknown scope: {quote(config.topology_manager_scope)}"
+    if any(not 0 <= node <= HIGHEST_NODE for node in ids):
+        # The kubelet ignores this error and crashes at the first pod.
+        return f"bit number must be in range 0-{HIGHEST_NODE}"
+    distances: Mapping[int, tuple[int, ...]] | None = None
+    if options.prefer_closest and policy != SINGLE_NUMA_NODE:
+        distances = {node.node_id: node.distances or () for node in info.topology}
+    return NUMAInfo(NUMAMask(mask_of(ids)), distances)
+
+
+def _option_guard(gates: FeatureGates, release: Release) -> OptionGuard:
+    enabled = {group for group, gate in TOPOLOGY_GROUP_GATES.items() if gates[gate]} | {STABLE}
+    groups = topology_option_groups(release.name)
+    return OptionGuard(groups, frozenset(enabled), release.rules.capitalized_topology_option_texts)
+
+
+def cpu_policy(
+    config: KubeletConfig,
+    mooring: MooringConfig,
+    gates: FeatureGates,
+    topology: Topology | str,
+    reservation: Reservation,
+    facts: CPUFacts,
+) -> StaticPolicy | str | None:
+    """Build the CPU manager's policy: the policy, the kubelet's error, or None for policy ``none``."""
+    # Up to v1.31 only the static policy reads the machine (rule machine-not-read-for-policy-none).
+    if isinstance(topology, str) and not mooring.release.rules.machine_not_read_for_policy_none:
+        return topology
+    if config.cpu_manager_policy == "none":
+        options = config.cpu_manager_policy_options
+        if options:
+            return f"new none policy error: None policy: received unsupported options={map_text(options)}"
+        return None
+    if config.cpu_manager_policy != STATIC:
+        return f'unknown policy: "{config.cpu_manager_policy}"'
+    if isinstance(topology, str):
+        return topology
+    amount = reservation.reserved.get("cpu")
+    if amount is None:
+        return "[cpumanager] unable to determine reserved CPU resources for static policy"
+    count = -(-amount.milli // 1000)
+    policy = _static_policy(config, mooring, gates, topology, reservation.cpus, count, facts)
+    return f"new static policy error: {policy}" if isinstance(policy, str) else policy
+
+
+def _static_policy(
+    config: KubeletConfig,
+    mooring: MooringConfig,
+    gates: FeatureGates,
+    topology: Topology,
+    explicit: CPUSet,
+    count: int,
+    facts: CPUFacts,
+) -> StaticPolicy | str:
+    """Build the static policy with ``count`` reserved CPUs; option errors come before those of the reservation."""
+    fixed = mooring.fixed_defects
+    options = parse_options(
+        config.cpu_manager_policy_options, gates, mooring.extensions, cpu_option_groups(mooring.release.name)
+    )
+    if isinstance(options, str):
+        return options
+    refused = check_against_machine(options, topology, config.topology_manager_policy, fixed)
+    if refused:
+        return refused
+    rules = options.take_rules(fixed, mooring.release.rules)
+    host = None
+    if mooring.engine.plugins.plugins:
+        host = _host(config, mooring.plugins, plugin_host.machine_view(topology, rules, facts))
+    reserved = explicit.mask
+    if not reserved:
+        taken = _reserved(topology, rules, host, count)
+        if isinstance(taken, Endless):
+            return f"the kubelet would not return (defect {taken.defect})"
+        # An error of the take counts as an empty set.
+        reserved = CPUMask(taken if isinstance(taken, int) else 0)
+    if reserved.bit_count() != count:
+        return (
+            f"[cpumanager] unable to reserve the required amount of CPUs "
+            f"(size of {CPUSet(reserved)} did not equal {count})"
+        )
+    resizes = EXCLUSIVE_RESIZE in mooring.extensions and gates[EXCLUSIVE_RESIZE_GATE]
+    delays = resizes and SCALE_DOWN_DELAY in mooring.extensions
+    return StaticPolicy(
+        topology=topology,
+        rules=rules,
+        reserved=reserved,
+        reserved_cores=topology.core_siblings(reserved),
+        strict_reservation=options.strict_reservation,
+        gates=pod_level_gates(gates, mooring.release.rules),
+        resizes=resizes,
+        scale_down=ScaleDown(is_on=delays, node_delay=options.scale_delay, of_pods=delays and gates[POD_DELAY_GATE]),
+        chooser=host.reserving(reserved) if host is not None else None,
+    )
+
+
+def _host(config: KubeletConfig, plugins: PluginChoice, machine: MachineView) -> PluginHost:
+    keeps_hints = config.topology_manager_policy in {RESTRICTED, SINGLE_NUMA_NODE}
+    return plugin_host.PluginHost(plugins, machine, keeps_hints=keeps_hints)
+
+
+def _reserved(topology: Topology, rules: TakeRules, host: PluginHost | None, count: int) -> int | TakeError | Endless:
+    """Take the system's CPUs: by the kubelet's rules, or as plugins would have them."""
+    if host is not None:
+        empty = CPUState(STATIC, topology.all_cpus, {})
+        found = host.chosen(empty, CPUsWanted(Purpose.RESERVED, count, topology.all_cpus), None)
+        if found is not None:
+            return found.cpus if isinstance(found, CPUsChosen) else found
+    return take(topology, topology.all_cpus, count, rules)
+
+
+def memory_policy(
+    config: KubeletConfig, mooring: MooringConfig, gates: FeatureGates, info: MachineInfo, reservation: Reservation
+) -> MemoryPolicy | str | None:
+    """Build the memory manager's policy: the policy, the kubelet's error, or None for policy ``None``."""
+    name = config.memory_manager_policy
+    if name == "None" or not gates.values.get("MemoryManager", True):  # see Settings.has_memory_manager
+        return None
+    if name == "BestEffort" and not mooring.release.rules.best_effort_memory_policy_unknown:
+        return f'policy {quote(name)} is not available for platform "linux"'
+    if name != MEMORY_STATIC:
+        return f"unknown policy: {quote(name)}"
+    ids = [node.node_id for node in info.topology]
+    fixed = mooring.fixed_defects
+    reserved = reserved_table(config.reserved_memory, ids, reservation.reserved, fixed)
+    if isinstance(reserved, str):
+        return reserved
+    resizes = EXCLUSIVE_RESIZE in mooring.extensions and gates[MEMORY_RESIZE_GATE]
+    older = mooring.release.rules
+    return MemoryPolicy(
+        default_machine_state(info, reserved), pod_level_gates(gates, older), fixed, resizes=resizes, older=older
+    )
+
+
+def pod_level_gates(gates: FeatureGates, older: ReleaseRules) -> PodLevelGates:
+    """Return how pods with pod-level resources are treated.
+
+    The managers do not know these resources up to v1.33 (rule pod-level-pods-by-containers), and up to v1.35 not while
+    the gate is off (rule pod-level-pods-by-containers-without-gate; spec: releases.md sections 6 and 8).
+    """
+    is_on = gates["PodLevelResources"]
+    unknown = older.pod_level_pods_by_containers or (older.pod_level_pods_by_containers_without_gate and not is_on)
+    return PodLevelGates(
+        is_on, gates["PodLevelResourceManagers"], unknown_to_managers=unknown, statuses=_statuses(gates, older)
+    )
+
+
+def _statuses(gates: FeatureGates, older: ReleaseRules) -> StatusSizes:
+    if not (older.status_resources_decide_size and gates["InPlacePodVerticalScaling"]):
+        return StatusSizes.NONE
+    return StatusSizes.APPS if older.status_of_init_containers_ignored else StatusSizes.APPS_AND_SIDECARS

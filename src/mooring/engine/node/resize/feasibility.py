@@ -1,0 +1,135 @@
+"""What can never be resized: the checks before any manager is asked, the first that refuses decides.
+
+v1.37.1 refuses by gate and by policy; what the whole node does not have is left to the node resources check, which
+defers. Older kubelets compare with the whole node here, and up to v1.33 a policy refuses every resize of a Guaranteed
+pod: each is a named rule. Not modelled: swap and the sizes of memory-backed volumes, which no input of Mooring tells.
+
+Source: kubelet v1.37.1, pkg/kubelet/allocation/handlers.go; v1.34.4 and v1.35.4, allocation_manager.go, canResizePod;
+v1.31.14 to v1.33.13, pkg/kubelet/kubelet.go, canResizePod; KEP-1287, KEP-5554; spec: resize.md sections 2 and 4,
+releases.md sections 6 and 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.extensions.cpu_change import check_feasible as check_cpus
+from mooring.engine.extensions.memory_resize import check_feasible as check_memory
+from mooring.engine.node.resources import allocatable, pod_requests
+from mooring.engine.node.settings import Settings
+
+ANY_RESIZE = "InPlacePodVerticalScaling"
+EXCLUSIVE_CPUS = "InPlacePodVerticalScalingExclusiveCPUs"
+EXCLUSIVE_MEMORY = "InPlacePodVerticalScalingExclusiveMemory"
+POD_LEVEL = "InPlacePodLevelResourcesVerticalScaling"
+BY_CPU_POLICY = "guaranteed_pod_cpu_manager_static_policy"
+BY_MEMORY_POLICY = "guaranteed_pod_memory_manager_static_policy"
+BEYOND_NODE = "insufficient_node_allocatable"
+_GUARANTEED = "Resize is infeasible for Guaranteed Pods alongside"
+STATIC_CPUS = f'{_GUARANTEED} CPU Manager policy "static"'
+STATIC_MEMORY = f'{_GUARANTEED} Memory Manager policy "Static"'
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """Why a resize is refused for good."""
+
+    message: str
+    detail: str
+    """The kubelet's ``reason_detail``, or the type of the error where KEP-5554 has one."""
+
+
+def check_feasible(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -> Infeasible | None:
+    """Return why a pod can never be resized so; None when nothing speaks against it.
+
+    The checks of the policies look at the requests of the containers only: they do not ask whether a container has
+    CPUs or memory of its own, and a change of pod-level resources alone passes them.
+
+    Args:
+        settings: of the node.
+        cpu: the CPU manager's state.
+        before: the pod with the resources that it has.
+        after: the pod with those that it requests.
+    """
+    gates = settings.gates
+    if not gates[ANY_RESIZE]:
+        return Infeasible(f"{ANY_RESIZE} is disabled", "feature_gate_off")
+    if before.resources != after.resources and not gates[POD_LEVEL]:
+        return Infeasible(f"{POD_LEVEL} is disabled", "plr_feature_gate_off")
+    refused = _by_policy(settings, before, after) or _beyond_node(settings, after)
+    return refused or _extended(settings, cpu, before, after)
+
+
+def _by_policy(settings: Settings, before: Pod, after: Pod) -> Infeasible | None:
+    if before.qos is not QoS.GUARANTEED:
+        return None
+    older, gates = settings.release.rules, settings.gates
+    cpu = settings.cpu is not None and not older.static_cpu_policy_not_asked
+    memory = settings.memory is not None and not older.static_memory_policy_not_asked
+    if older.static_policies_refuse_every_resize:
+        # Whatever changes, and one gate speaks for both policies.
+        if cpu and not gates[EXCLUSIVE_CPUS]:
+            return Infeasible(f"{_GUARANTEED} CPU Manager static policy", BY_CPU_POLICY)
+        if memory and not gates[EXCLUSIVE_CPUS]:
+            return Infeasible(f"{_GUARANTEED} Memory Manager static policy", BY_MEMORY_POLICY)
+        return None
+    if cpu and not gates[EXCLUSIVE_CPUS] and _changes(before, after, "cpu"):
+        return Infeasible(STATIC_CPUS, BY_CPU_POLICY)
+    if memory and not gates[EXCLUSIVE_MEMORY] and _changes(before, after, "memory"):
+        return Infeasible(STATIC_MEMORY, BY_MEMORY_POLICY)
+    return None
+
+
+def _beyond_node(settings: Settings, pod: Pod) -> Infeasible | None:
+    """Return the refusal of what the whole node does not have, up to v1.35 (rule resize-beyond-node-refused).
+
+    What the node has, and how a pod is counted, changed in v1.34 (rules resize-leaves-eviction-threshold and
+    resize-counts-sidecars-alone).
+    """
+    older, reservation = settings.release.rules, settings.reservation
+    if not older.resize_beyond_node_refused:
+        return None
+    requests = pod_requests(_with_sidecars_alone(pod) if older.resize_counts_sidecars_alone else pod)
+    node = allocatable(reservation)
+    if not older.resize_leaves_eviction_threshold:
+        node = {name: reservation.allocatable_absolute(name) for name in ("cpu", "memory")}
+    for resource in ("memory", "cpu"):
+        asked, has = requests.get(resource, 0), node[resource]
+        if asked > has:
+            message = f"Node didn't have enough capacity: {resource}, requested: {asked}, capacity: {has}"
+            return Infeasible(message, BEYOND_NODE)
+    return None
+
+
+def _with_sidecars_alone(pod: Pod) -> Pod:
+    """Return the pod as v1.33 counts it: each init container by itself, sidecars too."""
+    alone = (
+        replace(one, kind=ContainerKind.INIT) if one.kind is ContainerKind.SIDECAR else one for one in pod.containers
+    )
+    return replace(pod, containers=tuple(alone))
+
+
+def _extended(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -> Infeasible | None:
+    """Apply the checks of the extension exclusive-resize, container by container."""
+    for container in after.containers:
+        if settings.cpu is not None and settings.cpu.resizes:
+            cpus = check_cpus(settings.cpu, cpu, before, after, container)
+            if cpus is not None:
+                return Infeasible(cpus.message, cpus.reason)
+        if settings.memory is not None and settings.memory.resizes:
+            memory = check_memory(settings.memory, before, after, container)
+            if memory is not None:
+                return Infeasible(memory.message, memory.reason)
+    return None
+
+
+def _changes(before: Pod, after: Pod, resource: str) -> bool:
+    old = {container.name: container for container in before.containers}
+    return any(_amount(container, resource) != _amount(old[container.name], resource) for container in after.containers)
+
+
+def _amount(container: Container, resource: str) -> int:
+    quantity = container.requests.get(resource)
+    return quantity.nano if quantity is not None else 0

@@ -1,0 +1,342 @@
+"""Checks of the configuration alone, before anything is known of the machine: all that the kubelet makes, in its order.
+
+``docs/reference/start-checks.md`` shows the table :data:`CHECKS`.
+
+Source: kubelets v1.31.14 to v1.37.1, pkg/kubelet/apis/config/validation; spec: configuration.md section 3, releases.md
+sections 5 to 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError, CPUTooLargeError
+from mooring.engine.core.gates import FeatureGates
+from mooring.engine.core.gotext import duration_text, float_text, quote
+from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
+from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.node import start_checks as checks
+from mooring.engine.node.start_checks import Given, StartCheck, number_check, range_check
+from mooring.engine.topologymanager.merge import POLICIES
+
+SCOPES = ("container", "pod")
+PREFIX = "invalid configuration: "
+
+_DEFAULT_PERIOD = 100_000_000
+_SHORTEST_PERIOD = 1_000_000
+_LONGEST_PERIOD = 1_000_000_000
+_OLD_FACTOR = 0.9
+_NO_RESERVATION = "None"
+_TIERED = "TieredReservation"
+
+
+def validate(config: KubeletConfig, gates: FeatureGates, release: Release = NEWEST) -> str:
+    """Return the kubelet's text for everything that is wrong, or an empty text.
+
+    The kubelet collects all errors and prints several as one list, equal ones once (apimachinery, util/errors).
+
+    Args:
+        config: with its defaults.
+        gates: as the configuration sets them.
+        release: of the kubelet.
+    """
+    given = Given(config, gates, release.rules, release.name)
+    found = (check.errors(given) for check in CHECKS if check.errors is not None and given.has(check.since))
+    errors = [PREFIX + error for error in dict.fromkeys(chain.from_iterable(found))]
+    if len(errors) > 1:
+        return f"[{', '.join(errors)}]"
+    return errors[0] if errors else ""
+
+
+def _policy_errors(given: Given) -> Iterator[str]:
+    policy, scope = given.config.topology_manager_policy, given.config.topology_manager_scope
+    if policy not in POLICIES:
+        allowed = " ".join(map(quote, POLICIES))
+        yield f"topologyManagerPolicy (--topology-manager-policy) {quote(policy)} must be one of: [{allowed}]"
+    if scope not in SCOPES:
+        yield (f'topologyManagerScope (--topology-manager-scope) {quote(scope)} must be one of: "container", or "pod"')
+
+
+def _quota_period_errors(given: Given) -> Iterator[str]:
+    period = given.config.cpu_cfs_quota_period_ns
+    name = f"cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {{{duration_text(period)}}}"
+    if period != _DEFAULT_PERIOD and not given.gates["CustomCPUCFSQuotaPeriod"]:
+        yield f"{name} requires feature gate CustomCPUCFSQuotaPeriod"
+    elif not _SHORTEST_PERIOD <= period <= _LONGEST_PERIOD:
+        yield f"{name} must be between 1ms and 1sec, inclusive"
+
+
+def _sysctl_errors(given: Given) -> Iterator[str]:
+    is_known = not given.older.default_pod_sysctls_unknown
+    if given.config.checked.default_pod_sysctls and is_known and not given.gates["DefaultPodSysctls"]:
+        yield "DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls"
+
+
+def _minimum_age_errors(given: Given) -> Iterator[str]:
+    age = given.config.checked.image_minimum_gc_age_ns
+    if age < 0 and not given.older.image_minimum_gc_age_not_checked:
+        yield f"imageMinimumGCAge {duration_text(age)} must not be negative"
+
+
+def _max_pods_errors(given: Given) -> Iterator[str]:
+    if given.config.max_pods < 0:
+        yield f"maxPods (--max-pods) {given.config.max_pods} must not be a negative number"
+
+
+def _pods_per_core_errors(given: Given) -> Iterator[str]:
+    if given.config.pods_per_core < 0:
+        yield f"podsPerCore (--pods-per-core) {given.config.pods_per_core} must not be a negative number"
+
+
+def _run_once_errors(given: Given) -> Iterator[str]:
+    if given.config.checked.run_once and not given.older.run_once_accepted:
+        yield "runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"
+
+
+def _memory_qos_errors(given: Given) -> Iterator[str]:
+    checked, gates, older = given.config.checked, given.gates, given.older
+    factor, policy = checked.memory_throttling_factor, checked.memory_reservation_policy or _NO_RESERVATION
+    has_qos = gates["MemoryQoS"]
+    if factor is not None and factor != _OLD_FACTOR and not has_qos and not older.memory_throttling_needs_no_gate:
+        yield "memoryThrottlingFactor must not be set when MemoryQoS feature gate is disabled"
+    if factor is not None and not 0 < factor <= 1:
+        yield f"memoryThrottlingFactor {float_text(factor)} must be greater than 0 and less than or equal to 1.0"
+    if older.memory_reservation_policy_unknown:
+        return
+    if policy == _TIERED and not has_qos:
+        yield f"memoryReservationPolicy {quote(policy)} requires MemoryQoS feature gate to be enabled"
+    if policy not in (_NO_RESERVATION, _TIERED):
+        valid = f"{quote(_NO_RESERVATION)} or {quote(_TIERED)}"
+        yield f"option {quote(policy)} specified for memoryReservationPolicy. Valid options are {valid}"
+
+
+def _log_query_errors(given: Given) -> Iterator[str]:
+    checked, gates, older = given.config.checked, given.gates, given.older
+    if not checked.enable_system_log_query:
+        return
+    if not gates["NodeLogQuery"]:
+        field = "enableSystemLogHandler" if older.log_query_text_names_handler else "enableSystemLogQuery"
+        yield f"NodeLogQuery feature gate is required for {field}"
+    if not checked.enable_system_log_handler:
+        yield "enableSystemLogHandler is required for enableSystemLogQuery"
+
+
+def _reserved_cpus_errors(given: Given) -> Iterator[str]:
+    config = given.config
+    text = config.reserved_system_cpus
+    if not text:
+        return
+    if config.system_reserved_cgroup or config.kube_reserved_cgroup:
+        yield (
+            "can't use reservedSystemCPUs (--reserved-cpus) with systemReservedCgroup (--system-reserved-cgroup) "
+            "or kubeReservedCgroup (--kube-reserved-cgroup)"
+        )
+    try:
+        CPUSet.parse(text)
+    except CPUTooLargeError:
+        return
+    except CPUSetSyntaxError as error:
+        yield f"unable to parse reservedSystemCPUs (--reserved-cpus) {text}, error: {error}"
+
+
+def _reserved_memory_errors(given: Given) -> Iterator[str]:
+    seen: set[tuple[int, str]] = set()
+    for entry in given.config.reserved_memory:
+        for resource in sorted(entry.limits):
+            if resource != "memory" and not resource.startswith("hugepages-"):
+                yield (
+                    f"the limit type {quote(resource)} for NUMA node {entry.numa_node} is not supported, "
+                    "only [memory hugepages-<HugePageSize>] is accepted"
+                )
+            if _is_zero(entry.limits[resource]):
+                yield f"reserved memory may not be zero for NUMA node {entry.numa_node} and resource {quote(resource)}"
+            key = (entry.numa_node, resource)
+            if key in seen:
+                yield (
+                    f"the reserved memory has a duplicate value for NUMA node {entry.numa_node} "
+                    f"and resource {quote(resource)}"
+                )
+            seen.add(key)
+
+
+def _is_zero(text: str) -> bool:
+    try:
+        return Quantity.parse(text).is_zero
+    except QuantitySyntaxError:
+        return False
+
+
+_DEFAULTED: Final = "the kubelet fills in a default"
+_ROUTINE: Final = "checks the objects of another API, which no resource manager reads"
+
+CHECKS: Final[tuple[StartCheck, ...]] = (
+    number_check("nodeLeaseDurationSeconds", 1, 2**31, "nodeLeaseDurationSeconds must be greater than 0", zero=True),
+    StartCheck(
+        "systemCgroups cgroupRoot",
+        "systemCgroups (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not specified",
+        checks.cgroup_root_errors,
+    ),
+    range_check("eventBurst (--event-burst)", "negative"),
+    range_check("eventRecordQPS (--event-qps)", "negative"),
+    range_check("healthzPort (--healthz-port)", "port", zero=True),
+    StartCheck(
+        "cpuCFSQuotaPeriod",
+        "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) %v requires feature gate CustomCPUCFSQuotaPeriod; ... must be "
+        "between 1ms and 1sec, inclusive",
+        _quota_period_errors,
+    ),
+    range_check("imageGCHighThresholdPercent (--image-gc-high-threshold)", "percent"),
+    range_check("imageGCLowThresholdPercent (--image-gc-low-threshold)", "percent"),
+    StartCheck(
+        "imageGCLowThresholdPercent imageGCHighThresholdPercent",
+        "imageGCLowThresholdPercent (--image-gc-low-threshold) %v must be less than imageGCHighThresholdPercent "
+        "(--image-gc-high-threshold) %v",
+        checks.image_thresholds_errors,
+    ),
+    StartCheck(
+        "defaultPodSysctls",
+        "DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls",
+        _sysctl_errors,
+        "1.37",
+        "the names of sysctls are not checked here",
+    ),
+    StartCheck("imageMinimumGCAge", "imageMinimumGCAge %v must not be negative", _minimum_age_errors, "1.36"),
+    StartCheck(
+        "imageMaximumGCAge",
+        "imageMaximumGCAge %v must not be negative; ... must be greater than imageMinimumGCAge %v; gate "
+        "ImageMaximumGCAge",
+        checks.image_age_errors,
+    ),
+    range_check("iptablesDropBit (--iptables-drop-bit)", "bit"),
+    range_check("iptablesMasqueradeBit (--iptables-masquerade-bit)", "bit"),
+    range_check("kubeAPIBurst (--kube-api-burst)", "negative"),
+    range_check("kubeAPIQPS (--kube-api-qps)", "negative"),
+    number_check("nodeStatusMaxImages (--node-status-max-images)", -1, 2**31, "must be -1 or greater"),
+    range_check("maxOpenFiles (--max-open-files)", "negative"),
+    StartCheck("maxPods", "maxPods (--max-pods) %v must not be a negative number", _max_pods_errors),
+    number_check("oomScoreAdj (--oom-score-adj)", -1000, 1000, "must be between -1000 and 1000, inclusive"),
+    StartCheck("podsPerCore", "podsPerCore (--pods-per-core) %v must not be a negative number", _pods_per_core_errors),
+    range_check("port (--port)", "port", zero=True),
+    number_check("readOnlyPort (--read-only-port)", 1, 65535, "must be between 0 and 65535, inclusive", zero=True),
+    range_check("registryBurst (--registry-burst)", "negative"),
+    range_check("registryPullQPS (--registry-qps)", "negative"),
+    StartCheck(
+        "maxParallelImagePulls serializeImagePulls",
+        "maxParallelImagePulls %v must be a positive number; maxParallelImagePulls cannot be larger than 1 unless "
+        "SerializeImagePulls (--serialize-image-pulls) is set to false",
+        checks.parallel_pulls_errors,
+    ),
+    StartCheck(
+        "serverTLSBootstrap",
+        "serverTLSBootstrap %v requires feature gate RotateKubeletServerCertificate",
+        checks.tls_bootstrap_errors,
+    ),
+    StartCheck(
+        "runOnce",
+        "runOnce (--runOnce) %v, Runonce mode has been deprecated and should not be set",
+        _run_once_errors,
+        "1.32",
+    ),
+    StartCheck("registerWithTaints", "invalid taint: %v", note=_ROUTINE),
+    StartCheck(
+        "topologyManagerPolicy topologyManagerScope",
+        "topologyManagerPolicy (--topology-manager-policy) %q must be one of: %q; topologyManagerScope "
+        '(--topology-manager-scope) %q must be one of: "container", or "pod"',
+        _policy_errors,
+    ),
+    StartCheck(
+        "shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority",
+        "shutdownGracePeriodCriticalPods %v must be <= shutdownGracePeriod %v; ... must be either zero or otherwise "
+        ">= 1 sec; gates GracefulNodeShutdown and GracefulNodeShutdownBasedOnPodPriority",
+        checks.shutdown_errors,
+    ),
+    StartCheck(
+        "memorySwap.swapBehavior",
+        'memorySwap.swapBehavior %q must be one of: "", "LimitedSwap" or "NoSwap"; memorySwap.swapBehavior cannot be '
+        "set when NodeSwap feature flag is disabled",
+        checks.swap_errors,
+    ),
+    StartCheck(
+        "crashLoopBackOff.maxContainerRestartPeriod",
+        "CrashLoopBackOff.MaxContainerRestartPeriod (got: %v seconds) must be set between 1s and 300s; gate "
+        "KubeletCrashLoopBackOffMax",
+        checks.crash_loop_errors,
+        "1.32",
+    ),
+    StartCheck(
+        "enforceNodeAllocatable kubeReservedCgroup systemReservedCgroup cgroupsPerQOS",
+        'kubeReservedCgroup (--kube-reserved-cgroup) must be specified when "kube-reserved" or '
+        '"kube-reserved-compressible" included in enforceNodeAllocatable (--enforce-node-allocatable); the same of '
+        "system; cgroupsPerQOS (--cgroups-per-qos) must be set to true when %q contained in ...; unknown, double and "
+        "excluded keys",
+        checks.enforcement_errors,
+        note="v1.31 has no compressible keys and words two texts differently",
+    ),
+    StartCheck(
+        "hairpinMode",
+        'option %q specified for hairpinMode (--hairpin-mode). Valid options are "none", "hairpin-veth" or '
+        '"promiscuous-bridge"',
+        checks.hairpin_errors,
+    ),
+    StartCheck(
+        "imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist",
+        "option %q specified for imagePullCredentialsVerificationPolicy. Valid options are ...; gate "
+        "KubeletEnsureSecretPulledImages",
+        checks.pull_credentials_errors,
+        "1.33",
+        "patterns of images are not checked here",
+    ),
+    StartCheck(
+        "reservedSystemCPUs",
+        "can't use reservedSystemCPUs (--reserved-cpus) with systemReservedCgroup (--system-reserved-cgroup) or "
+        "kubeReservedCgroup (--kube-reserved-cgroup); unable to parse reservedSystemCPUs (--reserved-cpus) %v",
+        _reserved_cpus_errors,
+    ),
+    StartCheck(
+        "reservedMemory",
+        "the limit type %q for NUMA node %d is not supported; reserved memory may not be zero ...; the reserved "
+        "memory has a duplicate value ...",
+        _reserved_memory_errors,
+    ),
+    StartCheck(
+        "failCgroupV1 singleProcessOOMKill",
+        "kubelet is configured to not run on a host using cgroup v1",
+        note="the version of the node's cgroups is not known",
+    ),
+    StartCheck(
+        "userNamespaces.idsPerPod",
+        "userNamespaces.idsPerPod must not be less than 65536; ... must be a multiple of 65536",
+        checks.ids_per_pod_errors,
+        "1.33",
+    ),
+    StartCheck("showHiddenMetricsForVersion logging tracing", "texts of component-base", note=_ROUTINE),
+    StartCheck(
+        "memoryThrottlingFactor memoryReservationPolicy",
+        "memoryThrottlingFactor %v must be greater than 0 and less than or equal to 1.0; gate MemoryQoS; option %q "
+        "specified for memoryReservationPolicy",
+        _memory_qos_errors,
+    ),
+    StartCheck("containerRuntimeEndpoint", "the containerRuntimeEndpoint was not specified or empty", note=_DEFAULTED),
+    StartCheck(
+        "enableSystemLogQuery enableSystemLogHandler",
+        "NodeLogQuery feature gate is required for enableSystemLogQuery; enableSystemLogHandler is required for "
+        "enableSystemLogQuery",
+        _log_query_errors,
+    ),
+    number_check("containerLogMaxWorkers", 1, 2**31, "containerLogMaxWorkers must be greater than or equal to 1"),
+    StartCheck(
+        "containerLogMonitorInterval",
+        "containerLogMonitorInterval must be a positive time duration greater than or equal to 3s",
+        checks.log_interval_errors,
+    ),
+    number_check("containerLogMaxFiles", 2, 2**31, "containerLogMaxFiles must be greater than 1", since="1.33"),
+    StartCheck(
+        "podLogsDir",
+        "pod logs path %q must be absolute path; ... must be normalized; ... mut contains ASCII characters only",
+        checks.logs_dir_errors,
+    ),
+)
+"""In the kubelet's order; gates come before all of them."""

@@ -1,0 +1,123 @@
+"""The kubelet's own rules of taking, for plugins that only want to say from where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.cpumanager.chooser import Purpose
+from mooring.engine.cpumanager.take import take
+from mooring.engine.extensions.whole_cores import cores_of, whole_cores_in
+from mooring.engine.plugins.values import CPURequest
+
+MENDED = frozenset({"average-sizes", "claim-loop", "group-loop", "saved-combo"})
+"""Defects of v1.37.1 that give a CPU to two containers, miscount uneven cores or never return. A choice in which
+plugins took part is no kubelet's, so that there is nothing to be equal to."""
+
+
+def kubelet_choice(
+    request: CPURequest, cpus: CPUSet, need: int | None = None, *, kept: CPUSet | None = None, exact: bool = False
+) -> CPUSet | None:
+    """Return what the kubelet's rules of taking choose from some CPUs.
+
+    Args:
+        request: says for which machine and with which policy options.
+        cpus: to choose from.
+        need: how many; all that the request requests when it is left out.
+        kept: CPUs beside which they are chosen.
+        exact: with the defects of the kubelet, as it is configured.
+
+    Returns:
+        The set (without those kept); None when the rules find none.
+    """
+    machine = request.machine
+    rules = machine.rules if exact else replace(machine.rules, fixed_defects=machine.rules.fixed_defects | MENDED)
+    wanted = request.need if need is None else need
+    held = kept.mask if kept is not None else NO_CPUS
+    try:
+        taken = take(machine.topology, cpus.mask & ~held, wanted, rules, kept=held)
+    except KubeletCrashError:
+        return None
+    return CPUSet(taken) if isinstance(taken, int) else None
+
+
+def is_whole(request: CPURequest, cpus: CPUSet) -> bool:
+    """Tell whether CPUs are whole cores where the policy option full-pcpus-only requires it."""
+    if not _needs_whole_cores(request):
+        return True
+    topology = request.machine.topology
+    return not topology.core_siblings(cpus.mask) & ~(cpus.mask | request.siblings.mask)
+
+
+def _needs_whole_cores(request: CPURequest) -> bool:
+    """Tell whether the policy option full-pcpus-only holds for a request; for the system's own CPUs it does not."""
+    return request.machine.rules.whole_cores and request.purpose != Purpose.RESERVED.value
+
+
+def can_hold(request: CPURequest, cpus: CPUSet) -> bool:
+    """Tell whether some CPUs are enough for a request, in whole cores where the policy option requires it."""
+    if not _needs_whole_cores(request):
+        return len(cpus) >= request.need
+    return cores_of(_cores_within(request, cpus), request.need) is not None
+
+
+def _cores_within(request: CPURequest, cpus: CPUSet) -> list[int]:
+    """Return what whole cores give of some CPUs; siblings that are hidden belong to their core."""
+    cores = whole_cores_in(request.machine.topology, cpus.mask | request.siblings.mask)
+    return [core & cpus.mask for core in cores if core & cpus.mask]
+
+
+def scored_choice(request: CPURequest, scores: Mapping[int, float], places: Sequence[CPUSet] = ()) -> CPUSet | None:
+    """Return the set that takes the best scores first, by the kubelet's rules among equal ones.
+
+    Args:
+        request: what is wanted.
+        scores: of CPUs; a missing one counts 0.
+        places: from where to take first, one after another; then from all available CPUs.
+
+    Returns:
+        The set; None when the rules find none.
+    """
+    taken = _level_by_level(request, scores, places)
+    if not _needs_whole_cores(request) or (taken is not None and is_whole(request, taken)):
+        return taken
+    # The rules fill up with single threads where cores are uneven or scores go through cores.
+    return _in_whole_cores(request, scores, places)
+
+
+def _level_by_level(request: CPURequest, scores: Mapping[int, float], places: Sequence[CPUSet]) -> CPUSet | None:
+    levels: dict[float, int] = {}
+    for cpu in request.available:
+        score = scores.get(cpu, 0.0)
+        levels[score] = levels.get(score, 0) | 1 << cpu
+    taken = CPUSet()
+    for place in (*places, request.available):
+        for _, mask in sorted(levels.items(), reverse=True):
+            missing = request.need - len(taken)
+            open_here = (CPUSet(CPUMask(mask)) & place) - taken
+            if not missing or not open_here:
+                continue
+            if len(open_here) <= missing:
+                taken |= open_here
+                continue
+            more = kubelet_choice(request, open_here, missing, kept=taken)
+            if more is None:
+                return None
+            taken |= more
+    return taken if len(taken) == request.need else None
+
+
+def _in_whole_cores(request: CPURequest, scores: Mapping[int, float], places: Sequence[CPUSet]) -> CPUSet | None:
+    """Return whole cores: of the first places first, then those with the best scores."""
+
+    def order(core: int) -> tuple[int, float]:
+        cpus = CPUSet(CPUMask(core))
+        place = next((index for index, place in enumerate(places) if cpus <= place), len(places))
+        return place, -sum(scores.get(cpu, 0.0) for cpu in cpus) / len(cpus)
+
+    cores = sorted(_cores_within(request, request.available), key=order)
+    found = cores_of(cores, request.need)
+    return None if found is None else CPUSet(CPUMask(found))

@@ -1,0 +1,273 @@
+"""Merging hints: from what each provider would like to one answer for all of them.
+
+The kubelet folds a comparison over the Cartesian product of all hints. The outcome depends on much less: on whether a
+mask exists that every provider prefers, and otherwise on the set of non-empty intersections that can be reached. This
+module works on that, and is held against the plain product in the tests.
+
+Source: kubelet v1.37.1, topologymanager policy*.go; spec: topology-manager.md section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+from mooring.engine.core.bits import NO_NODES, NUMAMask, members
+from mooring.engine.core.observer import Observer
+from mooring.engine.topologymanager.distances import NUMAInfo, best_of_size, narrowest
+from mooring.engine.topologymanager.facts import HintsMerged
+from mooring.engine.topologymanager.families import WIDEST, families_by_size, family_of, intersections
+from mooring.engine.topologymanager.hints import Hint, Hints
+from mooring.engine.topologymanager.wide import Family
+from mooring.engine.topologymanager.widemerge import Entry, best_preferred, best_reachable
+
+NONE = "none"
+BEST_EFFORT = "best-effort"
+RESTRICTED = "restricted"
+SINGLE_NUMA_NODE = "single-numa-node"
+
+POLICIES = (NONE, BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE)
+"""Policy names, in the order in which the kubelet lists them."""
+
+MOST_CHOICES = 256
+"""Up to this many choices a merge reports to its observer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The answer of a policy."""
+
+    hint: Hint
+    admitted: bool
+
+
+def merge(policy: str, entries: Sequence[Entry], info: NUMAInfo, observer: Observer | None = None) -> Merged:
+    """Merge the entries under a policy.
+
+    best-effort admits whatever comes out; restricted and single-numa-node admit only a preferred result.
+    single-numa-node looks only at hints without a mask or with one node, prefers no distances, and answers "no mask"
+    where the result is all nodes.
+
+    Args:
+        policy: one of :data:`POLICIES`.
+        entries: the hints of each resource of each provider
+        (:func:`mooring.engine.topologymanager.hints.merge_entries`).
+        info: nodes and distances of the machine.
+        observer: receives one :class:`HintsMerged`.
+    """
+    if policy == NONE:
+        return _answer(None, preferred=False, admitted=True)
+    if policy == SINGLE_NUMA_NODE:
+        winner = _merged_single(entries, info.nodes, listing=observer is not None)
+    elif any(isinstance(hints, Family) for hints in entries):
+        winner = _merged_wide(entries, info)
+    else:
+        winner = _merged_hint([hints for hints in entries if isinstance(hints, Hints)], info)
+    mask = None if policy == SINGLE_NUMA_NODE and winner.mask == info.nodes else winner.mask
+    merged = _answer(mask, preferred=winner.preferred, admitted=policy == BEST_EFFORT or winner.preferred)
+    if observer is not None:
+        choices = _listed(winner.choices)
+        facts = HintsMerged(policy, tuple(entries), merged.hint, merged.admitted, winner.rule, winner.bound, choices)
+        observer(facts)
+    return merged
+
+
+@lru_cache(maxsize=1024)
+def _answer(mask: NUMAMask | None, *, preferred: bool, admitted: bool) -> Merged:
+    """Return an answer. Few differ, and making both frozen values takes a tenth of a small merge."""
+    return Merged(Hint(mask, preferred), admitted)
+
+
+class _Winner(NamedTuple):
+    """The winning hint and how it won; a tuple, because a frozen dataclass costs a tenth of a small merge."""
+
+    mask: NUMAMask
+    preferred: bool
+    rule: str
+    bound: int = 0
+    """0 where sizes played no part."""
+    choices: Collection[int] | int | None = None
+    """Among which the rule chose: masks, or the bit set of a family of masks; None where they were not listed."""
+
+
+def _listed(choices: Collection[int] | int | None) -> tuple[int, ...] | None:
+    """Return the choices in ascending order; None where there are too many."""
+    if isinstance(choices, int):
+        return tuple(members(choices)) if choices.bit_count() <= MOST_CHOICES else None
+    if choices is None or len(choices) > MOST_CHOICES:
+        return None
+    return tuple(sorted(choices))
+
+
+def _merged_single(entries: Sequence[Entry], nodes: NUMAMask, *, listing: bool) -> _Winner:
+    """Merge what single-numa-node looks at: preferred hints without a mask or with exactly one node.
+
+    Two of them that meet have the same mask or one has none, so what can be reached at all is preferred by all, and
+    each entry is the set of the nodes that it offers.
+
+    Args:
+        entries: the hints of each resource.
+        nodes: all nodes of the machine.
+        listing: whether the choices are listed.
+    """
+    common, anywhere, limited = nodes, NO_NODES, False
+    for hints in entries:
+        offered, any_node = _single_nodes(hints)
+        if any_node:
+            anywhere |= offered
+        elif offered:
+            common &= offered
+            limited = True
+        else:
+            return _Winner(nodes, False, "filtered")
+    singles = common if limited else anywhere & nodes
+    if (limited and not singles) or not nodes:
+        return _Winner(nodes, False, "nothing", 1)
+    choices = None
+    if listing:
+        choices = {1 << node for node in members(singles)} | (set() if limited else {nodes})
+    return _Winner(NUMAMask(singles & -singles) if singles else nodes, True, "preferred", choices=choices)
+
+
+def _single_nodes(hints: Entry) -> tuple[NUMAMask, bool]:
+    """Return the nodes that are preferred alone, and whether there is a preferred hint without a mask."""
+    offered = NO_NODES
+    if isinstance(hints, Hints):
+        for mask in hints.preferred:
+            if not mask & (mask - 1):
+                offered |= mask
+        return offered, True in hints.nil
+    singles = {NUMAMask(1 << node) for node in members(hints.universe)}
+    singles.update(mask for mask in hints.listed if mask.bit_count() == 1)
+    for mask in singles:
+        if hints.holds(mask) and hints.prefers(mask):
+            offered |= mask
+    return offered, False
+
+
+def _merged_hint(entries: list[Hints], info: NUMAInfo) -> _Winner:
+    """Merge entries whose hints are listed."""
+    if not all(entries):
+        return _Winner(info.nodes, False, "filtered")
+    common = _common_preferred([(hints.preferred, True in hints.nil) for hints in entries], info.nodes)
+    if common:
+        return _Winner(NUMAMask(narrowest(info, tuple(common))), True, "preferred", choices=common)
+    bound = _size_bound(entries)
+    mask, reachable = _best_reachable(entries, info, bound)
+    if mask:
+        return _Winner(NUMAMask(mask), False, "narrowest", bound, reachable)
+    return _Winner(info.nodes, False, "nothing", bound)
+
+
+def _merged_wide(entries: Sequence[Entry], info: NUMAInfo) -> _Winner:
+    """Merge entries some of which are families too large to list."""
+    if not all(isinstance(hints, Family) or hints for hints in entries):
+        return _Winner(info.nodes, False, "filtered")
+    mask = best_preferred(entries, info)
+    if mask:
+        return _Winner(NUMAMask(mask), True, "preferred")
+    bound = 0
+    for hints in entries:
+        bound = max(bound, hints.narrowest() if isinstance(hints, Family) else _size_bound([hints]))
+    mask = best_reachable(entries, info, bound)
+    if mask:
+        return _Winner(NUMAMask(mask), False, "narrowest", bound)
+    return _Winner(info.nodes, False, "nothing", bound)
+
+
+_Offer: TypeAlias = tuple[Collection[int], bool]
+"""The masks that one entry prefers, and whether it also has a preferred hint without a mask."""
+
+
+def _common_preferred(offers: list[_Offer], nodes: int) -> set[int]:
+    """Return the non-empty masks of permutations that are preferred as a whole.
+
+    A permutation is preferred when all its hints are and all its masks are equal. So mask m is among them when every
+    entry has a preferred hint with exactly m, or one without a mask; the default mask is when every entry has one
+    without a mask.
+    """
+    masks: set[int] | None = None
+    for preferred, any_node in offers:
+        if not any_node:
+            masks = set(preferred) if masks is None else masks.intersection(preferred)
+            if not masks:
+                return set()
+    if masks is None:
+        masks = {nodes}.union(*(preferred for preferred, _ in offers))
+    return {mask & nodes for mask in masks if mask & nodes}
+
+
+def _size_bound(entries: list[Hints]) -> int:
+    """Return the largest, over the entries, of the size of the entry's narrowest mask; 0 when no entry has a mask.
+
+    Source: policy.go, maxOfMinAffinityCounts: the size below which a result that is not preferred need not go.
+    """
+    bound = 0
+    for hints in entries:
+        sizes = [mask.bit_count() for mask in (*hints.preferred, *hints.others)]
+        if sizes:
+            bound = max(bound, min(sizes))
+    return bound
+
+
+def _best_reachable(entries: list[Hints], info: NUMAInfo, bound: int) -> tuple[int, set[int] | int]:
+    """Return the best non-empty intersection of one mask of each entry, 0 when there is none, and all of them.
+
+    Sizes are tried in the order that the kubelet's comparison amounts to: the bound, then below it the larger first,
+    then above it the smaller first (compareHints of v1.37.1, both hints not preferred).
+    """
+    width = info.nodes.bit_length()
+    lists = [_masks(hints, info.nodes) for hints in entries if hints.preferred or hints.others]
+    if not lists:
+        return info.nodes, {info.nodes}
+    sizes = [*range(min(bound, width), 0, -1), *range(bound + 1, width + 1)]
+    if width <= WIDEST:
+        family = _reachable_family(lists, width)
+        return _best_of_family(family, info, sizes), family
+    reachable = _reachable_set(lists)
+    return _best_of_sets(reachable, info, sizes), reachable
+
+
+def _best_of_family(reachable: int, info: NUMAInfo, sizes: list[int]) -> int:
+    of_size = families_by_size(info.nodes.bit_length())
+    for size in sizes:
+        found = reachable & of_size[size]
+        if found and info.distances is None:
+            lowest: int = found & -found
+            return lowest.bit_length() - 1
+        if found:
+            return best_of_size(info, tuple(members(found)))
+    return 0
+
+
+def _best_of_sets(reachable: set[int], info: NUMAInfo, sizes: list[int]) -> int:
+    by_size: dict[int, list[int]] = {}
+    for mask in reachable:
+        by_size.setdefault(mask.bit_count(), []).append(mask)
+    return next((best_of_size(info, tuple(by_size[size])) for size in sizes if size in by_size), 0)
+
+
+def _masks(hints: Hints, nodes: int) -> list[int]:
+    masks: list[int] = [mask & nodes for mask in (*hints.preferred, *hints.others)]
+    return [*masks, nodes] if hints.nil else masks
+
+
+def _reachable_family(lists: list[list[int]], width: int) -> int:
+    reachable = family_of(lists[0], width)
+    for masks in lists[1:]:
+        reachable = intersections(reachable, family_of(masks, width), width)
+    return reachable & ~1
+
+
+def _reachable_set(lists: Iterable[list[int]]) -> set[int]:
+    reachable: set[int] | None = None
+    for masks in lists:
+        if reachable is None:
+            reachable = set(masks)
+        else:
+            distinct = set(masks)
+            reachable = {left & right for left in reachable for right in distinct}
+        reachable.discard(0)
+    return reachable or set()

@@ -1,0 +1,229 @@
+"""Merging families: the same answer as folding the product of all hints, where they cannot be listed.
+
+Source of the rules: topologymanager policy*.go of kubelet v1.37.1; spec: topology-manager.md section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product, repeat, zip_longest
+from math import prod
+
+from mooring.engine.core.bits import NO_NODES, members
+from mooring.engine.topologymanager.closest import closest_first
+from mooring.engine.topologymanager.distances import NUMAInfo, average_distance, best_of_size
+from mooring.engine.topologymanager.hints import Hints
+from mooring.engine.topologymanager.wide import Demand, Family, sets_of_size
+
+Entry = Hints | Family
+
+
+def best_preferred(entries: Sequence[Entry], info: NUMAInfo) -> int:
+    """Return the best mask that every entry prefers; 0 when there is none.
+
+    Entries with a preferred hint that has no mask agree with every mask.
+    """
+    binding = [entry for entry in entries if isinstance(entry, Family) or True not in entry.nil]
+    listed = [entry for entry in binding if isinstance(entry, Hints)]
+    families = [entry for entry in binding if isinstance(entry, Family)]
+    if not families:
+        raise ValueError("without a family the listed hints are merged as they are")
+    if listed:
+        candidates = set(listed[0].preferred).intersection(*(entry.preferred for entry in listed[1:]))
+        agreed = [mask for mask in candidates if _all_prefer(families, mask)]
+        return _best_of({mask & info.nodes for mask in agreed}, info)
+    fewest = min(families, key=lambda family: len(family.listed))
+    extras = {mask for family in families for mask in family.listed if _all_prefer(families, mask)}
+    best = _best_of({mask & info.nodes for mask in extras}, info)
+    for size in range(1, fewest.universe.bit_count() + 1):
+        if best and size > best.bit_count():
+            break
+        found = _best_common(families, size, info)
+        if found and best and best.bit_count() == size:
+            return best_of_size(info, (best, found))
+        if found:
+            return found
+    return best
+
+
+def _all_prefer(families: Sequence[Family], mask: int) -> bool:
+    return all(family.holds(mask) and family.prefers(mask) for family in families)
+
+
+def _best_of(masks: set[int], info: NUMAInfo) -> int:
+    masks.discard(0)
+    if not masks:
+        return 0
+    size = min(mask.bit_count() for mask in masks)
+    return best_of_size(info, tuple(mask for mask in masks if mask.bit_count() == size))
+
+
+def _best_common(families: Sequence[Family], size: int, info: NUMAInfo) -> int:
+    """Return the best set of one size that all families describe and prefer; 0 when there is none."""
+    if any(family.sockets is None and family.smallest != size for family in families):
+        return 0
+    universe, required = info.nodes, 0
+    demands: list[Demand] = []
+    for family in families:
+        universe &= family.universe
+        required |= family.required
+        demands.extend(family.demands)
+    if required & ~universe:
+        return 0
+
+    def is_agreed(mask: int) -> bool:
+        return _all_prefer(families, mask)
+
+    if info.distances is not None:
+        return closest_first(info, universe, size, required, demands, is_agreed)
+    return next((mask for mask in sets_of_size(universe, size, required, demands) if is_agreed(mask)), 0)
+
+
+def best_reachable(entries: Sequence[Entry], info: NUMAInfo, bound: int) -> int:
+    """Return the best non-empty intersection of one mask of each entry; 0 when there is none.
+
+    Args:
+        entries: at least one of them a family.
+        info: nodes and distances.
+        bound: the largest of the narrowest hints.
+    """
+    meetings = _meetings(entries, info.nodes)
+    universe = NO_NODES
+    for meeting in meetings:
+        universe |= meeting.room
+    if info.distances is not None:
+        average_distance(info, universe)  # without a distance that it needs the kubelet crashes
+    width = max((meeting.room.bit_count() for meeting in meetings), default=0)
+    for size in (*range(min(bound, width), 0, -1), *range(bound + 1, width + 1)):
+        found = {_best_meeting(meeting, size, info) for meeting in meetings} - {0}
+        if found:
+            return best_of_size(info, tuple(found))
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """One way to choose from every entry: a listed mask, or a family as a whole, whose member is still open."""
+
+    room: int
+    """The nodes that all chosen masks and families have; every intersection lies inside."""
+    families: tuple[Family, ...]
+    forced: int
+    """Nodes of the room that no family can leave out."""
+    demands: tuple[Demand, ...]
+    """What every intersection meets; not all that meet it are intersections."""
+
+
+def _meetings(entries: Sequence[Entry], nodes: int) -> list[_Meeting]:
+    """Return every way to choose from the entries that leaves some node, those of equal outcome once."""
+    ways: dict[tuple[int, tuple[int, ...]], None] = {(nodes, ()): None}
+    for index, entry in enumerate(entries):
+        masks = _listed_of(entry, nodes)
+        grown = {(fixed & mask, chosen): None for fixed, chosen in ways for mask in masks if fixed & mask}
+        if isinstance(entry, Family) and entry.first_of_size_up() is not None:
+            grown.update({(fixed, (*chosen, index)): None for fixed, chosen in ways})
+        ways = grown
+    families = {index: entry for index, entry in enumerate(entries) if isinstance(entry, Family)}
+    found = (_meeting(fixed, tuple(families[index] for index in chosen)) for fixed, chosen in ways)
+    return [meeting for meeting in found if meeting.room and all(d.is_met(meeting.room) for d in meeting.demands)]
+
+
+def _listed_of(entry: Entry, nodes: int) -> set[int]:
+    if isinstance(entry, Family):
+        return set(entry.listed)
+    masks: set[int] = {*entry.preferred, *entry.others}
+    return masks | {nodes} if entry.nil else masks
+
+
+def _meeting(fixed: int, families: tuple[Family, ...]) -> _Meeting:
+    room = fixed
+    for family in families:
+        room &= family.universe
+    forced = 0
+    for node in members(room):
+        if not any(family.describes(family.universe & ~(1 << node)) for family in families):
+            forced |= 1 << node
+    return _Meeting(room, families, forced, tuple(_shared_demands(families, fixed)))
+
+
+def _shared_demands(families: Sequence[Family], fixed: int) -> Iterator[Demand]:
+    """Yield amounts that every intersection must have, for one demand of each family after the other.
+
+    Every node of the fixed mask outside the intersection is left out by one family at least, which so loses its weight.
+    In units in which all families need the same, the weights that all families keep of a node are at most all of its
+    weights, and outside the intersection at most all but the smallest: what the smallest weights of the intersection's
+    nodes must add up to follows. For one family that is its own demand.
+    """
+    for chosen in product(*(family.demands for family in families)):
+        needs = [demand.need_at_least for demand in chosen]
+        if not needs or min(needs) <= 0:
+            continue
+        common = prod(needs)
+        weights = [
+            [
+                amount * (common // need) if family.universe >> node & 1 else 0
+                for node, amount in enumerate(demand.weights)
+            ]
+            for family, demand, need in zip(families, chosen, needs, strict=True)
+        ]
+        least = tuple(map(min, zip_longest(*weights, fillvalue=0)))
+        kept_outside = sum(map(sum, weights)) - sum(least[node] for node in members(fixed) if node < len(least))
+        yield Demand(common * len(needs) - kept_outside, least)
+
+
+def _best_meeting(meeting: _Meeting, size: int, info: NUMAInfo) -> int:
+    """Return the best intersection of one size; 0 when there is none."""
+    room, forced, demands = meeting.room, meeting.forced, meeting.demands
+    if not forced.bit_count() <= size <= room.bit_count():
+        return 0
+
+    def is_reachable(mask: int) -> bool:
+        return _can_spare(meeting.families, mask, room & ~mask)
+
+    if info.distances is not None:
+        return closest_first(info, room, size, forced, demands, is_reachable)
+    return next((mask for mask in sets_of_size(room, size, forced, demands) if is_reachable(mask)), 0)
+
+
+def _can_spare(families: Sequence[Family], target: int, others: int) -> bool:
+    """Tell whether the families can leave out all nodes of ``others`` among them and keep the target.
+
+    When one of them holds the target itself it leaves out everything. Otherwise each node is given to a family that
+    can still spare it, the heavy ones first, with a return where that leads nowhere.
+    """
+    if not others:
+        return all(_keeps(family, family.universe, target) for family in families)
+    if any(family.describes(target) and target not in family.barred for family in families):
+        return True
+    nodes = sorted(members(others), key=lambda node: -sum(d.weights[node] for f in families for d in f.demands))
+    hopeless: set[tuple[int, tuple[int | tuple[int, ...], ...]]] = set()
+
+    def place(position: int, kept: tuple[int, ...]) -> bool:
+        if position == len(nodes):
+            return all(_keeps(family, mask, target) for family, mask in zip(families, kept, strict=True))
+        state = position, tuple(map(_what_counts, families, kept, repeat(target)))
+        if state in hopeless:
+            return False
+        bit = 1 << nodes[position]
+        for index, family in enumerate(families):
+            if not family.universe & bit or not family.describes(kept[index] & ~bit):
+                continue
+            if place(position + 1, (*kept[:index], kept[index] & ~bit, *kept[index + 1 :])):
+                return True
+        hopeless.add(state)
+        return False
+
+    return place(0, tuple(family.universe for family in families))
+
+
+def _what_counts(family: Family, kept: int, target: int) -> int | tuple[int, ...]:
+    """Return what of the nodes that a family keeps decides which further ones it can spare."""
+    plain = all(demand.sources is None and not demand.bonuses for demand in family.demands)
+    if not plain or any(not target & ~mask for mask in family.barred):
+        return kept
+    return tuple(demand.weight_of(kept) for demand in family.demands)
+
+
+def _keeps(family: Family, mask: int, target: int) -> bool:
+    return mask & target == target and family.describes(mask) and mask not in family.barred

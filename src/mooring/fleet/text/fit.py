@@ -1,0 +1,131 @@
+"""``mooring fleet fit -o text``: what fits, why no more, and what to move, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from mooring.cli.terminal import text_for
+from mooring.engine.core.errors import clean
+from mooring.explain.phrases import plural
+from mooring.fleet.live.pod_object import Fixed
+from mooring.fleet.relocation.fit import FitAnswer
+from mooring.fleet.relocation.room import SharedObstacle
+from mooring.views.console import new_table
+
+_INDENT = (0, 0, 0, 2)
+_MOST_NODES = 20
+_MOST_NAMED = 5
+_MOST_CORDONED = 3
+_LEFT_ALONE = {
+    Fixed.STATIC: "static",
+    Fixed.DAEMON: "of DaemonSets",
+    Fixed.ALONE: "without a controller",
+    Fixed.BUDGET: "held by a PodDisruptionBudget",
+    Fixed.NOT_READ: "with fields that are not simulated",
+    Fixed.PRIORITY: "of a higher priority",
+    Fixed.NOT_CHOSEN: "not chosen by --movable",
+    Fixed.LEAVING: "being deleted",
+}
+
+
+def fit_text(answer: FitAnswer, *, to: str) -> str:
+    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
+    return text_for(Group(*_parts(answer)), to)
+
+
+def _parts(answer: FitAnswer) -> Iterator[RenderableType]:
+    question = answer.question
+    yield from head(answer.live.cluster.name, len(answer.names), answer.live.cluster.findings)
+    yield Text("")
+    wanted = plural(question.replicas, "replica")
+    if answer.fits_now >= question.replicas:
+        yield Text(f"All {wanted} of {clean(question.name)} fit now.", "bold")
+    else:
+        yield Text(f"{answer.fits_now} of {wanted} of {clean(question.name)} fit now.", "bold")
+    yield from _places(answer.now)
+    if answer.causes:
+        yield Text("")
+        yield Text("Why no node takes one more", "bold")
+        yield Padding(causes_table(answer.causes), _INDENT)
+    if answer.fits_now < question.replicas and question.moves:
+        yield Text("")
+        yield from _plan(answer)
+
+
+def head(name: str, nodes: int, assumed: Sequence[str]) -> Iterator[RenderableType]:
+    """Yield what begins each answer about a live cluster."""
+    yield Text.assemble((clean(name), "bold"), f": {plural(nodes, 'node')}")
+    for one in assumed:
+        yield Text(f"assumed: {clean(one)}", "dim")
+
+
+def _places(found: Mapping[str, int]) -> Iterator[RenderableType]:
+    if not found:
+        return
+    table = new_table("node")
+    table.add_column("replicas", justify="right")
+    ordered = sorted(found.items(), key=lambda one: (-one[1], one[0]))
+    for name, count in ordered[:_MOST_NODES]:
+        table.add_row(clean(name), str(count))
+    yield Padding(table, _INDENT)
+    if len(ordered) > _MOST_NODES:
+        yield Padding(Text(f"{len(ordered) - _MOST_NODES} more nodes with -o json", "dim"), _INDENT)
+
+
+def causes_table(causes: Sequence[SharedObstacle]) -> RenderableType:
+    """Return causes with the nodes that they concern."""
+    table = new_table("cause", "", "nodes")
+    table.columns[2].justify = "right"
+    table.add_column("")
+    for one in causes:
+        table.add_row(one.obstacle.code, one.obstacle.text, str(len(one.nodes)), named(one.nodes))
+    return table
+
+
+def named(names: Sequence[str]) -> str:
+    """Return the first names of some, and how many there are more."""
+    shown = ", ".join(clean(one) for one in names[:_MOST_NAMED])
+    return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"
+
+
+def _plan(answer: FitAnswer) -> Iterator[RenderableType]:
+    plan, gain = answer.plan, answer.fits_after - answer.fits_now
+    if answer.question.asked.relations.has_required_terms:
+        yield Text("No moves are planned for replicas with required affinity to pods or spread constraints.", "bold")
+    elif not plan.moves:
+        how = "no sequence of moves" if plan.is_exact else "the search found no sequence of moves that"
+        yield Text(f"{how[0].upper()}{how[1:]} makes room for more.", "bold")
+    else:
+        verb = "makes" if len(plan.moves) == 1 else "make"
+        all_or_some = "" if answer.fits_after >= answer.question.replicas else f" of {answer.question.replicas}"
+        moves = plural(len(plan.moves), "move")
+        yield Text(f"{moves} {verb} room for {gain} more: then {answer.fits_after}{all_or_some} fit.", "bold")
+        yield Padding(_moves(answer), _INDENT)
+        if max(map(len, answer.cordons)) > _MOST_CORDONED:
+            yield Text("Which nodes to cordon while a pod moves: -o json or -o evictions.")
+        yield Text(_quality(answer))
+    if answer.fixed:
+        left = ", ".join(f"{count} {_LEFT_ALONE[reason]}" for reason, count in answer.fixed.items())
+        yield Text(f"Pods that are not moved: {left}.", "dim")
+
+
+def _moves(answer: FitAnswer) -> RenderableType:
+    few = max(map(len, answer.cordons)) <= _MOST_CORDONED
+    table = new_table("", "pod", "from", "to", *(["cordoned meanwhile"] if few else []))
+    for number, one in enumerate(answer.plan.moves):
+        nodes = clean(answer.names[one.source]), clean(answer.names[one.target])
+        table.add_row(str(number + 1), clean(one.pod.name), *nodes, *([named(answer.cordons[number])] if few else []))
+    return table
+
+
+def _quality(answer: FitAnswer) -> str:
+    plan = answer.plan
+    if plan.is_exact:
+        return "All shorter sequences of moves were tried: none makes room for as many."
+    tried = f"all sequences of fewer than {plan.at_least} moves were tried, and " if plan.at_least > 1 else ""
+    better = "fewer moves" if answer.fits_after >= answer.question.replicas else "room for more"
+    return f"The search was bounded: {tried}a plan with {better} may exist."

@@ -1,0 +1,186 @@
+"""Configurations and pods without anything that decides nothing here.
+
+What is kept is named; whatever is not named is left out: environment, commands, images, volumes, tokens, certificates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from mooring.engine.core.errors import InputError
+from mooring.engine.extensions import interrupts
+from mooring.engine.node import mixed
+from mooring.engine.plugins.shipped import core_kinds, hidden_siblings, isolated_cpus, spread
+from mooring.inputs.configuration.kubelet_config import API_VERSION, CONFIGZ, KIND, KNOWN, READ
+from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
+from mooring.inputs.pods.pods import MIRROR
+from mooring.inputs.pods.workloads.objects import PodObject, pod_objects
+
+_POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
+_ANNOTATIONS: Final = (
+    MIRROR,
+    SCALE_DOWN_ANNOTATION,
+    mixed.ANNOTATION,
+    interrupts.ANNOTATION,
+    core_kinds.ANNOTATION,
+    hidden_siblings.ANNOTATION,
+    isolated_cpus.ANNOTATION,
+    spread.ANNOTATION,
+)
+"""Those that decide: of static pods, of extensions and of the plugins that are shipped."""
+_CLAIM_ENTRY: Final = ("name", "resourceClaimName", "resourceClaimTemplateName")
+_POD_SPEC: Final = ("priority", "priorityClassName", "restartPolicy", SCALE_DOWN_FIELD)
+_POD_STATUS: Final = ("phase", "qosClass", "reason", "startTime")
+_CONTAINER: Final = ("name", "restartPolicy")
+_LONGEST_NAME: Final = 63
+"""Longer names of unknown fields are no misspellings."""
+
+
+def reduced_configuration(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a KubeletConfiguration with the fields that the managers read.
+
+    Of fields that no kubelet knows the name is kept, because a misspelt one explains a lot.
+
+    >>> reduced_configuration({"cpuManagerPolicy": "static", "tlsPrivateKeyFile": "/key.pem", "cpuManagerPolcy": "x"})
+    {'apiVersion': 'kubelet.config.k8s.io/v1beta1', 'kind': 'KubeletConfiguration', 'cpuManagerPolicy': 'static', \
+'cpuManagerPolcy': None}
+    """
+    inner = content.get(CONFIGZ)
+    fields = inner if isinstance(inner, dict) else content
+    kept: dict[str, Any] = {"apiVersion": fields.get("apiVersion", API_VERSION), "kind": KIND}
+    for name in sorted(READ & fields.keys()):
+        kept[name] = fields[name]
+    for name in fields:
+        if name not in KNOWN and len(name) <= _LONGEST_NAME:
+            kept[name] = None
+    return kept
+
+
+def reduced_pods(documents: Iterable[object], node: str = "") -> list[dict[str, Any]]:
+    """Return the pods of documents in the order in which they were started, each with what decides about it.
+
+    Args:
+        documents: with pods.
+        node: pods that are bound to another node are left out; empty to keep all.
+
+    Raises:
+        InputError: something in a document is no object of Kubernetes.
+    """
+    found = (pod for document in documents for pod in pod_objects(document))
+    pods = [
+        _reduced_pod(pod.content)
+        for pod in found
+        if isinstance(pod, PodObject) and pod.replicas is None and _is_of(pod.content, node)
+    ]
+    return sorted(pods, key=_order)
+
+
+def _is_of(content: Mapping[str, Any], node: str) -> bool:
+    bound = _mapping(content, "spec").get("nodeName")
+    return not node or not bound or bound == node
+
+
+def anonymous_pods(pods: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return pods under made-up names; equal names stay equal, and uids stay, because state files name them.
+
+    The groups that pods are spread by have names of their own, which are made up too.
+
+    >>> [pod["metadata"] for pod in anonymous_pods([{"metadata": {"name": "web-0", "namespace": "shop", "uid": "1"}}])]
+    [{'name': 'pod-1', 'namespace': 'namespace-1', 'uid': '1'}]
+    """
+    given = list(pods)
+    names = _made_up("pod", (pod["metadata"].get("name", "") for pod in given))
+    spaces = _made_up("namespace", (pod["metadata"].get("namespace", "") for pod in given))
+    groups = _made_up("group", (pod["metadata"].get("annotations", {}).get(spread.ANNOTATION, "") for pod in given))
+    renamed = []
+    for pod in given:
+        metadata = {key: value for key, value in pod["metadata"].items() if key != "generateName"}
+        metadata["name"] = names[metadata.get("name", "")]
+        metadata["namespace"] = spaces[metadata.get("namespace", "")]
+        annotations = metadata.get("annotations", {})
+        if spread.ANNOTATION in annotations:
+            group = groups[annotations[spread.ANNOTATION]]
+            metadata["annotations"] = {**annotations, spread.ANNOTATION: group}
+        renamed.append({**pod, "metadata": metadata})
+    return renamed
+
+
+def made_up_namespaces(pods: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Return the names that :func:`anonymous_pods` gives to the namespaces of pods."""
+    return _made_up("namespace", (pod["metadata"].get("namespace", "") for pod in pods))
+
+
+def pod_list(pods: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return a v1 PodList."""
+    return {"apiVersion": "v1", "kind": "PodList", "items": list(pods)}
+
+
+def _made_up(kind: str, names: Iterable[str]) -> dict[str, str]:
+    return {name: f"{kind}-{number}" for number, name in enumerate(sorted(set(names)), 1)}
+
+
+def _order(pod: Mapping[str, Any]) -> tuple[bool, str, str, str]:
+    started = pod.get("status", {}).get("startTime")
+    metadata = pod["metadata"]
+    # Times are texts of one form, which sort as what they mean; what was not started yet comes last.
+    return not started, str(started), str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+
+
+def _reduced_pod(content: Mapping[str, Any]) -> dict[str, Any]:
+    metadata, spec, status = (_mapping(content, part) for part in ("metadata", "spec", "status"))
+    kept = _only(metadata, _POD_METADATA)
+    annotations = _only(_mapping(metadata, "annotations"), _ANNOTATIONS)
+    if annotations:
+        kept["annotations"] = annotations
+    inner = _only(spec, _POD_SPEC)
+    claims = _listed(spec, "resourceClaims", _CLAIM_ENTRY)
+    for name in ("initContainers", "containers"):
+        items = spec.get(name)
+        if isinstance(items, list):
+            inner[name] = [_reduced_container(item, f"spec.{name}", claims) for item in items]
+    if "resources" in spec:
+        inner["resources"] = _reduced_resources(_mapping(spec, "resources"))
+    if "overhead" in spec:
+        inner["overhead"] = spec["overhead"]
+    inner |= claims
+    reduced: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": inner}
+    told = _only(status, _POD_STATUS) | _listed(status, "resourceClaimStatuses", _CLAIM_ENTRY)
+    extended = _mapping(status, "extendedResourceClaimStatus")
+    if extended:
+        mappings = _listed(extended, "requestMappings", ("containerName", "resourceName", "requestName"))
+        told["extendedResourceClaimStatus"] = _only(extended, ("resourceClaimName",)) | mappings
+    return {**reduced, "status": told} if told else reduced
+
+
+def _reduced_container(item: object, field: str, claims: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        raise InputError("must be a mapping", field=field, remedy="give pods as kubectl prints them")
+    kept = _only(item, _CONTAINER)
+    if "resources" in item:
+        resources = _mapping(item, "resources")
+        kept["resources"] = _reduced_resources(resources)
+        if claims:
+            kept["resources"] |= _listed(resources, "claims", ("name", "request"))
+    return kept
+
+
+def _reduced_resources(resources: Mapping[str, Any]) -> dict[str, Any]:
+    return _only(resources, ("requests", "limits"))
+
+
+def _listed(content: Mapping[str, Any], field: str, names: Iterable[str]) -> dict[str, Any]:
+    """Return a field with a list of mappings, each with these names only; nothing without it."""
+    items = content.get(field)
+    if not isinstance(items, list) or not items:
+        return {}
+    return {field: [_only(item, names) for item in items if isinstance(item, dict)]}
+
+
+def _only(content: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: content[name] for name in names if content.get(name) is not None}
+
+
+def _mapping(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = content.get(name)
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,229 @@
+"""Devices as people write them: listed by hand, or chosen from the machine's PCI devices.
+
+A document of kind ``NodeDevices`` says which resources the node's device plugins would offer. Scenarios list devices
+only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import PCIDevice
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.devicemanager.state import NOWHERE, Device, Preference
+from mooring.inputs.decoding.fields import choice_at, flag_at, inside, mapping_at, name_at, text_at, wrong_kind
+
+KIND = "NodeDevices"
+API_VERSION = "mooring/v1alpha1"
+HIGHEST_NODE = 63
+"""The kubelet's masks of NUMA nodes have 64 bits."""
+
+_SELECTORS = ("class", "vendor", "device")
+_NATIVE = "kubernetes.io/"
+"""In names of resources that are Kubernetes' own (v1 helper, IsNativeResource)."""
+_DEVICE_FIELDS = ("id", "numa", "unhealthy", "root")
+
+
+@dataclass(frozen=True, slots=True)
+class PCISelector:
+    """Which PCI devices make a resource; hexadecimal texts without 0x, empty for any."""
+
+    class_prefix: str = ""
+    """Beginning of the class code: ``03`` for display controllers, ``0302`` for 3D controllers."""
+    vendor: str = ""
+    device: str = ""
+
+    def chooses(self, found: PCIDevice) -> bool:
+        """Tell whether a PCI device belongs to the resource."""
+        return (
+            found.class_code.startswith(self.class_prefix)
+            and self.vendor in ("", found.vendor)
+            and self.device in ("", found.device)
+        )
+
+
+Declared = Mapping[str, tuple[Device, ...] | PCISelector]
+"""Resource -> its devices, or how to choose them on the machine."""
+
+
+def device_table(content: Mapping[str, Any], field: str = "devices") -> dict[str, tuple[Device, ...]]:
+    """Return the listed devices of each resource.
+
+    Raises:
+        InputError: naming the resource and the device.
+
+    >>> device_table({"example/gpu": [{"id": "gpu0", "numa": [0]}]})
+    {'example/gpu': (Device(id='gpu0', numa=(0,), healthy=True, root=''),)}
+    """
+    return {resource: _listed(items, f"{field}.{resource}") for resource, items in content.items()}
+
+
+def devices_document(
+    devices: Mapping[str, tuple[Device, ...]], preferences: Mapping[str, Preference] | None = None
+) -> dict[str, Any]:
+    """Return devices as a document of kind ``NodeDevices``.
+
+    Args:
+        devices: by resource.
+        preferences: of plugins, by resource.
+
+    >>> devices_document({"example/gpu": (Device("gpu0", (0,)),)})["devices"]
+    {'example/gpu': [{'id': 'gpu0', 'numa': [0]}]}
+    """
+    listed: dict[str, Any] = {
+        resource: [
+            {
+                "id": one.id,
+                **({} if one.numa is None else {"numa": list(one.numa)}),
+                **({} if one.healthy else {"unhealthy": True}),
+                **({"root": one.root} if one.root else {}),
+            }
+            for one in found
+        ]
+        for resource, found in devices.items()
+    }
+    for resource, rule in (preferences or {}).items():
+        known = {"list": listed[resource]} if resource in listed else {}
+        listed[resource] = {"preferred": rule.value, **known}
+    return {"apiVersion": API_VERSION, "kind": KIND, "devices": listed}
+
+
+def declared_devices(content: Mapping[str, Any], *, source: str) -> Declared:
+    """Return what a document of kind ``NodeDevices`` declares.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    try:
+        return _declared(content)
+    except InputError as error:
+        raise error.at(source) from None
+
+
+def _declared(content: Mapping[str, Any]) -> Declared:
+    version = text_at(content, "apiVersion", API_VERSION)
+    if version != API_VERSION:
+        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+    unknown = sorted(str(field) for field in content if field not in ("apiVersion", "kind", "devices"))
+    if unknown:
+        raise InputError("is not a field of NodeDevices", field=unknown[0], remedy="write devices:")
+    declared: dict[str, tuple[Device, ...] | PCISelector] = {}
+    for resource, items in mapping_at(content, "devices").items():
+        field = f"devices.{resource}"
+        if not isinstance(items, dict):
+            declared[resource] = _listed(items, field)
+        elif set(items) == {"preferred", "list"}:
+            declared[resource] = _listed(items["list"], f"{field}.list")
+        elif set(items) != {"preferred"}:
+            # With a rule alone the devices are those that are known otherwise.
+            declared[resource] = _selector({name: items[name] for name in items if name != "preferred"}, field)
+        if "/" not in resource or _NATIVE in resource:
+            remedy = "write a name with a domain of its own, such as nvidia.com/gpu"
+            raise InputError("no device plugin can offer this resource", field=field, remedy=remedy)
+    return declared
+
+
+def check_nodes(declared: Declared, machine: MachineInfo, *, source: str) -> None:
+    """Refuse listed devices on NUMA nodes that the machine lacks.
+
+    Raises:
+        InputError: naming the device, and the nodes of the machine.
+    """
+    known = {NOWHERE, *(node.node_id for node in machine.topology)}
+    for resource, devices in declared.items():
+        for index, device in enumerate(devices if isinstance(devices, tuple) else ()):
+            if missing := sorted(set(device.numa or ()) - known):
+                nodes = ", ".join(map(str, sorted(known - {NOWHERE})))
+                raise InputError(
+                    f"{device.id} is on NUMA node {missing[0]}, which the machine does not have: it has {nodes}",
+                    source=source,
+                    field=f"devices.{resource}[{index}].numa",
+                    remedy="give the machine of these devices, or their nodes on it",
+                )
+
+
+def declared_preferences(content: Mapping[str, Any], *, source: str) -> dict[str, Preference]:
+    """Return which devices the plugins prefer, as a document of kind ``NodeDevices`` declares it.
+
+    Raises:
+        InputError: a rule is not known.
+    """
+    found = {}
+    try:
+        for resource, entry in mapping_at(content, "devices").items():
+            if isinstance(entry, dict) and "preferred" in entry:
+                try:
+                    found[resource] = choice_at(entry, "preferred", Preference.PLUGIN)
+                except InputError as error:
+                    raise inside(error, f"devices.{resource}") from None
+    except InputError as error:
+        raise error.at(source) from None
+    return found
+
+
+def offered_devices(declared: Declared, pci: tuple[PCIDevice, ...]) -> dict[str, tuple[Device, ...]]:
+    """Return the devices of each resource on a machine with these PCI devices."""
+    return {
+        resource: tuple(
+            Device(found.address, None if found.numa is None else (found.numa,), root=found.root)
+            for found in pci
+            if devices.chooses(found)
+        )
+        if isinstance(devices, PCISelector)
+        else devices
+        for resource, devices in declared.items()
+    }
+
+
+def _selector(content: Mapping[str, Any], field: str) -> PCISelector:
+    chosen = mapping_at(content, "pci") if set(content) == {"pci"} else {}
+    if not chosen or not set(chosen) <= set(_SELECTORS):
+        raise InputError(
+            "must list devices or choose them",
+            field=field,
+            remedy='write - {id: gpu0, numa: [0]}, or pci: {class: "0302", vendor: "10de"}',
+        )
+    texts = {name: text_at(chosen, name).lower().removeprefix("0x") for name in _SELECTORS}
+    for name, text in texts.items():
+        if not all(digit in "0123456789abcdef" for digit in text):
+            raise InputError(f"{text!r:.40} is not hexadecimal", field=f"{field}.pci.{name}", remedy='write "10de"')
+    return PCISelector(texts["class"], texts["vendor"], texts["device"])
+
+
+def _listed(items: Any, field: str) -> tuple[Device, ...]:
+    if not isinstance(items, list):
+        raise wrong_kind(items, "a list of devices", field)
+    devices = tuple(_device(item, f"{field}[{index}]") for index, item in enumerate(items))
+    if len({device.id for device in devices}) != len(devices):
+        raise InputError("two devices have the same id", field=field, remedy="give each device its own id")
+    return devices
+
+
+def _device(item: Any, field: str) -> Device:
+    if not isinstance(item, dict):
+        raise wrong_kind(item, "a device", field)
+    unknown = sorted(str(name) for name in item if name not in _DEVICE_FIELDS)
+    if unknown:
+        raise InputError(
+            "is not a field of a device",
+            field=f"{field}.{unknown[0]:.60}",
+            remedy=f"fields are {', '.join(_DEVICE_FIELDS)}",
+        )
+    numa = item.get("numa")
+    if numa is not None and not (
+        isinstance(numa, list) and all(type(node) is int and NOWHERE <= node <= HIGHEST_NODE for node in numa)
+    ):
+        remedy = "write numa: [0], [-1] where the plugin reports that, or leave it out"
+        raise InputError("is not a list of NUMA nodes", field=f"{field}.numa", remedy=remedy)
+    try:
+        return Device(
+            id=name_at(item, "id"),
+            numa=None if numa is None else tuple(numa),
+            healthy=not flag_at(item, "unhealthy", default=False),
+            root=text_at(item, "root"),
+        )
+    except InputError as error:
+        raise InputError(error.problem, field=f"{field}.{error.field}", remedy=error.remedy) from None

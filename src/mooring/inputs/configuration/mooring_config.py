@@ -1,0 +1,253 @@
+"""Mooring's own document: what a node may do beyond, or better than, kubelet v1.37.1, and with which plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mooring.engine.core.config import (
+    DEVICE_ALIGNMENT,
+    EXTENSIONS,
+    FIXABLE_DEFECTS,
+    PLUGINS,
+    REPLACE,
+    SAME_NODES,
+    DeviceAlignment,
+    DeviceAlignments,
+    DeviceClass,
+    MooringConfig,
+)
+from mooring.engine.core.dynamic import LocationAttributes
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.plugins import BUDGET, MILLISECOND, ChosenPlugin, PluginChoice, PluginPlacement
+from mooring.engine.extensions.device_alignment import CLASSES
+from mooring.inputs.decoding.fields import (
+    as_mapping,
+    check_names,
+    choice_at,
+    count_at,
+    inside,
+    list_at,
+    mapping_at,
+    name_at,
+    nearest,
+    text_at,
+    wrong_kind,
+)
+from mooring.inputs.decoding.quantities import nanoseconds
+
+KIND = "MooringConfiguration"
+API_VERSION = "mooring/v1alpha1"
+_FIELDS = frozenset(
+    {
+        "apiVersion",
+        "kind",
+        "cpuHotplug",
+        "deviceAlignment",
+        "deviceAttributes",
+        "extensions",
+        "fixedDefects",
+        "pluginBudget",
+        "plugins",
+    }
+)
+
+
+def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
+    """Return what the document switches on.
+
+    Raises:
+        InputError: another version, an unknown field, or an unknown name; the message lists the known ones.
+
+    >>> sorted(mooring_config({"fixedDefects": ["odd-uncore"]}, source="example").fixed_defects)
+    ['odd-uncore']
+    """
+    try:
+        _check(content)
+        extensions = _names(content, "extensions", EXTENSIONS)
+        return MooringConfig(
+            extensions=extensions,
+            fixed_defects=_names(content, "fixedDefects", FIXABLE_DEFECTS),
+            plugins=_plugins(content, extensions),
+            replace_offline=_replace_offline(content),
+            device_alignments=_device_alignments(content, extensions),
+            device_attributes=_device_attributes(mapping_at(content, "deviceAttributes")),
+        )
+    except InputError as error:
+        raise error.at(source) from None
+
+
+def _check(content: Mapping[str, Any]) -> None:
+    version = text_at(content, "apiVersion", API_VERSION)
+    if version != API_VERSION:
+        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+    for field in content:
+        if field not in _FIELDS:
+            raise _unknown(field, _FIELDS, field)
+
+
+def _plugins(content: Mapping[str, Any], extensions: frozenset[str]) -> PluginChoice:
+    # Before anything is loaded: no plugin's code runs without the extension.
+    if list_at(content, "plugins") and PLUGINS not in extensions:
+        raise InputError("needs the extension plugins", field="plugins", remedy="name plugins among the extensions")
+    return plugin_choice(content)
+
+
+def _replace_offline(content: Mapping[str, Any]) -> str:
+    hotplug = mapping_at(content, "cpuHotplug")
+    for field in hotplug:
+        if field != "replace":
+            raise _unknown(field, frozenset({"replace"}), f"cpuHotplug.{field}")
+    rule = text_at(hotplug, "replace", SAME_NODES)
+    if rule not in REPLACE:
+        raise InputError(
+            f"{rule!r:.60} is not a rule", field="cpuHotplug.replace", remedy=f"write {', '.join(REPLACE)}"
+        )
+    return rule
+
+
+def _device_alignments(content: Mapping[str, Any], extensions: frozenset[str]) -> DeviceAlignments:
+    if "deviceAlignment" in content and DEVICE_ALIGNMENT not in extensions:
+        raise InputError(
+            f"needs the extension {DEVICE_ALIGNMENT}",
+            field="deviceAlignment",
+            remedy=f"name {DEVICE_ALIGNMENT} among the extensions",
+        )
+    found = mapping_at(content, "deviceAlignment")
+    try:
+        check_names(found, frozenset({"default", "classes"}))
+        default = choice_at(found, "default", DeviceAlignment.FOLLOW)
+        classes = mapping_at(found, "classes")
+        return DeviceAlignments(default, {name: _device_class(name, entry) for name, entry in classes.items()})
+    except InputError as error:
+        raise inside(error, "deviceAlignment") from None
+
+
+_LOCATION = {"numaNode": "numa_node", "pciBusID": "pci_bus_id", "pcieRoot": "pcie_root"}
+"""Field of an entry of ``deviceAttributes`` -> field of the value."""
+
+
+def _device_attributes(content: Mapping[str, Any]) -> dict[str, LocationAttributes]:
+    found = {}
+    for driver, entry in content.items():
+        field = f"deviceAttributes.{driver}"
+        try:
+            names = as_mapping(entry)
+            check_names(names, frozenset(_LOCATION))
+            texts = {_LOCATION[name]: name_at(names, name) for name in names}
+        except InputError as error:
+            raise inside(error, field) from None
+        # An attribute without a domain belongs to the driver's, as in slices.
+        full = {name: text if "/" in text else f"{driver}/{text}" for name, text in texts.items()}
+        found[driver] = LocationAttributes(**full)
+    return found
+
+
+def device_attributes_document(attributes: Mapping[str, LocationAttributes]) -> dict[str, dict[str, str]]:
+    """Return ``deviceAttributes`` as the document has it."""
+    return {
+        driver: {name: text for name, member in _LOCATION.items() if (text := getattr(names, member))}
+        for driver, names in attributes.items()
+    }
+
+
+def _device_class(name: str, entry: object) -> DeviceClass:
+    content = entry if isinstance(entry, dict) else {"alignment": entry}
+    try:
+        check_names(content, frozenset({"alignment", "resources"}))
+        alignment = choice_at(content, "alignment", DeviceAlignment.FOLLOW)
+        return DeviceClass(alignment, _resources_of_class(name, content))
+    except InputError as error:
+        raise inside(error, f"classes.{name}") from None
+
+
+def _resources_of_class(name: str, content: Mapping[str, Any]) -> tuple[str, ...]:
+    resources = list_at(content, "resources")
+    for index, resource in enumerate(resources):
+        if not isinstance(resource, str) or not resource:
+            raise wrong_kind(resource, "the name of a resource or of a driver", f"resources[{index}]")
+    if not resources and name not in CLASSES:
+        raise InputError(
+            f"is not one of the known classes {', '.join(sorted(CLASSES))}",
+            remedy="write {alignment: follow, resources: [vendor.example/device]}",
+        )
+    return tuple(resources)
+
+
+def _names(content: Mapping[str, Any], field: str, known: frozenset[str]) -> frozenset[str]:
+    names = list_at(content, field)
+    for index, name in enumerate(names):
+        if not isinstance(name, str):
+            raise wrong_kind(name, "a string", f"{field}[{index}]")
+        if name not in known:
+            raise _unknown(name, known, f"{field}[{index}]")
+    return frozenset(names)
+
+
+def _unknown(name: str, known: frozenset[str], field: str) -> InputError:
+    close = nearest(name, known)
+    remedy = f"did you mean {close}?" if close else f"known are {', '.join(sorted(known))}"
+    return InputError(f"{name!r:.60} is not known", field=field, remedy=remedy)
+
+
+LONGEST_BUDGET = 10_000 * MILLISECOND
+HEAVIEST = 100
+_PLUGIN_FIELDS = frozenset({"name", "settings", "placement", "weight"})
+
+
+def plugin_choice(content: Mapping[str, Any]) -> PluginChoice:
+    """Return the plugins that a document names, loaded.
+
+    Raises:
+        InputError: one is not installed or does not take its settings, or a field is wrong.
+    """
+    entries = list_at(content, "plugins")
+    budget = _budget(content)
+    if not entries:
+        return PluginChoice(budget=budget)
+    from mooring.plugging.loading import Watchman  # noqa: PLC0415 - without plugins none of this is loaded
+
+    chosen = tuple(_plugin(entry, f"plugins[{index}]") for index, entry in enumerate(entries))
+    names = [plugin.name for plugin in chosen]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise InputError(f"{name} is named twice", field=f"plugins[{index}].name", remedy="leave one out")
+    return PluginChoice(chosen, budget, Watchman())
+
+
+def _budget(content: Mapping[str, Any]) -> int:
+    text = text_at(content, "pluginBudget", "")
+    if not text:
+        return BUDGET
+    try:
+        budget = nanoseconds(text)
+    except InputError as error:
+        raise InputError(error.problem, field="pluginBudget", remedy="write one such as 50ms") from None
+    if not MILLISECOND <= budget <= LONGEST_BUDGET:
+        raise InputError(f"{text!r:.40} is not between 1ms and 10s", field="pluginBudget", remedy="write 50ms")
+    return budget
+
+
+def _plugin(entry: object, where: str) -> ChosenPlugin:
+    if isinstance(entry, str):
+        entry = {"name": entry}
+    if not isinstance(entry, dict):
+        raise wrong_kind(entry, "a plugin's name, or a mapping with name and settings", where)
+    try:
+        return _understood(entry)
+    except InputError as error:
+        raise inside(error, where) from None
+
+
+def _understood(entry: Mapping[str, Any]) -> ChosenPlugin:
+    from mooring.plugging.loading import load_plugin  # noqa: PLC0415 - as above
+
+    check_names(entry, _PLUGIN_FIELDS)
+    name = name_at(entry, "name")
+    settings = mapping_at(entry, "settings")
+    weight = count_at(entry, "weight", 1)
+    if not 1 <= weight <= HEAVIEST:
+        raise InputError(f"{weight} is not a weight", field="weight", remedy=f"write 1 to {HEAVIEST}")
+    placement = choice_at(entry, "placement", PluginPlacement.CPU_MANAGER)
+    loaded = load_plugin(name, settings)
+    return ChosenPlugin(name, settings, loaded.points, placement, weight, loaded.is_shipped)

@@ -1,0 +1,334 @@
+"""The configuration of a node, from one or several files of one or several formats."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.devicemanager.state import Preference
+from mooring.inputs.configuration import devices as declared
+from mooring.inputs.configuration import kubelet_config as kubelet
+from mooring.inputs.configuration import mooring_config as mooring
+from mooring.inputs.configuration.devices import Declared
+from mooring.inputs.configuration.kubelet_flags import merged_configuration
+from mooring.inputs.configuration.kubelet_values import UNKNOWN_VALUE, value_problems
+from mooring.inputs.configuration.layers import EffectiveField, FieldPlace, Layer, Tier, effective_fields, merged_layers
+from mooring.inputs.configuration.sources import ConfigurationSource, load_sources, sources_of
+from mooring.inputs.decoding.documents import located
+from mooring.inputs.decoding.fields import Document, Report, ignore, kind_of, text_at
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.inputs.configuration import formats, part, reservations
+
+if TYPE_CHECKING:
+    from mooring.inputs.configuration.formats import ConfigurationFormat
+    from mooring.inputs.configuration.part import NamedVersion, VendorPart
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfiguration:
+    """Everything that was said about one node."""
+
+    kubelet: KubeletConfig
+    mooring: MooringConfig
+    devices: Declared = field(default_factory=dict)
+    """Resources of device plugins, listed or to be chosen from the machine's PCI devices."""
+    findings: tuple[Finding, ...] = ()
+    """What was odd in the files, such as fields that the kubelet does not know."""
+    fields: frozenset[str] = frozenset()
+    """Names of the fields that the files set for the kubelet; none of ``/configz``, which shows defaults too."""
+    layers: tuple[Layer, ...] = field(default=(), compare=False)
+    """What each file, and each vendor, says about the kubelet."""
+    has_file: bool = True
+    """Whether the kubelet runs with ``--config``."""
+    preferences: Mapping[str, Preference] = field(default_factory=dict)
+    """Resource -> which of its devices its plugin prefers."""
+
+    @property
+    def merged(self) -> dict[str, Any]:
+        """The fields of a KubeletConfiguration that are in force."""
+        return merged_layers(self.layers, has_file=self.has_file, release=self.mooring.release)
+
+    def effective(self) -> tuple[EffectiveField, ...]:
+        """Return what decides of the fields in force, each with its origin."""
+        return effective_fields(self.layers, has_file=self.has_file, release=self.mooring.release)
+
+
+def load_config(*paths: str | os.PathLike[str]) -> NodeConfiguration:
+    """Read what configures a kubelet, Mooring's own document and declared devices, from one file or several.
+
+    What is missing has its defaults: the kubelet's as of v1.37.1, and nothing switched on for Mooring.
+
+    Raises:
+        InputError: a file cannot be used, holds something else, or a configuration appears twice.
+    """
+    return configuration_of(source for path in paths for source in load_sources(path))
+
+
+def configuration_of(
+    given: Iterable[ConfigurationSource | Document],
+    release: Release = NEWEST,
+    machine: MachineInfo | None = None,
+    *,
+    refused: Report = ignore,
+) -> NodeConfiguration:
+    """Return what documents say about one node; see :func:`load_config`.
+
+    Args:
+        given: documents of one node.
+        release: of the kubelet.
+        machine: by whose size some vendors reserve; None when it is not known.
+        refused: receives what was odd up to an error; without one it is in the result.
+
+    Raises:
+        InputError: one of them is something else, or a configuration appears twice.
+    """
+    gathered = _Gathered(release, machine)
+    try:
+        for one in given:
+            for source in [one] if isinstance(one, ConfigurationSource) else sources_of([one]):
+                gathered.add(source)
+    except InputError:
+        for finding in gathered.findings:
+            refused(finding)
+        raise
+    found, layers = gathered.found, gathered.layers
+    mooring_part = MooringConfig(release=release)
+    if own := found.get(mooring.KIND):
+        with located(own.document):
+            mooring_part = replace(mooring.mooring_config(own.content, source=own.source), release=release)
+    devices: Declared = {}
+    preferences: Mapping[str, Preference] = {}
+    if own := found.get(declared.KIND):
+        with located(own.document):
+            devices = declared.declared_devices(own.content, source=own.source)
+            if machine is not None:
+                declared.check_nodes(devices, machine, source=own.source)
+            preferences = declared.declared_preferences(own.content, source=own.source)
+    gathered.report_unread()
+    has_file = gathered.has_file or not layers or any(Tier.FILE in layer.reads for layer in layers)
+    if any(layer.computed for layer in layers):
+        layers, told = reservations.with_computed(layers, machine, has_file=has_file, release=release)
+        gathered.findings += told
+    merged = merged_layers(layers, has_file=has_file, release=release)
+    shows_defaults = kubelet.KIND in found and kubelet.CONFIGZ in found[kubelet.KIND].content
+    fields = (name for layer in layers if not layer.built_in for name in layer.fields)
+    config = kubelet.config_of_fields(merged) if layers else KubeletConfig()
+    if flags := tuple(flag for layer in layers for flag in layer.flags):
+        config = replace(config, checked=replace(config.checked, flags=flags))
+    return NodeConfiguration(
+        config,
+        mooring_part,
+        devices,
+        tuple(gathered.findings),
+        frozenset() if shows_defaults else frozenset(fields),
+        tuple(layers),
+        has_file,
+        preferences,
+    )
+
+
+def named_versions(given: Iterable[ConfigurationSource]) -> Iterator[NamedVersion]:
+    """Yield the versions of the kubelet that vendors' documents name, in their order.
+
+    Raises:
+        InputError: a version is no string.
+    """
+    for source in given:
+        content = source.document.content
+        if source.drop_in or not isinstance(content, dict) or (form := _vendor_format(content)) is None:
+            continue
+        document = part.VendorPart(form.name, content, source, ignore)
+        with document.located():
+            named = form.version(document)
+        if named is not None:
+            yield named
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What the documents of a node said so far."""
+
+    release: Release
+    machine: MachineInfo | None
+    found: dict[str, ConfigurationDocument] = field(default_factory=dict)
+    """The first document of each name."""
+    layers: list[Layer] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    file: Document | None = None
+    """What is the kubelet's file."""
+    has_file: bool = False
+
+    def add(self, source: ConfigurationSource) -> None:
+        """Take one document.
+
+        Raises:
+            InputError: it cannot be used, or not beside the others.
+        """
+        name, content, form = _recognised_source(source)
+        document = source.document
+        if name in self.found and not (form and form.several):
+            raise _second(name, document, self.found[name].source, form.remedy if form else "")
+        self.found.setdefault(name, ConfigurationDocument(content, document))
+        if form is not None:
+            given = part.VendorPart(form.name, content, source, self.findings.append, self.machine)
+            layers = _vendor_layers(given, form, self.release)
+            if form.replaces(content):
+                self.layers = [one for one in self.layers if one.tier is not Tier.FLAGS or one.vendor != form.name]
+            self.has_file = self.has_file or form.has_file
+        elif name == kubelet.KIND:
+            layers = [_own_layer(content, source, self.findings, self.release)]
+            self.has_file = True
+        else:
+            return
+        if any(one.tier is Tier.FILE for one in layers):
+            if self.file is not None:
+                raise _second("configuration of the kubelet", document, self.file.source)
+            self.file = document
+        self.layers += layers
+
+    def report_unread(self) -> None:
+        """Report the files that flags name and that were not given."""
+        given = {layer.tier for layer in self.layers if not layer.built_in}
+        for layer in self.layers:
+            for tier, path in layer.reads.items():
+                if tier not in given:
+                    message = f"the kubelet also reads {path}: give that with --config too"
+                    self.findings.append(Finding("info", layer.vendor, message, part.VENDOR_DECIDES))
+
+
+def _recognised_source(source: ConfigurationSource) -> tuple[str, dict[str, Any], ConfigurationFormat | None]:
+    """Return the name under which a document is unique, its content, and the vendor's format, if it is one's."""
+    content = source.document.content
+    if source.drop_in and isinstance(content, dict):
+        return formats.DROP_IN.name, content, formats.DROP_IN
+    if isinstance(content, dict) and (form := _vendor_format(content)) is not None:
+        return form.one_of or form.name, content, form
+    kind, known = recognised(source.document)
+    return kind, known, None
+
+
+def _vendor_format(content: dict[str, Any]) -> ConfigurationFormat | None:
+    # Most documents are none of a vendor's: then nothing of vendors is loaded.
+    known = content.get("kind") in (kubelet.KIND, mooring.KIND, declared.KIND)
+    return None if known else formats.format_of(content)
+
+
+def _own_layer(
+    content: dict[str, Any], source: ConfigurationSource, findings: list[Finding], release: Release
+) -> Layer:
+    """Return the layer of a KubeletConfiguration; its findings are added."""
+    document = source.document
+    with located(document):
+        kubelet.kubelet_config(
+            content,
+            source=document.source,
+            report=findings.append,
+            release=release,
+            places=source.places,
+        )
+    within = set(content) == {kubelet.CONFIGZ}
+    prefix = f"{kubelet.CONFIGZ}." if within else ""
+
+    def place(field: str) -> FieldPlace:
+        return FieldPlace(source.places([prefix + field])[prefix + field], prefix + field)
+
+    shown = content[kubelet.CONFIGZ] if within else content
+    defaults = kubelet.SHOWN_DEFAULTS if within else {}
+    fields = {name: value for name, value in shown.items() if name not in defaults or defaults[name] != value}
+    return Layer(Tier.FILE, fields, place)
+
+
+def _vendor_layers(part: VendorPart, form: ConfigurationFormat, release: Release) -> list[Layer]:
+    """Return the layers of a vendor's document; what is odd in it is reported.
+
+    Raises:
+        InputError: the vendor, or the kubelet, does not take what it says.
+    """
+    with part.located():
+        if form.type:
+            part.report_unknown(form.type, part.content)
+        layers = list(form.read(part))
+    for layer in layers:
+        try:
+            # Null removes a field and has no type.
+            kubelet.config_of_fields(merged_configuration({}, layer.fields))
+        except InputError as error:
+            place = layer.place(error.field)
+            raise InputError(error.problem, source=place.source, field=place.field, remedy=error.remedy) from None
+        kubelet.report_later(layer.fields, part.source.document.source, part.report, release)
+        for name, problem in value_problems(layer.fields):
+            place = layer.place(name)
+            part.report(Finding("warning", place.field, f"{place.source}: {problem}", UNKNOWN_VALUE))
+    return layers
+
+
+def _second(kind: str, document: Document, first: str, remedy: str = "") -> InputError:
+    problem = f"a second {kind}; the first is in {first}"
+    return InputError(problem, source=document.source, remedy=remedy or "keep one of them")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationDocument:
+    """A document of a configuration whose kind is known."""
+
+    content: dict[str, Any]
+    document: Document
+
+    @property
+    def source(self) -> str:
+        """The place for messages."""
+        return self.document.source
+
+
+def by_kind(
+    documents: Iterable[Document], kind_of_document: Callable[[Document], tuple[str, dict[str, Any]]]
+) -> dict[str, ConfigurationDocument]:
+    """Return documents by their kind.
+
+    Args:
+        documents: of one configuration.
+        kind_of_document: returns kind and content, as :func:`recognised` does.
+
+    Raises:
+        InputError: a kind appears twice.
+    """
+    found: dict[str, ConfigurationDocument] = {}
+    for document in documents:
+        kind, content = kind_of_document(document)
+        if kind in found:
+            raise _second(kind, document, found[kind].source)
+        found[kind] = ConfigurationDocument(content, document)
+    return found
+
+
+def recognised(document: Document) -> tuple[str, dict[str, Any]]:
+    """Return the kind of a configuration and its content.
+
+    Raises:
+        InputError: it is none.
+    """
+    content = document.content
+    if not isinstance(content, dict):
+        raise InputError(f"a configuration must be a mapping, not {kind_of(content)}", source=document.source)
+    try:
+        kind = text_at(content, "kind")
+    except InputError as error:
+        raise error.at(document.source) from None
+    if kind in (mooring.KIND, declared.KIND):
+        return kind, content
+    if kubelet.is_kubelet_config(content):
+        return kubelet.KIND, content
+    raise InputError(
+        f"{kind!r:.60} is not a configuration" if kind else "no field of a configuration in it",
+        source=document.source,
+        remedy=f"write kind: {kubelet.KIND}, {mooring.KIND} or {declared.KIND}, or give a vendor's file",
+    )

@@ -1,0 +1,247 @@
+"""A document of a vendor while it is read: its fields, their places, and what is to be reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mooring.engine.core.config import GivenFlag
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.releases.flags import KNOWN_FLAGS, LASTING_FLAGS
+from mooring.inputs.configuration.kubelet_flags import kubelet_flags
+from mooring.inputs.configuration.layers import Computed, FieldPlace, Layer, Tier
+from mooring.inputs.configuration.sources import ConfigurationSource
+from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD, unknown_fields, unknown_findings
+from mooring.inputs.decoding.fields import Report, as_mapping, inside, mapping_at, nearest, text_at
+
+VENDOR_DECIDES: Final = "MOOR-514"
+"""Code of what a vendor's file does not tell."""
+RESERVATION_UNKNOWN: Final = "MOOR-527"
+"""Code of a reservation that a vendor computes on the node, that decides, and that is not known here."""
+
+
+@dataclass(frozen=True, slots=True)
+class VendorField:
+    """A field of a vendor that is one of a KubeletConfiguration."""
+
+    path: str
+    """Of the vendor, such as ``topologyManager.policy``."""
+    field: str
+    """Of the KubeletConfiguration."""
+    values: tuple[str, ...] = ()
+    """What the vendor takes; empty if it takes what the kubelet takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedVersion:
+    """The version of a kubelet that a vendor's file names."""
+
+    version: str
+    place: FieldPlace
+
+
+@dataclass(frozen=True, slots=True)
+class VendorPart:
+    """A document of a vendor."""
+
+    vendor: str
+    """Its name in messages."""
+    content: dict[str, Any]
+    source: ConfigurationSource
+    report: Report
+    machine: MachineInfo | None = None
+    """By whose size some vendors reserve; None when it is not known."""
+
+    def computed(
+        self, message: str, formula: Callable[[Mapping[str, Any]], int | None] = lambda _: None, least: int = 0
+    ) -> Computed:
+        """Return a field that the vendor computes; the message says how, the others as in :class:`Computed`."""
+        return Computed(self.finding("", message), formula, least)
+
+    def place(self, path: str) -> FieldPlace:
+        """Return where a field of the document is."""
+        return FieldPlace(self.source.places([path])[path], path)
+
+    def below(self, path: str, content: dict[str, Any]) -> VendorPart:
+        """Return the part of the document at a path, whose fields have their places in the whole."""
+
+        def places(fields: Iterable[str]) -> dict[str, str]:
+            known = {field: f"{path}.{field}" if field else path for field in fields}
+            found = self.source.places(list(known.values()))
+            return {field: found[whole] for field, whole in known.items()}
+
+        return replace(self, content=content, source=replace(self.source, places=places))
+
+    def mapping(self, path: str) -> dict[str, Any]:
+        """Return the mapping at a path of names with dots between; absent ones are empty.
+
+        Raises:
+            InputError: something else is there.
+        """
+        found, above = self.content, ""
+        for name in path.split(".") if path else ():
+            try:
+                found = mapping_at(found, name)
+            except InputError as error:
+                raise inside(error, above) if above else error from None
+            above = f"{above}.{name}" if above else name
+        return found
+
+    def layer(self, tier: Tier, path: str) -> Layer:
+        """Return the fields of a KubeletConfiguration below a path."""
+        prefix = f"{path}." if path else ""
+        return Layer(tier, self.mapping(path), lambda field: self.place(prefix + field), self.vendor)
+
+    def translated(self, tier: Tier, path: str, table: Sequence[VendorField]) -> Layer:
+        """Return the vendor's fields below a path as those of a KubeletConfiguration.
+
+        Raises:
+            InputError: the vendor does not take a value.
+        """
+        fields: dict[str, Any] = {}
+        places: dict[str, str] = {}
+        for one in table:
+            above, _, name = f"{path}.{one.path}".lstrip(".").rpartition(".")
+            below = self.mapping(above)
+            if below.get(name) is None:
+                continue
+            where = f"{above}.{name}" if above else name
+            if one.values:
+                self.check_value(where, below[name], one.values)
+            fields[one.field], places[one.field] = below[name], where
+        return Layer(tier, fields, lambda field: self.place(places.get(field.partition(".")[0], path)), self.vendor)
+
+    def flags(self, arguments: Iterable[tuple[str, str]]) -> Layer:
+        """Return the layer of flags; each argument comes with its path in the document."""
+        given = list(arguments)
+        flags = kubelet_flags([text for text, _ in given])
+        places = {written: self.place(given[position][1]) for written, position in flags.leaving.items()}
+        for written, place in places.items():
+            name = written.partition("=")[0].lstrip("-").replace("_", "-")
+            if name not in KNOWN_FLAGS:
+                close = nearest(name, LASTING_FLAGS)
+                hint = f"; did you mean --{close}?" if close else ""
+                message = f"{place.source}: the kubelet has no flag --{name:.60}{hint}"
+                self.report(Finding("warning", place.field, message, UNKNOWN_CONFIGURATION_FIELD))
+
+        def place_of(field: str) -> FieldPlace:
+            position = flags.positions.get(field.partition(".")[0], 0)
+            return self.place(given[position][1]) if given else self.place("")
+
+        named = {Tier.FILE: flags.config, Tier.DROP_IN: flags.config_dir}
+        reads = {tier: path for tier, path in named.items() if path}
+        leaving = tuple(GivenFlag(written, str(place)) for written, place in places.items())
+        return Layer(Tier.FLAGS, flags.fields, place_of, self.vendor, reads=reads, flags=leaving)
+
+    def documented(
+        self, tier: Tier, fields: Mapping[str, Any], computed: Mapping[str, Computed] | None = None
+    ) -> Layer:
+        """Return what the vendor sets by itself, as it documents; ``computed`` as in a layer."""
+        place = FieldPlace(f"{self.vendor}'s default", "")
+        return Layer(tier, fields, lambda _: place, self.vendor, built_in=True, computed=computed or {})
+
+    def note(self, path: str, message: str) -> None:
+        """Report what the file does not tell."""
+        self.report(self.finding(path, message))
+
+    def finding(self, path: str, message: str) -> Finding:
+        """Return what the file does not tell, to be reported."""
+        return Finding("info", path or self.vendor, f"{self.place(path).source}: {message}", VENDOR_DECIDES)
+
+    def report_unknown(self, kind: str, content: object, path: str = "") -> None:
+        """Report the fields of content that its type does not have.
+
+        Args:
+            kind: the type in the table of fields.
+            content: what is checked.
+            path: where it is in the document.
+        """
+        unknown = unknown_fields([(kind, content, path)])
+        document = self.source.document
+        for finding in unknown_findings(unknown, UNKNOWN_CONFIGURATION_FIELD, document.source, self.source.places):
+            self.report(finding)
+
+    def refusal(self, path: str, problem: str, remedy: str = "") -> InputError:
+        """Return the error for something that the vendor refuses."""
+        return InputError(problem, source=self.place(path).source, field=path, remedy=remedy)
+
+    def check_value(self, path: str, value: object, values: Sequence[str]) -> None:
+        """Refuse what the vendor refuses.
+
+        Raises:
+            InputError: naming the values that it takes.
+        """
+        if value not in values:
+            close = nearest(str(value), frozenset(values))
+            shown = f"'{value:.60}'" if isinstance(value, str) else str(value)
+            remedy = f"did you mean {close}?" if close else f"write {', '.join(values)}"
+            raise self.refusal(path, f"{self.vendor} does not take {shown}", remedy)
+
+    def refuse_fields(self, path: str, names: Iterable[str], instead: str = "remove it") -> None:
+        """Refuse fields that the vendor reserves for itself.
+
+        Raises:
+            InputError: one of them is there.
+        """
+        present = self.mapping(path)
+        for name in names:
+            if present.get(name) not in (None, "", [], {}):
+                raise self.refusal(f"{path}.{name}", f"{self.vendor} does not let this field be set", instead)
+
+    def check_version(self, version: str) -> None:
+        """Refuse another version of the document.
+
+        Raises:
+            InputError: naming the one that is read.
+        """
+        given = text_at(self.content, "apiVersion")
+        if given != version:
+            raise InputError(f"{given!r:.60} is not supported", field="apiVersion", remedy=f"write {version}")
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """Name file and line in an error that names a field alone."""
+        try:
+            yield
+        except InputError as error:
+            if error.source:
+                raise
+            place = self.place(error.field).source
+            raise InputError(error.problem, source=place, field=error.field, remedy=error.remedy) from None
+
+
+def strings_of(values: object, field: str) -> list[tuple[str, str]]:
+    """Return strings with their paths: of one string, or of a list.
+
+    Raises:
+        InputError: something else is among them.
+    """
+    listed = values if isinstance(values, list) else [] if values is None else [values]
+    found = []
+    for index, value in enumerate(listed):
+        path = f"{field}[{index}]" if isinstance(values, list) else field
+        if not isinstance(value, str):
+            raise InputError("must be a string", field=path, remedy="put it in quotes")
+        found.append((value, path))
+    return found
+
+
+def pairs_of(values: object, field: str) -> list[tuple[str, str]]:
+    """Return a mapping of flags, each ``--name=value``, with their paths; a value may be a list.
+
+    Raises:
+        InputError: something else is there.
+    """
+    try:
+        given = as_mapping(values) if values is not None else {}
+    except InputError as error:
+        raise inside(error, field) from None
+    return [
+        (f"--{name.lstrip('-')}={value}", path)
+        for name, inner in given.items()
+        for value, path in strings_of(inner, f"{field}.{name}")
+    ]

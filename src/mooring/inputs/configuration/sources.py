@@ -1,0 +1,170 @@
+"""The files of a configuration: documents, drop-in folders, texts of flags, user data of several parts.
+
+A folder with files that end in ``.conf`` is that of ``--config-dir``: these files, and those of its subfolders, are
+read in the order of their names, and all others are ignored, as the kubelet does. Of other folders all manifests are
+read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from mooring.engine.core.errors import InputError
+from mooring.inputs.configuration.kubelet_arguments import bootstrap_arguments_in, kubelet_arguments_in
+from mooring.inputs.decoding.api_fields import Places
+from mooring.inputs.decoding.documents import SUFFIXES, documents_in, load_documents, places_of
+from mooring.inputs.decoding.fields import Document, Value
+from mooring.inputs.decoding.files import STANDARD_INPUT, open_problem, read_bytes, read_standard_input, shown
+from mooring.lazy import lazily
+
+with lazily():
+    from email import parser as mime
+
+DROP_IN_SUFFIX: Final = ".conf"
+KUBELET_ARGUMENTS: Final = "kubeletArguments"
+"""Single key of a document that holds the kubelet's arguments."""
+BOOTSTRAP_OPTIONS: Final = "bootstrapOptions"
+"""Single key of a document that holds the options of ``bootstrap.sh``, each with its value."""
+_MULTIPART: Final = "multipart/"
+_NODE_CONFIG: Final = "application/node.eks.aws"
+_SCRIPT: Final = "text/x-shellscript"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationSource:
+    """A document, and how the lines of its fields are found."""
+
+    document: Document
+    places: Places
+    drop_in: bool = False
+    """Whether it is a file of the kubelet's ``--config-dir``."""
+
+
+def sources_of(documents: Iterable[Document]) -> Iterator[ConfigurationSource]:
+    """Return documents as sources."""
+    return (ConfigurationSource(document, partial(places_of, document)) for document in documents)
+
+
+def load_sources(path: str | os.PathLike[str]) -> list[ConfigurationSource]:
+    """Read a file, a folder or standard input (``-``).
+
+    Raises:
+        InputError: nothing there, not readable, too large, or in none of the formats.
+    """
+    if path == "-":
+        return list(sources_in(read_standard_input(), STANDARD_INPUT))
+    file = Path(path)
+    drop_ins = _drop_ins(file)
+    if drop_ins:
+        return [one for name in drop_ins for one in _drop_in(name)]
+    try:
+        is_folder = file.is_dir()
+        is_empty = is_folder and not any(entry.suffix in SUFFIXES for entry in file.iterdir())
+    except (OSError, ValueError) as error:
+        raise InputError(open_problem(error), source=shown(path)) from None
+    if is_empty:
+        remedy = f"put {', '.join(SUFFIXES)} files there, or drop-ins as *{DROP_IN_SUFFIX}"
+        raise InputError("the folder holds no configuration", source=shown(path), remedy=remedy)
+    if is_folder:
+        return list(sources_of(load_documents(path)))
+    return list(sources_in(read_bytes(file), shown(path), json_only=file.suffix == ".json"))
+
+
+def sources_in(data: bytes, name: str, *, json_only: bool = False) -> Iterator[ConfigurationSource]:
+    """Yield what the bytes of a file hold; ``name`` is the file's for messages.
+
+    Raises:
+        InputError: none of the formats.
+    """
+    text = data.decode("utf-8-sig", "replace")
+    if _is_multipart(text):
+        yield from _parts_of(text, name)
+        return
+    flags = _flags_in(text, name)
+    if flags is not None:
+        yield flags
+        return
+    yield from sources_of(documents_in(data, name, json_only=json_only))
+
+
+def _flags_in(text: str, name: str) -> ConfigurationSource | None:
+    """Return a text of flags, or a start script, as a document."""
+    if (options := bootstrap_arguments_in(text, name)) is not None:
+        content: list[Value] = [{option: argument.text} for option, argument in options]
+        return _listed(BOOTSTRAP_OPTIONS, content, name, [argument.line for _, argument in options])
+    if (arguments := kubelet_arguments_in(text, name)) is not None:
+        return _listed(KUBELET_ARGUMENTS, [one.text for one in arguments], name, [one.line for one in arguments])
+    return None
+
+
+def _listed(key: str, content: list[Value], name: str, lines: list[int]) -> ConfigurationSource:
+    document = Document({key: content}, name, 1, 1)
+
+    def places(fields: Iterable[str]) -> dict[str, str]:
+        found = {}
+        for field in fields:
+            number = field.removeprefix(f"{key}[").partition("]")[0]
+            known = number.isdigit() and int(number) < len(lines)
+            found[field] = f"{name}:{lines[int(number)]}" if known else name
+        return found
+
+    return ConfigurationSource(document, places)
+
+
+def _drop_ins(folder: Path) -> list[Path]:
+    """Return the files of a drop-in folder in the order in which the kubelet walks it (filepath.WalkDir)."""
+    found: list[Path] = []
+    try:
+        entries = sorted(folder.iterdir(), key=lambda entry: os.fsencode(entry.name)) if folder.is_dir() else []
+    except (OSError, ValueError) as error:
+        raise InputError(open_problem(error), source=shown(folder)) from None
+    for entry in entries:
+        if entry.is_dir() and not entry.is_symlink():
+            found += _drop_ins(entry)
+        elif entry.suffix == DROP_IN_SUFFIX:
+            found.append(entry)
+    return found
+
+
+def _drop_in(file: Path) -> Iterator[ConfigurationSource]:
+    for document in documents_in(read_bytes(file), shown(file)):
+        yield ConfigurationSource(document, partial(places_of, document), drop_in=True)
+
+
+def _is_multipart(text: str) -> bool:
+    head = text.lstrip().partition("\n\n")[0].lower()
+    return head.startswith(("mime-version:", "content-type:")) and _MULTIPART in head
+
+
+def _parts_of(text: str, name: str) -> Iterator[ConfigurationSource]:
+    """Yield the parts of user data that configure the kubelet.
+
+    Source: https://awslabs.github.io/amazon-eks-ami/nodeadm/ (NodeConfig in a MIME multi-part document).
+    """
+    found = False
+    for part in mime.Parser().parsestr(text.lstrip()).walk():
+        data = part.get_payload(decode=True)
+        if not isinstance(data, bytes) or part.get_content_type() not in (_NODE_CONFIG, _SCRIPT):
+            continue
+        body = data.decode(errors="replace")
+        # A part in base64 is not in the text: its lines are then those of the part.
+        before = text[: max(text.find(body), 0)].count("\n")
+        if part.get_content_type() == _SCRIPT:
+            flags = _flags_in("\n" * before + body, name)
+            found = found or flags is not None
+            yield from [flags] if flags else []
+            continue
+        found = True
+        # Empty lines before a part keep its lines those of the file.
+        yield from sources_of(documents_in(("\n" * before + body).encode(), name))
+    if not found:
+        raise InputError(
+            "no part configures the kubelet",
+            source=name,
+            remedy=f"give user data with a part of type {_NODE_CONFIG}, or a script that calls bootstrap.sh",
+        )

@@ -1,0 +1,233 @@
+"""YAML text to plain values, safely: no constructors, no cycles, no bombs, no silent loss of a repeated key.
+
+The parser's events are turned into values directly. Nothing recurses, so no text can exhaust the stack; every
+node is counted, so an alias cannot multiply what a small file says; positions of problems are known to the
+line and column.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from mooring.engine.core.errors import InputError
+from mooring.inputs.decoding.fields import Document, Value, kind_of
+from mooring.inputs.decoding.positions import DEEPEST
+from mooring.inputs.decoding.yaml_scalars import Scalar, word_value
+
+MOST_ALIASED_NODES = 100_000
+"""Nodes that aliases may repeat, in all, before a document counts as a bomb."""
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_STANDARD = "tag:yaml.org,2002:"
+_SCALAR_TAGS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "null": (type(None),),
+}
+_NO_KEY = object()
+_MERGE = object()
+
+
+def read_yaml(text: str, source: str) -> Iterator[Document]:
+    """Yield every document of ``text`` that is not empty.
+
+    Raises:
+        InputError: for anything that is not YAML, or not what JSON could hold, with line and column.
+    """
+    reader = _Reader(source, text)
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            done = reader.take(event)
+            if done is not None and done.content is not None:
+                yield done
+    except yaml.MarkedYAMLError as error:
+        problem = error.problem or error.context or "it cannot be understood"
+        place = _place(source, error.problem_mark or error.context_mark)
+        raise InputError(f"not valid YAML: {problem}", source=place, remedy=_remedy(problem)) from None
+    except yaml.YAMLError as error:
+        raise InputError(f"not valid YAML: {error}", source=source) from None
+
+
+def _place(source: str, mark: Any) -> str:
+    return f"{source}:{mark.line + 1}:{mark.column + 1}" if mark is not None else source
+
+
+def _remedy(problem: str) -> str:
+    return "indent with spaces, not tabs" if "cannot start any token" in problem else ""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A mapping or list that is not closed yet."""
+
+    value: dict[str, Value] | list[Value]
+    anchor: str | None
+    first_node: int
+    height: int = 1
+    """Levels of nesting in it, itself included."""
+    key: object = _NO_KEY
+    merged: list[Value] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchored:
+    """A value that aliases can repeat."""
+
+    value: Value
+    nodes: int
+    height: int
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Builds one document after the other from parser events."""
+
+    source: str
+    text: str
+    index: int = 0
+    line: int = 1
+    root: Value = None
+    nodes: int = 0
+    aliased: int = 0
+    open: list[_Open] = field(default_factory=list)
+    anchors: dict[str, _Anchored | None] = field(default_factory=dict)
+    """Anchor -> value; None while the value is still open."""
+
+    def take(self, event: Any) -> Document | None:
+        """Take one event; return the document that it ends, if it ends one."""
+        match event:
+            case yaml.ScalarEvent():
+                self._scalar(event)
+            case yaml.MappingStartEvent():
+                self._start(event, {}, "map")
+            case yaml.SequenceStartEvent():
+                self._start(event, [], "seq")
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                self._end(event)
+            case yaml.AliasEvent():
+                self._alias(event)
+            case yaml.DocumentStartEvent():
+                self.root = None
+                self.anchors.clear()
+            case yaml.DocumentEndEvent():
+                self.index += 1
+                return Document(self.root, self.source, self.index, self.line, self.text)
+        return None
+
+    def _scalar(self, event: Any) -> None:
+        self._count(event)
+        value = self._scalar_value(event)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = _Anchored(value, 1, 0)
+        self._put(value, event, 0, plain=event.implicit[0])
+
+    def _scalar_value(self, event: Any) -> Scalar:
+        text: str = event.value
+        if event.tag is None or event.tag == "!":
+            value = word_value(text) if event.implicit[0] else text
+        elif event.tag == f"{_STANDARD}str":
+            return text
+        else:
+            value = word_value(text)
+            kind = event.tag.removeprefix(_STANDARD)
+            if type(value) not in _SCALAR_TAGS.get(kind, ()):
+                raise self._error(
+                    event, f"the tag {event.tag} does not fit the value {text!r:.60}", "leave the tag out"
+                )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self._error(event, f"{text} is not a number that JSON knows", "put it in quotes if it is a text")
+        return value
+
+    def _start(self, event: Any, value: dict[str, Value] | list[Value], kind: str) -> None:
+        if event.tag not in (None, "!", f"{_STANDARD}{kind}"):
+            raise self._error(event, f"the tag {event.tag} is not supported", "leave the tag out")
+        if len(self.open) >= DEEPEST:
+            raise self._too_deep(event)
+        if self.open and isinstance(self.open[-1].value, dict) and self.open[-1].key is _NO_KEY:
+            raise self._error(event, "a mapping or list cannot be a key", "write a text as the key")
+        self._count(event)
+        self.open.append(_Open(value, event.anchor, self.nodes))
+        if event.anchor is not None:
+            self.anchors[event.anchor] = None
+
+    def _count(self, event: Any) -> None:
+        if not self.open:
+            self.line = event.start_mark.line + 1
+        self.nodes += 1
+
+    def _end(self, event: Any) -> None:
+        closed = self.open.pop()
+        if isinstance(closed.value, dict):
+            for merged in closed.merged:
+                self._merge(event, closed.value, merged)
+        if closed.anchor is not None:
+            nodes = self.nodes - closed.first_node + 1
+            self.anchors[closed.anchor] = _Anchored(closed.value, nodes, closed.height)
+        self._put(closed.value, event, closed.height)
+
+    def _merge(self, event: Any, into: dict[str, Value], merged: Value) -> None:
+        """Fill ``into`` from the value of ``<<``: keys written out win, then the first mapping that has a key."""
+        for part in merged if isinstance(merged, list) else [merged]:
+            if not isinstance(part, dict):
+                raise self._error(event, "the value of << is not a mapping", "refer to a mapping, as in <<: *name")
+            for key, value in part.items():
+                into.setdefault(key, value)
+
+    def _alias(self, event: Any) -> None:
+        if event.anchor not in self.anchors:
+            raise self._error(event, f"the alias *{event.anchor} has no anchor", f"define &{event.anchor} before it")
+        known = self.anchors[event.anchor]
+        if known is None:
+            raise self._error(event, f"the alias *{event.anchor} refers to a value that contains it")
+        self.nodes += known.nodes
+        self.aliased += known.nodes
+        if self.aliased > MOST_ALIASED_NODES:
+            raise self._error(event, f"aliases repeat more than {MOST_ALIASED_NODES} nodes", "write the values out")
+        if len(self.open) + known.height > DEEPEST:
+            raise self._too_deep(event)
+        self._put(known.value, event, known.height)
+
+    def _put(self, value: Value, event: Any, height: int, *, plain: bool = False) -> None:
+        if not self.open:
+            self.root = value
+            return
+        place = self.open[-1]
+        place.height = max(place.height, height + 1)
+        if isinstance(place.value, list):
+            place.value.append(value)
+        elif place.key is _NO_KEY:
+            place.key = _MERGE if plain and value == "<<" else self._key(value, event)
+            if isinstance(place.key, str) and place.key in place.value:
+                raise self._error(event, f"the key {place.key!r:.80} appears twice", "keep one of them")
+        else:
+            if place.key is _MERGE:
+                place.merged.append(value)
+            elif isinstance(place.key, str):
+                place.value[place.key] = value
+            place.key = _NO_KEY
+
+    def _key(self, value: Value, event: Any) -> str:
+        # Kubernetes turns numbers and booleans into texts where a key is needed: the label "on" becomes
+        # "true".
+        match value:
+            case str():
+                return value
+            case bool():
+                return "true" if value else "false"
+            case int():
+                return str(value)
+            case float():
+                return f"{value:g}"
+        raise self._error(event, f"{kind_of(value)} cannot be a key", "write a text as the key")
+
+    def _too_deep(self, event: Any) -> InputError:
+        return self._error(event, f"nested deeper than {DEEPEST} levels")
+
+    def _error(self, event: Any, problem: str, remedy: str = "") -> InputError:
+        return InputError(problem, source=_place(self.source, event.start_mark), remedy=remedy)

@@ -1,0 +1,230 @@
+"""One machine from several sources: a file and amounts beside it, or files that complete each other.
+
+A source is a line of text, and several lines are one machine. Amounts follow a file's name, or are a line of their own:
+
+| key | meaning |
+|---|---|
+| ``memory`` | memory of the nodes with CPUs, spread evenly, as in compact text |
+| ``hugepages-2Mi`` | pages of that size, spread evenly over the nodes with CPUs |
+| ``node1.memory``, ``node1.hugepages-1Gi`` | the same of one NUMA node; wins over what is spread |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.hardware import HardwarePages
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import HugePages, NUMANode
+from mooring.inputs.machines.compact import HUGEPAGES, OF_MEMORY, PAGE, count_of, refusal, size_of
+from mooring.inputs.machines.formats.description import OF_DISTANCES, OF_PART
+
+_OF_NODE: Final = re.compile(r"node([0-9]{1,5})\.(.+)", re.ASCII)
+_AMOUNT: Final = re.compile(r"(?:node[0-9]+\.)?(?:memory|hugepages-[^=\s]*)=\S*")
+_LAST: Final = re.compile(r"\s+(\S+=\S*)\s*\Z")
+_PAGES: Final = "huge pages"
+_PCI: Final = "PCI devices"
+_NUMBERS: Final = "numbers of CPUs"
+_PLACES: Final = frozenset({_NUMBERS, "cores", "sockets", "caches", "which CPUs are one core"})
+"""What a format may leave open of the CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a text names."""
+
+    sources: tuple[str, ...]
+    """Names of machines, or lines of compact text."""
+    amounts: tuple[str, ...]
+    """``key=value``."""
+
+
+def parts_of(text: str, is_source: Callable[[str], bool]) -> Parts:
+    r"""Split a text; compact text with what belongs to one NUMA node is split too.
+
+    Args:
+        text: a source a line, each with amounts behind it, or amounts alone.
+        is_source: tells whether something is the name of a machine.
+
+    >>> parts_of("xeon-6338n-1s memory=64Gi", lambda text: text == "xeon-6338n-1s")
+    Parts(sources=('xeon-6338n-1s',), amounts=('memory=64Gi',))
+    >>> parts_of("cores=8 memory=64Gi\nnode0.memory=2Gi", lambda _: False)
+    Parts(sources=('cores=8 memory=64Gi',), amounts=('node0.memory=2Gi',))
+    """
+    sources: list[str] = []
+    shapes: list[str] = []
+    for line in filter(None, map(str.strip, text.split("\n"))):
+        source, behind = line, list[str]()
+        while not is_source(source) and (last := _LAST.search(source)):
+            source, behind = source[: last.start()], [last[1], *behind]
+        if is_source(source) or "=" not in source:
+            sources.append(source)
+        else:
+            behind = [source, *behind]
+        shapes += behind
+    of_nodes = [word for word in shapes if _OF_NODE.match(word)]
+    if not sources:
+        whole = [word for word in shapes if word not in of_nodes]
+        return Parts((" ".join(whole),), tuple(of_nodes))
+    return Parts(tuple(sources), tuple(shapes))
+
+
+def with_amounts(machine: Machine, amounts: Sequence[str]) -> Machine:
+    """Return a machine with amounts that are given beside it.
+
+    Raises:
+        InputError: a key is unknown or there twice, a node is not there, or an amount does not fit.
+    """
+    memory = {node.node_id: node.memory for node in machine.info.topology}
+    pools = {
+        node.node_id: {pool.page_size: pool.num_pages for pool in node.hugepages} for node in machine.info.topology
+    }
+    filled = [node.node_id for node in machine.info.topology if node.cores]
+    seen: set[str] = set()
+    of_all: list[tuple[str, str, str]] = []
+    for word in amounts:
+        key, _, value = word.partition("=")
+        if key in seen or not _AMOUNT.fullmatch(word):
+            remedy = (
+                "keep one" if key in seen else "beside a machine write memory=64Gi, hugepages-1Gi=8, node0.memory=..."
+            )
+            raise refusal(key, "is given twice" if key in seen else "is no amount", remedy)
+        seen.add(key)
+        named = _OF_NODE.fullmatch(key)
+        if named and int(named[1]) not in memory:
+            known = ", ".join(map(str, sorted(memory)))
+            raise refusal(key, f"the machine has no NUMA node {named[1]}", f"its nodes are {known}")
+        of_all.append((named[1], named[2], value) if named else ("", key, value))
+    covered: dict[str, set[int]] = {OF_MEMORY: set(), _PAGES: set()}
+    for node, key, value in sorted(of_all):
+        among = [int(node)] if node else filled
+        shown = f"node{node}.{key}" if node else key
+        is_memory = key == OF_MEMORY
+        covered[OF_MEMORY if is_memory else _PAGES].update(among)
+        amount = size_of(shown, value) if is_memory else count_of({key: value}, key, 0)
+        share, rest = divmod(amount, len(among) * (PAGE if is_memory else 1))
+        if rest:
+            problem = f"{value} cannot be divided evenly by {len(among)} NUMA nodes"
+            raise refusal(shown, problem, f"give each node its own: node{among[0]}.{key}=...")
+        for one in among:
+            if is_memory:
+                memory[one] = share * PAGE
+            else:
+                pools[one][size_of(shown, key.removeprefix(HUGEPAGES)) // 1024] = share
+    for node_id, listed in pools.items():
+        bound = sum(size * 1024 * count for size, count in listed.items())
+        if bound > memory[node_id]:
+            problem = f"{memory[node_id]} bytes of NUMA node {node_id} cannot hold {bound} bytes of huge pages"
+            raise refusal(OF_MEMORY, problem, "give more memory or fewer pages")
+    told = [part for part in (OF_MEMORY, _PAGES) if covered[part].issuperset(filled)]
+    return _told(machine, _with_nodes(machine, memory, pools), told, " ".join((machine.name, *amounts)))
+
+
+def completed(machines: Sequence[Machine]) -> Machine:
+    """Return the machine that several files describe together: each tells what the first does not.
+
+    Raises:
+        InputError: they are not one machine, or one of them adds nothing.
+    """
+    first, *others = sorted(machines, key=lambda one: len(_PLACES.intersection(one.origin.unknown)))
+    for other in others:
+        problem = _difference(first, other)
+        adds = [
+            part
+            for part in (OF_MEMORY, OF_DISTANCES, _PAGES, _PCI)
+            if part in first.origin.unknown and part not in other.origin.unknown
+        ]
+        if not problem and not adds and other.published is None:
+            problem = f"both are whole, and {other.name} adds nothing to {first.name}"
+        if problem:
+            remedy = "give one of them; two are one machine where they complete each other, such as lscpu and numactl"
+            raise InputError(f"two machines are given: {problem}", field="--machine", remedy=remedy)
+        first = _with_parts(first, other, adds)
+    return first
+
+
+def _difference(one: Machine, other: Machine) -> str:
+    """Say in what two descriptions differ that cannot be one machine; empty where they can."""
+    numbered = not any(_NUMBERS in machine.origin.unknown for machine in (one, other))
+    here, there = (
+        {node.node_id: {cpu for core in node.cores for cpu in core.thread_ids} for node in machine.info.topology}
+        for machine in (one, other)
+    )
+    for node in sorted(here.keys() | there.keys()):
+        first, second = here.get(node, set()), there.get(node, set())
+        if len(first) != len(second):
+            return f"NUMA node {node} has {len(first)} CPUs in one and {len(second)} in the other"
+        if numbered and first != second:
+            lists = (str(CPUSet.from_ids(cpus)) for cpus in (first, second))
+            return f"NUMA node {node} has CPUs {' in one and '.join(lists)} in the other"
+    return ""
+
+
+def _with_parts(machine: Machine, other: Machine, adds: Sequence[str]) -> Machine:
+    """Return a machine with what another description of it tells."""
+    there = {node.node_id: node for node in other.info.topology}
+    memory = {node.node_id: node.memory for node in machine.info.topology}
+    pools = {
+        node.node_id: {pool.page_size: pool.num_pages for pool in node.hugepages} for node in machine.info.topology
+    }
+    for node in memory.keys() & there.keys():
+        if OF_MEMORY in adds:
+            memory[node] = there[node].memory
+        if _PAGES in adds:
+            pools[node] = {pool.page_size: pool.num_pages for pool in there[node].hugepages}
+    changed = _with_nodes(machine, memory, pools)
+    if OF_DISTANCES in adds and memory.keys() == there.keys():
+        info, hardware = changed.info, changed.hardware
+        rows = tuple(replace(node, distances=there[node.node_id].distances) for node in info.topology)
+        if hardware is not None and other.hardware is not None:
+            table, ids = other.hardware.distances, other.hardware.distance_nodes
+            hardware = replace(hardware, distances=table, distance_nodes=ids)
+        changed = replace(changed, info=replace(info, topology=rows), hardware=hardware)
+    if _PCI in adds:
+        changed = replace(changed, pci=other.pci)
+    changed = replace(changed, published=machine.published or other.published)
+    name = machine.name if other.name == machine.name else f"{machine.name} + {other.name}"
+    return _told(machine, changed, adds, name)
+
+
+def _with_nodes(machine: Machine, memory: Mapping[int, int], pools: Mapping[int, Mapping[int, int]]) -> Machine:
+    """Return a machine whose NUMA nodes have that much memory and those pools of huge pages."""
+    sizes = sorted({size for listed in pools.values() for size in listed}, key=lambda size: f"hugepages-{size}kB")
+
+    def node_of(node: NUMANode) -> NUMANode:
+        counts = pools[node.node_id]
+        return replace(
+            node, memory=memory[node.node_id], hugepages=tuple(HugePages(size, counts.get(size, 0)) for size in sizes)
+        )
+
+    topology = tuple(map(node_of, machine.info.topology))
+    total = tuple(HugePages(size, sum(counts.get(size, 0) for counts in pools.values())) for size in sizes)
+    info = replace(machine.info, topology=topology, memory_capacity=sum(memory.values()), hugepages=total)
+    hardware = machine.hardware
+    if hardware is not None:
+        nodes = tuple(
+            replace(
+                node,
+                memory_bytes=memory.get(node.id, node.memory_bytes),
+                hugepages=tuple(HardwarePages(size * 1024, pools[node.id].get(size, 0)) for size in sorted(sizes))
+                if node.id in pools
+                else node.hugepages,
+            )
+            for node in hardware.nodes
+        )
+        hardware = replace(hardware, nodes=nodes)
+    return replace(machine, info=info, hardware=hardware)
+
+
+def _told(before: Machine, after: Machine, parts: Iterable[str], name: str) -> Machine:
+    """Return a machine under a new name whose origin says that some parts are known now."""
+    known = set(parts)
+    origin = before.origin
+    unknown = tuple(part for part in origin.unknown if part not in known)
+    assumed = tuple(text for text in origin.assumed if OF_PART.get(text) not in known)
+    return replace(after, name=name, origin=replace(origin, unknown=unknown, assumed=assumed))

@@ -1,0 +1,184 @@
+"""The kubelet's view of a machine laid open by CPU, for comparison with the hardware."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from mooring.engine.core.bits import list_text, mask_of
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+
+L3_LEVEL: Final = 3
+"""Caches from this level on are node or uncore caches."""
+
+_K = TypeVar("_K", bound=Hashable)
+_T = TypeVar("_T", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletView:
+    """Where the kubelet takes each CPU to be. A CPU listed twice is where it was listed last, as in the kubelet."""
+
+    info: MachineInfo
+    nodes: Mapping[int, NUMANode]
+    """CPU -> its NUMA node."""
+    cores: Mapping[int, Core]
+    """CPU -> its core."""
+    core_ids: Mapping[int, int]
+    """CPU -> the kubelet's id of its core, which is the core's smallest CPU."""
+    listed_again: CPUSet
+    """CPUs that are listed in more than one place."""
+
+    @property
+    def cpus(self) -> CPUSet:
+        """All CPUs that are listed."""
+        return CPUSet.from_ids(self.cores)
+
+    @property
+    def uncores(self) -> dict[int, int]:
+        """CPU -> uncore id: that of the core's first uncore cache, else the socket id (spec: topology.md section 2)."""
+        return {
+            cpu: core.uncore_caches[0].id if core.uncore_caches else core.socket_id for cpu, core in self.cores.items()
+        }
+
+
+def kubelet_view(info: MachineInfo) -> KubeletView:
+    """Lay a description open by CPU."""
+    nodes: dict[int, NUMANode] = {}
+    cores: dict[int, Core] = {}
+    core_ids: dict[int, int] = {}
+    again: set[int] = set()
+    for node in info.topology:
+        for core in node.cores:
+            first = min(core.thread_ids, default=0)
+            for cpu in core.thread_ids:
+                if cpu in cores:
+                    again.add(cpu)
+                nodes[cpu], cores[cpu], core_ids[cpu] = node, core, first
+    return KubeletView(info, nodes, cores, core_ids, CPUSet.from_ids(again))
+
+
+@dataclass(frozen=True, slots=True)
+class Regrouping(Generic[_K, _T]):
+    """How one grouping of CPUs departs from another."""
+
+    merged: Mapping[_K, Sequence[CPUSet]]
+    """Kubelet's group -> the real groups in it, where there are several."""
+    divided: Mapping[_T, Sequence[CPUSet]]
+    """Real group -> the kubelet's groups in it, where there are several."""
+
+
+def _regrouping(kubelet: Mapping[int, _K], real: Mapping[int, _T]) -> Regrouping[_K, _T]:
+    """Compare two groupings over the CPUs that both know.
+
+    >>> found = _regrouping({0: "a", 1: "a", 2: "b"}, {0: 0, 1: 1, 2: 2})
+    >>> {group: [str(part) for part in parts] for group, parts in found.merged.items()}, dict(found.divided)
+    ({'a': ['0', '1']}, {})
+    """
+    shared = sorted(kubelet.keys() & real.keys())
+    cells: dict[tuple[_K, _T], list[int]] = defaultdict(list)
+    for cpu in shared:
+        cells[kubelet[cpu], real[cpu]].append(cpu)
+    merged: dict[_K, list[list[int]]] = defaultdict(list)
+    divided: dict[_T, list[list[int]]] = defaultdict(list)
+    for (group, real_group), cpus in cells.items():
+        merged[group].append(cpus)
+        divided[real_group].append(cpus)
+    return Regrouping(_several(merged), _several(divided))
+
+
+def _several(groups: Mapping[_K, Sequence[Sequence[int]]]) -> dict[_K, list[CPUSet]]:
+    return {group: [CPUSet.from_ids(part) for part in parts] for group, parts in groups.items() if len(parts) > 1}
+
+
+def regrouped(
+    kubelet: Mapping[int, _K], real: Mapping[int, _T], merged: tuple[str, str], divided: tuple[str, str]
+) -> Iterator[Finding]:
+    """Yield warnings where two groupings of CPUs differ.
+
+    Args:
+        kubelet: CPU -> its group for the kubelet.
+        real: CPU -> its group on the machine.
+        merged: code and message where the kubelet treats several groups as one. The message has no full stop; in it
+            ``{group}``, ``{count}`` and ``{parts}`` are filled in from the first of several cases.
+        divided: the same, where the kubelet treats one group as several.
+    """
+    found = _regrouping(kubelet, real)
+    yield from _regrouped(found.merged, *merged)
+    yield from _regrouped(found.divided, *divided)
+
+
+def _regrouped(groups: Mapping[_K, Sequence[CPUSet]], code: str, message: str) -> Iterator[Finding]:
+    if not groups:
+        return
+    group, parts = next(iter(groups.items()))
+    text = message.format(group=group, count=len(parts), parts=_parts_text(parts))
+    cpus = CPUSet.from_ids(cpu for some in groups.values() for part in some for cpu in part)
+    yield Finding("warning", text_of_cpus(cpus), f"{text}{likewise(groups)}.", code)
+
+
+def about_cpus(cpus: CPUSet, code: str, message: str, severity: str = "warning") -> Iterator[Finding]:
+    """Yield a finding about CPUs, if there are any; they replace ``{}`` in the message."""
+    if cpus:
+        yield Finding(severity, text_of_cpus(cpus), message.format(text_of_cpus(cpus)), code)
+
+
+def about_nodes(ids: Collection[int], code: str, message: str, severity: str = "warning") -> Iterator[Finding]:
+    """Yield a finding about NUMA nodes, if there are any; they replace ``{}`` in the message."""
+    if ids:
+        yield Finding(severity, text_of_nodes(ids), message.format(text_of_nodes(ids)), code)
+
+
+def _parts_text(parts: Sequence[CPUSet]) -> str:
+    """Return the parts of a group; long lists end in a count.
+
+    >>> _parts_text([CPUSet.of(0, 1), CPUSet.of(2)])
+    '0-1 and 2'
+    """
+    shown = " and ".join(str(part) for part in parts[:4])
+    return shown if len(parts) <= 4 else f"{shown} and {len(parts) - 4} more"
+
+
+def likewise(groups: Mapping[_K, Sequence[CPUSet]]) -> str:
+    """Return what follows the description of the first of several groups.
+
+    >>> likewise({0: [], 1: []}), likewise({0: []})
+    (' (and 1 more case)', '')
+    """
+    more = len(groups) - 1
+    return f" (and {more} more case{'s' if more > 1 else ''})" if more else ""
+
+
+def text_of_cpus(cpus: CPUSet) -> str:
+    """Return the CPUs as a person writes them.
+
+    >>> text_of_cpus(CPUSet.of(3)), text_of_cpus(CPUSet.of(3, 4))
+    ('CPU 3', 'CPUs 3-4')
+    """
+    return f"CPU{'s' if len(cpus) > 1 else ''} {cpus}"
+
+
+def text_of_nodes(ids: Iterable[int]) -> str:
+    """Return the nodes as a person writes them.
+
+    >>> text_of_nodes([2]), text_of_nodes([2, 1, 0])
+    ('NUMA node 2', 'NUMA nodes 0-2')
+    """
+    distinct = set(ids)
+    return f"NUMA node{'s' if len(distinct) > 1 else ''} {ids_text(distinct)}"
+
+
+def ids_text(ids: Iterable[int]) -> str:
+    """Return node ids as a list with runs, negative ones first.
+
+    >>> ids_text([2, 0, 1, -1])
+    '-1,0-2'
+    """
+    distinct = set(ids)
+    negative = [str(number) for number in sorted(distinct) if number < 0]
+    runs = list_text(mask_of(number for number in distinct if number >= 0))
+    return ",".join(part for part in (*negative, runs) if part)

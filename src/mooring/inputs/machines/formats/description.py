@@ -1,0 +1,299 @@
+"""What a file says about a machine, and the sysfs files that a machine of that description has."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from mooring.engine.core.bits import list_text, mask_of, members
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import MachineOrigin, PCIDevice, PublishedNode
+from mooring.engine.core.machineinfo import HugePages
+from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.machines.compact import ASSUMED_NODE_MEMORY, MAX_BYTES, MAX_CPUS, MAX_NODES, OF_MEMORY
+
+LOCAL_DISTANCE: Final = 10
+REMOTE_DISTANCE: Final = 20
+"""Distances where the firmware has no table. Source: Linux, include/linux/topology.h."""
+MEMORY_OF_A_CPU: Final = 4 * 2**30
+"""Assumed where a file does not tell the memory: general-purpose servers have about 4 GiB for each CPU."""
+ASSUMED_MEMORY: Final = "4Gi of memory for each CPU"
+ASSUMED_DISTANCES: Final = f"distances {LOCAL_DISTANCE} and {REMOTE_DISTANCE}"
+ASSUMED_CORES: Final = "every CPU is a core"
+OF_DISTANCES: Final = "distances"
+OF_PART: Final = {
+    ASSUMED_MEMORY: OF_MEMORY,
+    ASSUMED_NODE_MEMORY: OF_MEMORY,
+    ASSUMED_DISTANCES: OF_DISTANCES,
+}
+"""What was assumed -> what the format leaves open."""
+ASSUMED_SOCKETS: Final = "every NUMA node is a socket"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedCPU:
+    """Where an online CPU is."""
+
+    core: int
+    """Equal for the threads of a core, and for no other CPU of the machine."""
+    core_id: int
+    """The kernel's number of the core."""
+    package: int
+    """Equal for the CPUs of a package."""
+    package_id: int
+    """The kernel's number of the package; -1 unknown."""
+    node: int | None = None
+    """None on a machine without NUMA nodes."""
+    die: int | None = None
+    """Number in its package."""
+    cluster: int | None = None
+    """Number on the machine."""
+    book: int | None = None
+    drawer: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedCache:
+    """A cache and the CPUs that share it."""
+
+    level: int
+    cpus: int
+    """Mask."""
+    kind: str = "Unified"
+    size: int = 0
+    """Bytes; 0 unknown."""
+    id: int | None = None
+    """The kernel's number of it; without one cAdvisor reads no cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedNode:
+    """A NUMA node."""
+
+    id: int
+    size: int
+    """Bytes."""
+    pools: tuple[HugePages, ...] = ()
+    distances: tuple[int, ...] = ()
+    """To the nodes by ascending id; empty if unknown."""
+    near: tuple[int, ...] = ()
+    """Of a node without CPUs: the nodes whose CPUs are nearest; empty if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A machine as far as a file tells it."""
+
+    origin: MachineOrigin
+    cpus: Mapping[int, DescribedCPU]
+    """Online CPUs."""
+    nodes: tuple[DescribedNode, ...]
+    """By ascending id; empty on a machine without NUMA nodes."""
+    offline: int = 0
+    """Mask."""
+    allowed: int | None = None
+    """Mask of what the control group of the process that wrote the file may use; None is everything."""
+    caches: tuple[DescribedCache, ...] = ()
+    architecture: str = ""
+    """As ``uname -m`` prints it; empty if unknown."""
+    vendor: str = ""
+    memory: int = 0
+    """Bytes, of a machine without NUMA nodes."""
+    page_size: int = 4096
+    clocks: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    """CPU -> file below its folder -> value, of what tells kinds of cores apart."""
+    core_types: Mapping[str, int] = field(default_factory=dict)
+    """Name of Intel's performance counter (``cpu_core``, ``cpu_atom``) -> mask of its CPUs."""
+    pci: tuple[PCIDevice, ...] = ()
+    name: str = ""
+    """The computer's name, where the file tells it."""
+    published: PublishedNode | None = None
+
+
+def row_of(distances: Mapping[int, int], node: int, nodes: Iterable[int]) -> tuple[int, ...]:
+    """Return a row of the distance table in which unknown entries have Linux's defaults.
+
+    >>> row_of({1: 21}, 0, (0, 1, 2))
+    (10, 21, 20)
+    """
+    return tuple(distances.get(other, LOCAL_DISTANCE if other == node else REMOTE_DISTANCE) for other in sorted(nodes))
+
+
+def check_ids(description: Description, source: str) -> None:
+    """Refuse numbers that no Linux machine has.
+
+    Raises:
+        InputError: naming the number.
+    """
+    highest = max((*description.cpus, description.offline.bit_length() - 1), default=-1)
+    node = max((node.id for node in description.nodes), default=0)
+    lowest = min((*description.cpus, *(node.id for node in description.nodes)), default=0)
+    largest = max((*(node.size for node in description.nodes), description.memory))
+    problem = ""
+    if not description.cpus:
+        problem = "has no online CPU"
+    elif highest >= MAX_CPUS:
+        problem = f"names CPU {highest}; Linux has at most {MAX_CPUS} CPUs"
+    elif node >= MAX_NODES:
+        problem = f"names NUMA node {node}; Linux has at most {MAX_NODES} nodes"
+    elif lowest < 0:
+        problem = f"has the negative number {lowest} as a CPU or NUMA node"
+    elif largest > MAX_BYTES:
+        problem = f"has {largest} bytes of memory; at most 1Ei is possible"
+    if problem:
+        raise InputError(problem, source=source, remedy="capture it again")
+
+
+_CPUS: Final = "sys/devices/system/cpu"
+_NODES: Final = "sys/devices/system/node"
+_PCI: Final = "sys/bus/pci/devices"
+
+
+def tree_of(description: Description, name: str) -> ArchiveTree:
+    """Return the files that the kernel of such a machine has, in which both readers find it again."""
+    files = {path: f"{text}\n".encode() for path, text in _files(description)}
+    links = {
+        f"{_NODES}/node{place.node}/cpu{cpu}": f"../../cpu/cpu{cpu}"
+        for cpu, place in description.cpus.items()
+        if place.node is not None
+    }
+    links |= {
+        f"{_NODES}/node{node.id}/access0/initiators/node{near}": f"../../../node{near}"
+        for node in description.nodes
+        for near in node.near
+    }
+    links |= {
+        f"{_PCI}/{device.address}": f"../../../devices/{device.root}/{device.address}"
+        for device in description.pci
+        if device.root
+    }
+    return ArchiveTree(name, files, links, [f"{_CPUS}/cpu{cpu}" for cpu in members(description.offline)])
+
+
+def _files(description: Description) -> Iterator[tuple[str, str]]:
+    online = mask_of(description.cpus)
+    yield f"{_CPUS}/online", list_text(online)
+    yield f"{_CPUS}/present", list_text(online | description.offline)
+    yield "proc/hwloc-nofile-info", f"Architecture: {description.architecture}\nPageSize: {description.page_size}"
+    if description.allowed is not None:
+        yield "proc/mounts", "none /sys/fs/cgroup cgroup2 rw 0 0"
+        yield "proc/self/cpuset", "/"
+        yield "sys/fs/cgroup/cgroup.controllers", "cpuset"
+        yield "sys/fs/cgroup/cpuset.cpus.effective", list_text(description.allowed)
+    yield from _topology(description.cpus)
+    yield from _cache_files(description.caches)
+    yield from _node_files(description)
+    yield from _machine_files(description)
+    for cpu, clocks in description.clocks.items():
+        for file, value in clocks.items():
+            yield f"{_CPUS}/cpu{cpu}/{file}", str(value)
+    for counter, mask in description.core_types.items():
+        yield f"sys/devices/{counter}/cpus", list_text(mask)
+    for device in description.pci:
+        folder = f"sys/devices/{device.root}/{device.address}" if device.root else f"{_PCI}/{device.address}"
+        yield f"{folder}/class", f"0x{device.class_code}"
+        yield f"{folder}/vendor", f"0x{device.vendor}"
+        yield f"{folder}/device", f"0x{device.device}"
+        yield f"{folder}/numa_node", str(-1 if device.numa is None else device.numa)
+
+
+_SETS: Final[tuple[tuple[str, Callable[[DescribedCPU], object]], ...]] = (
+    ("core_cpus", lambda place: place.core),
+    ("package_cpus", lambda place: place.package),
+    ("die_cpus", lambda place: None if place.die is None else (place.package, place.die)),
+    ("cluster_cpus", lambda place: place.cluster),
+    ("book_siblings", lambda place: None if place.book is None else (place.drawer, place.book)),
+    ("drawer_siblings", lambda place: place.drawer),
+)
+"""File -> what is equal for the CPUs in it."""
+
+
+def _topology(cpus: Mapping[int, DescribedCPU]) -> Iterator[tuple[str, str]]:
+    for file, shared in _SETS:
+        sharers: dict[object, list[int]] = defaultdict(list)
+        for cpu, place in cpus.items():
+            sharers[shared(place)].append(cpu)
+        for key, group in sharers.items():
+            if key is not None:
+                text = mask_text(mask_of(group))
+                yield from ((f"{_CPUS}/cpu{cpu}/topology/{file}", text) for cpu in group)
+    for cpu, place in cpus.items():
+        folder = f"{_CPUS}/cpu{cpu}/topology"
+        numbers = (
+            ("core_id", place.core_id),
+            ("physical_package_id", place.package_id),
+            ("die_id", place.die),
+            ("book_id", place.book),
+            ("drawer_id", place.drawer),
+        )
+        yield from ((f"{folder}/{file}", str(number)) for file, number in numbers if number is not None)
+
+
+def _cache_files(caches: Iterable[DescribedCache]) -> Iterator[tuple[str, str]]:
+    indexes: dict[int, int] = defaultdict(int)
+    for cache in sorted(caches, key=lambda cache: (cache.level, cache.kind)):
+        text = mask_text(cache.cpus)
+        for cpu in members(cache.cpus):
+            folder = f"{_CPUS}/cpu{cpu}/cache/index{indexes[cpu]}"
+            indexes[cpu] += 1
+            yield f"{folder}/level", str(cache.level)
+            yield f"{folder}/type", cache.kind
+            yield f"{folder}/size", f"{cache.size // 1024}K"
+            yield f"{folder}/shared_cpu_map", text
+            if cache.id is not None:
+                yield f"{folder}/id", str(cache.id)
+
+
+def _node_files(description: Description) -> Iterator[tuple[str, str]]:
+    cpus: dict[int | None, list[int]] = defaultdict(list)
+    for cpu, place in description.cpus.items():
+        cpus[place.node].append(cpu)
+    if description.nodes:
+        yield f"{_NODES}/online", list_text(mask_of(node.id for node in description.nodes))
+    for node in description.nodes:
+        folder, mask = f"{_NODES}/node{node.id}", mask_of(cpus[node.id])
+        yield f"{folder}/cpumap", mask_text(mask)
+        yield f"{folder}/cpulist", list_text(mask)
+        yield f"{folder}/meminfo", f"Node {node.id} MemTotal: {node.size // 1024} kB"
+        if len(description.nodes) == 1:
+            yield f"{folder}/distance", str(LOCAL_DISTANCE)
+        elif node.distances:
+            yield f"{folder}/distance", " ".join(map(str, node.distances))
+        yield from _pool_files(f"{folder}/hugepages", {pool.page_size: pool.num_pages for pool in node.pools})
+
+
+def _pool_files(folder: str, pools: Mapping[int, int]) -> Iterator[tuple[str, str]]:
+    for size, pages in pools.items():
+        yield f"{folder}/hugepages-{size}kB/nr_hugepages", str(pages)
+
+
+def _machine_files(description: Description) -> Iterator[tuple[str, str]]:
+    total = sum(node.size for node in description.nodes) or description.memory
+    yield "proc/meminfo", f"MemTotal: {total // 1024} kB\nSwapTotal: 0 kB"
+    pools: dict[int, int] = defaultdict(int)
+    for node in description.nodes:
+        for pool in node.pools:
+            pools[pool.page_size] += pool.num_pages
+    yield from _pool_files("sys/kernel/mm/hugepages", pools)
+    is_x86 = description.architecture in ("x86_64", "i686")
+    blocks = []
+    for cpu, place in sorted(description.cpus.items()):
+        lines = [f"processor\t: {cpu}", *([f"vendor_id\t: {description.vendor}"] if description.vendor else ())]
+        # A kubelet on x86 does not start without a clock.
+        lines.append("cpu MHz\t\t: 0.000")
+        if is_x86:
+            lines += [f"physical id\t: {place.package_id}", f"core id\t\t: {place.core_id}", "flags\t\t: lm"]
+        blocks.append("\n".join(lines))
+    yield "proc/cpuinfo", "\n\n".join(blocks)
+
+
+def mask_text(mask: int) -> str:
+    """Return a mask as the kernel writes it: words of 32 bits in hexadecimal, the highest first.
+
+    >>> mask_text(1 << 32 | 15)
+    '00000001,0000000f'
+    """
+    words = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(mask.bit_length(), 1), 32)]
+    return ",".join(reversed(words))

@@ -1,0 +1,214 @@
+"""A NodeResourceTopology: zones with their CPUs, memory, huge pages, devices and costs, as counts, and policies.
+
+Source: k8stopologyawareschedwg/noderesourcetopology-api, v1alpha1 and v1alpha2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+from typing import Any, Final
+
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import MachineOrigin, PublishedNode
+from mooring.engine.core.machineinfo import HugePages
+from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
+from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at
+from mooring.inputs.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
+from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS
+from mooring.inputs.machines.formats.counted import places_of
+from mooring.inputs.machines.formats.description import (
+    ASSUMED_CORES,
+    ASSUMED_DISTANCES,
+    ASSUMED_MEMORY,
+    ASSUMED_SOCKETS,
+    MEMORY_OF_A_CPU,
+    REMOTE_DISTANCE,
+    DescribedNode,
+    Description,
+    row_of,
+)
+
+KIND: Final = "NodeResourceTopology"
+_ZONE: Final = re.compile(r"node-?([0-9]{1,5})", re.ASCII)
+
+
+def read_resource_topology(content: Mapping[str, Any]) -> Description:
+    """Return the machine of the zones of type Node, with its CPUs numbered from zone to zone.
+
+    Raises:
+        InputError: a zone cannot be understood, or there is none.
+    """
+    amounts: dict[int, dict[str, int]] = {}
+    costs: dict[int, dict[int, int]] = {}
+    zones: dict[int, Mapping[str, Any]] = {}
+    for index, entry in enumerate(list_at(content, "zones")):
+        try:
+            zone = as_mapping(entry)
+            if text_at(zone, "type") == "Node":
+                number = _number_of(zone, amounts)
+                amounts[number], costs[number] = _amounts(zone, "capacity"), _costs(zone)
+                zones[number] = zone
+        except InputError as error:
+            raise inside(error, f"zones[{index}]") from None
+    if not any(found.get("cpu") for found in amounts.values()):
+        raise InputError("have no CPUs", field="zones", remedy="name the object of a node with zones of type Node")
+    nodes = sorted(amounts)
+    cpus: dict[int, list[int]] = {}
+    for node in nodes:
+        first = sum(map(len, cpus.values()))
+        cpus[node] = list(range(first, first + amounts[node].get("cpu", 0)))
+    is_measured = all(len(costs[node]) == len(nodes) for node in nodes)
+    has_memory = any("memory" in found for found in amounts.values())
+    return Description(
+        origin=_origin(is_measured=is_measured, has_memory=has_memory),
+        cpus=places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=1),
+        nodes=tuple(
+            DescribedNode(
+                node,
+                amounts[node].get("memory", 0) if has_memory else MEMORY_OF_A_CPU * len(cpus[node]),
+                _pools(amounts[node]),
+                row_of(costs[node], node, nodes),
+            )
+            for node in nodes
+        ),
+        name=text_at(mapping_at(content, "metadata"), "name"),
+        published=_published(content, zones),
+    )
+
+
+_POLICIES: Final = {
+    "None": "none",
+    "BestEffort": "best-effort",
+    "Restricted": "restricted",
+    "SingleNUMANode": "single-numa-node",
+}
+_SCOPES: Final = {"": "", "ContainerLevel": "container", "PodLevel": "pod"}
+_OLD_POLICY: Final = re.compile(f"({'|'.join(_POLICIES)})({'|'.join(_SCOPES)})")
+_KNOWN: Final = re.compile(r"cpu|memory|hugepages-.+")
+_FIELDS: Final = ("topologyManagerPolicy", "topologyManagerScope", "cpuManagerPolicy", "memoryManagerPolicy")
+_MOST_DEVICES: Final = 4096
+
+
+def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]]) -> PublishedNode:
+    """Return what the object says of the node: attributes win over the older list of policies.
+
+    What can be allocated and is not available is held by containers; what cannot be allocated is no device that works.
+
+    Raises:
+        InputError: an attribute or an amount cannot be understood.
+    """
+    given: dict[str, str] = {}
+    for index, entry in enumerate(list_at(content, "attributes")):
+        try:
+            attribute = as_mapping(entry)
+            given[name_at(attribute, "name")] = text_at(attribute, "value")
+        except InputError as error:
+            raise inside(error, f"attributes[{index}]") from None
+    old = [match for text in list_at(content, "topologyPolicies") if (match := _OLD_POLICY.fullmatch(str(text)))]
+    fields = dict(zip(_FIELDS, (_POLICIES[old[0][1]], _SCOPES[old[0][2] or ""]) if old else ("", ""), strict=False))
+    fields |= {name: value for name, value in given.items() if name in _FIELDS}
+    allocatable, available = (
+        {node: _amounts(zone, field) for node, zone in zones.items()} for field in ("allocatable", "available")
+    )
+    devices: dict[str, dict[int, int]] = {}
+    for node, amounts in allocatable.items():
+        for name, amount in amounts.items():
+            if "/" in name and not name.startswith(HUGE_PAGES) and amount <= _MOST_DEVICES:
+                devices.setdefault(name, {})[node] = amount
+    taken = {
+        node: {
+            name: amount - available[node][name]
+            for name, amount in amounts.items()
+            if amount > available[node].get(name, amount) and (name in devices or _KNOWN.fullmatch(name))
+        }
+        for node, amounts in allocatable.items()
+    }
+    return PublishedNode(
+        {name: value for name, value in fields.items() if value},
+        devices,
+        {node: amounts for node, amounts in taken.items() if amounts},
+    )
+
+
+def _origin(*, is_measured: bool, has_memory: bool) -> MachineOrigin:
+    return MachineOrigin(
+        KIND,
+        (
+            "numbers of CPUs",
+            "cores",
+            "sockets",
+            "caches",
+            *([] if has_memory else ["memory"]),
+            *([] if is_measured else ["distances"]),
+            "offline CPUs",
+            "PCI devices",
+        ),
+        (
+            "CPUs numbered from zone to zone",
+            ASSUMED_CORES,
+            ASSUMED_SOCKETS,
+            *([] if has_memory else [ASSUMED_MEMORY]),
+            *([] if is_measured else [ASSUMED_DISTANCES]),
+        ),
+    )
+
+
+def _number_of(zone: Mapping[str, Any], known: Container[int]) -> int:
+    name = name_at(zone, "name")
+    match = _ZONE.fullmatch(name)
+    if not match or int(match[1]) in known:
+        problem = "is there twice" if match else "is not the name of a zone"
+        raise InputError(f"{name!r:.60} {problem}", field="name", remedy="write node-0, node-1, ... once each")
+    return int(match[1])
+
+
+def _amounts(zone: Mapping[str, Any], field: str) -> dict[str, int]:
+    """Return the whole CPUs, bytes or devices of a zone's resources; without a capacity what can be allocated."""
+    amounts: dict[str, int] = {}
+    for index, entry in enumerate(list_at(zone, "resources")):
+        try:
+            resource = as_mapping(entry)
+            name = name_at(resource, "name")
+            found = next((one for one in (field, "allocatable", "capacity") if resource.get(one) is not None), field)
+            amounts[name] = _amount(resource, found, MAX_CPUS - 1 if name == "cpu" else MAX_BYTES)
+        except InputError as error:
+            raise inside(error, f"resources[{index}]") from None
+    return amounts
+
+
+def _amount(resource: Mapping[str, Any], field: str, most: int) -> int:
+    value = resource.get(field)
+    try:
+        amount = Quantity.parse(quantity_text(value)).nano // 10**9
+    except QuantitySyntaxError as error:
+        raise not_a_quantity(value, error, field) from None
+    except InputError as error:
+        raise inside(error, field) from None
+    if not 0 <= amount <= most:
+        raise InputError(f"{value!r:.60} is not between 0 and {most}", field=field)
+    return amount
+
+
+def _costs(zone: Mapping[str, Any]) -> dict[int, int]:
+    costs: dict[int, int] = {}
+    for index, entry in enumerate(list_at(zone, "costs")):
+        try:
+            cost = as_mapping(entry)
+            costs[_number_of(cost, costs)] = count_at(cost, "value", REMOTE_DISTANCE)
+        except InputError as error:
+            raise inside(error, f"costs[{index}]") from None
+    return costs
+
+
+def _pools(amounts: Mapping[str, int]) -> tuple[HugePages, ...]:
+    pools = []
+    for name, amount in amounts.items():
+        if name.startswith(HUGE_PAGES):
+            try:
+                size = Quantity.parse(name.removeprefix(HUGE_PAGES)).nano // 10**9
+            except QuantitySyntaxError:
+                size = 0
+            if size >= 1024:
+                pools.append(HugePages(size // 1024, amount // size))
+    return tuple(pools)

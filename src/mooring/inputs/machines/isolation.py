@@ -1,0 +1,205 @@
+"""What else may run on a CPU, as far as the files of a machine tell: kernel, interrupts, services, control groups.
+
+Every part is None where the tree does not tell it, as in a snapshot of sysfs alone. Source of the CPU lists on the
+kernel's command line: kernel Documentation/admin-guide/kernel-parameters.rst (cpu lists, isolcpus, nohz_full,
+rcu_nocbs).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet
+from mooring.engine.extensions.interrupts import Interrupt
+from mooring.inputs.machines.cgroups import ControlGroup, read_control_groups
+from mooring.inputs.machines.hardware.kernelfiles import parse_mask, read_mask
+from mooring.inputs.machines.interrupts import Modes, cpu_list, no_modes, read_interrupts, read_new_interrupts
+from mooring.inputs.machines.tree import Tree
+
+_SYSTEMD: Final = ("usr/lib/systemd", "run/systemd", "etc/systemd")
+"""Folders of systemd's configuration; later ones count more."""
+_BANNED: Final = re.compile(r"^\s*(?:export\s+)?IRQBALANCE_BANNED_(CPULIST|CPUS)=[\"']?([^\"'\s#]*)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class IRQBalance:
+    """The service that moves interrupts."""
+
+    running: bool
+    banned: CPUSet | None
+    """CPUs that it leaves alone; None when it is not told any: then it leaves out the isolated and tickless ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationFacts:
+    """What a machine shows about what may run where."""
+
+    words: KernelWords | None = None
+    interrupts: tuple[Interrupt, ...] | None = None
+    new_interrupts: CPUSet | None = None
+    """``default_smp_affinity``: where interrupts begin that are set up later."""
+    workqueues: CPUSet | None = None
+    """Where unbound kernel work may run."""
+    services: CPUSet | None = None
+    """``CPUAffinity`` of systemd; None when it is not set or systemd's files are not there."""
+    groups: tuple[ControlGroup, ...] | None = None
+    balance: IRQBalance | None = None
+
+
+def read_isolation(tree: Tree, online: CPUSet, modes: Modes = no_modes) -> IsolationFacts:
+    """Read the facts from a machine's files.
+
+    Args:
+        tree: of the machine.
+        online: its CPUs.
+        modes: tell which interrupts take no write.
+    """
+    line = tree.read("proc/cmdline")
+    return IsolationFacts(
+        words=kernel_words(line, online) if line is not None else None,
+        interrupts=read_interrupts(tree, modes),
+        new_interrupts=read_new_interrupts(tree),
+        workqueues=_mask(tree, "sys/devices/virtual/workqueue/cpumask"),
+        services=_service_affinity(tree),
+        groups=read_control_groups(tree),
+        balance=read_balance(tree),
+    )
+
+
+def _service_affinity(tree: Tree) -> CPUSet | None:
+    """Return ``CPUAffinity``: assignments add up, an empty one starts again; a drop-in of the same name is replaced."""
+    texts = [tree.read(f"{folder}/system.conf") for folder in _SYSTEMD]
+    # The main file of the most important folder alone counts; then all drop-ins in the order of their names.
+    main = next((text for text in reversed(texts) if text is not None), None)
+    drop_ins: dict[str, str] = {}
+    for folder in _SYSTEMD:
+        for name in tree.names(f"{folder}/system.conf.d"):
+            text = tree.read(f"{folder}/system.conf.d/{name}") if name.endswith(".conf") else None
+            if text is not None:
+                drop_ins[name] = text
+    affinity: CPUSet | None = None
+    for text in [main or "", *(drop_ins[name] for name in sorted(drop_ins))]:
+        for value in _values_of(text, "CPUAffinity"):
+            cpus = cpu_list(value.replace(" ", ",").strip(","))
+            affinity = None if not value else affinity if cpus is None else (affinity or CPUSet()) | cpus
+    return affinity
+
+
+def _values_of(text: str, wanted: str) -> Iterator[str]:
+    for line in text.splitlines():
+        name, sign, value = line.partition("=")
+        if sign and name.strip() == wanted:
+            yield " ".join(value.split())
+
+
+def read_balance(tree: Tree) -> IRQBalance | None:
+    """Return the settings of irqbalance, and whether it runs; None when there is no trace of it."""
+    texts = [tree.read(path) for path in ("etc/default/irqbalance", "etc/sysconfig/irqbalance")]
+    told = [text for text in texts if text is not None]
+    running = any(
+        (tree.read(f"proc/{entry}/comm") or "").strip() == "irqbalance"
+        for entry in tree.names("proc")
+        if entry.isdecimal()
+    )
+    if not told and not running:
+        return None
+    banned = None
+    for kind, value in _BANNED.findall("\n".join(told)):
+        banned = cpu_list(value) if kind == "CPULIST" else CPUSet(CPUMask(parse_mask(value) or 0))
+    return IRQBalance(running, banned)
+
+
+def _mask(tree: Tree, path: str) -> CPUSet | None:
+    mask = read_mask(tree, path)
+    return None if mask is None else CPUSet(CPUMask(mask))
+
+
+_FLAGS: Final = frozenset({"nohz", "domain", "managed_irq"})
+_PART: Final = re.compile(r"(?P<first>\d{1,7}|N)(?:-(?P<last>\d{1,7}|N)(?::(?P<used>\d{1,7})/(?P<group>\d{1,7}))?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelWords:
+    """What the command line says about CPUs that the kernel keeps quiet."""
+
+    isolated: CPUSet = field(default_factory=CPUSet)
+    """``isolcpus``: left out of the load balancing, unless its flags say less."""
+    flags: tuple[str, ...] = ()
+    """Flags of ``isolcpus``; without any, ``domain`` is meant."""
+    tickless: CPUSet = field(default_factory=CPUSet)
+    """``nohz_full``: no scheduler tick while one thread runs."""
+    callbacks_elsewhere: CPUSet = field(default_factory=CPUSet)
+    """``rcu_nocbs``, and the CPUs of ``nohz_full``, which imply it."""
+    misunderstood: tuple[str, ...] = ()
+    """Words whose list cannot be understood."""
+
+
+def kernel_words(line: str, online: CPUSet) -> KernelWords:
+    """Read a command line; of a word that is repeated the last one counts, as in the kernel.
+
+    >>> words = kernel_words("quiet isolcpus=domain,managed_irq,2-3 nohz_full=2-N rcu_nocbs=1", CPUSet.parse("0-3"))
+    >>> str(words.isolated), words.flags, str(words.tickless), str(words.callbacks_elsewhere)
+    ('2-3', ('domain', 'managed_irq'), '2-3', '1-3')
+    """
+    given = _values(line)
+    misunderstood: list[str] = []
+
+    def cpus(name: str, text: str) -> CPUSet:
+        found = parse_kernel_list(text, online) if text else CPUSet()
+        if found is None:
+            misunderstood.append(f"{name}={given[name]}")
+        return found or CPUSet()
+
+    flags, isolated = _split_flags(given.get("isolcpus", ""))
+    tickless = cpus("nohz_full", given.get("nohz_full", ""))
+    return KernelWords(
+        cpus("isolcpus", isolated),
+        flags,
+        tickless,
+        cpus("rcu_nocbs", given.get("rcu_nocbs", "")) | tickless,
+        tuple(misunderstood),
+    )
+
+
+def parse_kernel_list(text: str, online: CPUSet) -> CPUSet | None:
+    """Return the CPUs of a list of the command line; None when it cannot be understood.
+
+    ``N`` is the highest CPU, ``all`` is every CPU, ``0-7:2/4`` the first two of every four.
+
+    >>> machine = CPUSet.parse("0-15")
+    >>> [str(parse_kernel_list(text, machine)) for text in ("1,4-6", "12-N", "0-15:1/4", "all", "x")]
+    ['1,4-6', '12-15', '0,4,8,12', '0-15', 'None']
+    """
+    highest = max(online, default=0)
+    if text == "all":
+        return CPUSet.from_ids(range(highest + 1))
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _PART.fullmatch(part)
+        if match is None:
+            return None
+        first, last = (highest if end == "N" else int(end) for end in (match["first"], match["last"] or match["first"]))
+        used, group = int(match["used"] or 1), int(match["group"] or 1)
+        if last < first or last > HIGHEST_CPU or not 0 < used <= group:
+            return None
+        found.update(cpu for cpu in range(first, last + 1) if (cpu - first) % group < used)
+    return CPUSet.from_ids(found)
+
+
+def _values(line: str) -> dict[str, str]:
+    """Return the words with a value; what stands behind ``--`` is for the first program, not for the kernel."""
+    words = line.split()
+    if "--" in words:
+        words = words[: words.index("--")]
+    return {name: value.strip('"') for name, sign, value in (word.partition("=") for word in words) if sign}
+
+
+def _split_flags(text: str) -> tuple[tuple[str, ...], str]:
+    """Return the flags of ``isolcpus`` and the list behind them."""
+    parts = text.split(",")
+    count = next((position for position, part in enumerate(parts) if part not in _FLAGS), len(parts))
+    return tuple(parts[:count]), ",".join(parts[count:])

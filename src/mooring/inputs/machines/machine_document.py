@@ -1,0 +1,190 @@
+"""``mooring topology -o json``: the hardware's document, with findings.
+
+A MachineInfo tells only the kubelet's view; then the document says what that view says, and a finding says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import UNSET
+
+from mooring.documents.machine import (
+    CPUGroupsPart,
+    CPUKindPart,
+    DistancesPart,
+    HardwareCountsPart,
+    HardwareCPUPart,
+    HardwareNodePart,
+    HugePagesPart,
+    MachineDocument,
+    OriginPart,
+    PCIDevicePart,
+)
+from mooring.documents.parts import finding_parts
+from mooring.engine.core.bits import list_text, mask_of
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
+from mooring.engine.core.machine import SYSFS, Finding, Machine, MachineOrigin, PCIDevice
+from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.inputs.machines.differences.kubeletview import kubelet_view
+
+L3 = 3
+"""Level of the caches that are listed as ``l3``."""
+
+
+def machine_document(machine: Machine) -> MachineDocument:
+    """Return the document of a machine."""
+    findings = machine.findings
+    if machine.hardware is None:
+        told = Finding(
+            "info", "source", "a MachineInfo shows what the kubelet sees, not what the hardware is", "MOOR-490"
+        )
+        findings = (*findings, told)
+    hardware = machine.hardware or described_hardware(machine.info)
+    return hardware_document(machine.name, hardware, findings, machine.origin, machine.pci)
+
+
+def hardware_document(
+    name: str,
+    hardware: Hardware,
+    findings: Iterable[Finding] = (),
+    origin: MachineOrigin = SYSFS,
+    pci: Iterable[PCIDevice] = (),
+) -> MachineDocument:
+    """Return the document of hardware, with the names of the recorded hwloc answers."""
+    return MachineDocument(
+        name=name,
+        origin=OriginPart(origin.format, list(origin.unknown), list(origin.assumed)),
+        cpus=[_cpu_part(cpu) for cpu in hardware.cpus],
+        online=str(hardware.online),
+        offline=str(hardware.offline),
+        allowed=str(hardware.allowed),
+        disallowed=str(hardware.online - hardware.allowed),
+        isolated=str(hardware.isolated),
+        counts=HardwareCountsPart(
+            pus=len(hardware.cpus),
+            cores=hardware.num_cores,
+            packages=hardware.num_packages,
+            numa_nodes=len(hardware.nodes),
+            l3=hardware.num_l3,
+        ),
+        nodes_offline_or_hidden=list_text(mask_of(hardware.nodes_offline)),
+        nodes_disallowed=list_text(mask_of(hardware.nodes_disallowed)),
+        numa_nodes=[_node_part(node) for node in hardware.nodes],
+        distances=_distances(hardware),
+        cpu_kinds=[_kind_part(kind) for kind in hardware.kinds],
+        pci_devices=[_pci_part(device) for device in pci],
+        findings=finding_parts(findings),
+    )
+
+
+def _pci_part(device: PCIDevice) -> PCIDevicePart:
+    return PCIDevicePart(
+        device.address,
+        device.kind,
+        device.class_code,
+        device.vendor,
+        device.device,
+        device.numa,
+        device.root or None,
+    )
+
+
+def _cpu_part(cpu: HardwareCPU) -> HardwareCPUPart:
+    known = any(group is not None for group in (cpu.cluster, cpu.book, cpu.drawer))
+    groups = CPUGroupsPart(
+        cluster=UNSET if cpu.cluster is None else cpu.cluster,
+        book=UNSET if cpu.book is None else cpu.book,
+        drawer=UNSET if cpu.drawer is None else cpu.drawer,
+    )
+    return HardwareCPUPart(
+        id=cpu.id,
+        core=cpu.core,
+        package=cpu.package,
+        package_first_cpu=cpu.package_first_cpu,
+        numa=list(cpu.numa),
+        die=cpu.die,
+        l2=cpu.l2,
+        l3=cpu.l3,
+        efficiency=cpu.efficiency,
+        groups=groups if known else None,
+    )
+
+
+def _node_part(node: HardwareNode) -> HardwareNodePart:
+    return HardwareNodePart(
+        id=node.id,
+        memory_bytes=node.memory_bytes,
+        subtype=node.subtype,
+        hugepages=[HugePagesPart(pool.size_bytes, pool.count) for pool in node.hugepages],
+        base_page_bytes=node.base_page_bytes,
+        local_cpus=str(node.local_cpus),
+        sysfs_cpulist=node.sysfs_cpulist,
+    )
+
+
+def _distances(hardware: Hardware) -> list[DistancesPart]:
+    if hardware.distances is None:
+        return []
+    return [DistancesPart("NUMALatency", list(hardware.distance_nodes), [list(row) for row in hardware.distances])]
+
+
+def _kind_part(kind: CPUKind) -> CPUKindPart:
+    return CPUKindPart(kind.efficiency, str(kind.cpus), dict(kind.infos))
+
+
+def described_hardware(info: MachineInfo) -> Hardware:
+    """Return the hardware as a MachineInfo describes it: everything beyond that is unknown."""
+    view = kubelet_view(info)
+    cpus = tuple(_cpus(info))
+    online = view.cpus
+    rows = tuple(node.distances for node in info.topology if node.distances is not None)
+    ids = tuple(node.node_id for node in info.topology)
+    square = len(rows) == len(ids) and all(len(row) == len(ids) for row in rows)
+    return Hardware(
+        cpus=cpus,
+        online=online,
+        offline=CPUSet(),
+        allowed=online,
+        isolated=CPUSet(),
+        nodes=tuple(_node(node) for node in info.topology),
+        distances=rows if square else None,
+        distance_nodes=ids if square else (),
+        num_cores=len({cpu.core for cpu in cpus}),
+        num_packages=len({cpu.package for cpu in cpus}),
+        num_l3=len({cpu.l3 for cpu in cpus if cpu.l3 is not None}),
+    )
+
+
+def _cpus(info: MachineInfo) -> Iterator[HardwareCPU]:
+    view = kubelet_view(info)
+    first_of_socket: dict[int, int] = {}
+    first_of_l3: dict[object, int] = {}
+    for cpu in sorted(view.cores):
+        core, node = view.cores[cpu], view.nodes[cpu]
+        l3 = _l3_key(core, node)
+        yield HardwareCPU(
+            id=cpu,
+            core=view.core_ids[cpu],
+            package=core.socket_id,
+            package_first_cpu=first_of_socket.setdefault(core.socket_id, cpu),
+            numa=(node.node_id,),
+            l3=None if l3 is None else first_of_l3.setdefault(l3, cpu),
+        )
+
+
+def _l3_key(core: Core, node: NUMANode) -> object:
+    """Return what tells one L3 from another: its id in the socket, or the node that has it as a whole."""
+    for cache in core.uncore_caches:
+        if cache.level == L3:
+            return core.socket_id, cache.id
+    if any(cache.level == L3 for cache in node.caches):
+        return node.node_id
+    return None
+
+
+def _node(node: NUMANode) -> HardwareNode:
+    cpus = CPUSet.from_ids(cpu for core in node.cores for cpu in core.thread_ids)
+    pages = tuple(HardwarePages(pool.page_size * 1024, pool.num_pages) for pool in node.hugepages)
+    return HardwareNode(node.node_id, node.memory, pages, local_cpus=cpus, sysfs_cpulist=str(cpus))

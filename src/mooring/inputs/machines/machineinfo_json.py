@@ -1,0 +1,370 @@
+"""cAdvisor's MachineInfo as JSON: what ``/api/v1.3/machine`` and ``/spec`` of old kubelets answer, read and written.
+
+Read are the full form and the reduced one of the conformance corpora (only what the managers read), alone or in an
+envelope ``{"name", "note", "info"}``; ``machineInfo`` is taken for ``info``. Unknown members are skipped, null is an
+empty list, as in Go. Written is the full form. Identity of the computer and its disks, file systems and networks are
+neither read nor written: no manager reads them, and a description without them can be shown to others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+
+from mooring.engine.core.cpuset import HIGHEST_CPU
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.gotext import INT64_MAX
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, NUMANode
+from mooring.inputs.decoding.documents import places_of
+from mooring.inputs.decoding.fields import Document
+from mooring.inputs.decoding.json_reader import json_error
+from mooring.inputs.machines.machineinfo_oddities import oddities
+
+ODD: Final = "MOOR-464"
+"""Code of findings about fields that no cAdvisor writes so."""
+TIMESTAMP: Final = "2026-01-01T00:00:00Z"
+"""Written in place of the time of reading, so that the same machine gives the same text."""
+
+_REMEDY: Final = "pass a MachineInfo document as cAdvisor writes it"
+_ENVELOPES: Final = ("info", "machineInfo")
+_T = TypeVar("_T")
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
+_CPUId = Annotated[int, msgspec.Meta(ge=0, le=HIGHEST_CPU)]
+_NodeId = Annotated[int, msgspec.Meta(ge=-1, le=HIGHEST_NODE)]
+_Id = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMachine:
+    """A description and what its envelope says about it."""
+
+    name: str
+    """Empty when the document has no envelope."""
+    note: str
+    info: MachineInfo
+    findings: tuple[Finding, ...] = ()
+    """Fields that no cAdvisor writes so."""
+
+
+class _HugePagesJSON(msgspec.Struct):
+    page_size: _Count
+    num_pages: _Count
+
+
+class _CacheJSON(msgspec.Struct):
+    id: _Id = 0
+    size: _Count = 0
+    type: str = ""
+    level: _Id = 0
+
+
+class _CoreJSON(msgspec.Struct):
+    thread_ids: list[_CPUId] | None
+    core_id: _Id = 0
+    socket_id: _Id = 0
+    caches: list[_CacheJSON] | None = None
+    uncore_caches: list[_CacheJSON] | None = None
+    book_id: str = ""
+    drawer_id: str = ""
+
+
+class _NodeJSON(msgspec.Struct):
+    node_id: _NodeId
+    memory: _Count = 0
+    hugepages: list[_HugePagesJSON] | None = None
+    cores: list[_CoreJSON] | None = None
+    caches: list[_CacheJSON] | None = None
+    distances: list[_Count] | None = None
+
+
+class _ModulesJSON(msgspec.Struct):
+    capacity: _Count = 0
+    dimm_count: _Count = 0
+
+
+class _InfoJSON(msgspec.Struct):
+    num_cores: _Count
+    topology: list[_NodeJSON] | None
+    num_sockets: _Count = 0
+    memory_capacity: _Count = 0
+    hugepages: list[_HugePagesJSON] | None = None
+    num_physical_cores: _Count = 0
+    vendor_id: str = ""
+    cpu_frequency_khz: _Count = 0
+    swap_capacity: _Count = 0
+    memory_by_type: dict[str, _ModulesJSON] | None = None
+    num_books: _Count = 0
+    num_drawers: _Count = 0
+
+
+class _LabelJSON(msgspec.Struct):
+    name: str | None = None
+    note: str | None = None
+
+
+def parse_machine_info(data: bytes, source: str, line: int = 1) -> DescribedMachine:
+    """Read one description, with or without its envelope.
+
+    Args:
+        data: The JSON document.
+        source: What its file is called in errors.
+        line: On which it begins in the file.
+
+    Raises:
+        InputError: the document is no MachineInfo.
+    """
+    reader = _DocumentReader(data, source, line)
+    members = reader.decode(data, dict[str, msgspec.Raw])
+    label = reader.decode(data, _LabelJSON)
+    wrapped = next((key for key in _ENVELOPES if key in members), "")
+    body = bytes(members[wrapped]) if wrapped else data
+    info = _machine_info(reader.decode(body, _InfoJSON, wrapped))
+    odd = oddities(info, f"{wrapped}." if wrapped else "")
+    findings = tuple(
+        Finding("warning", field, f"{place}: {odd[field]}", ODD) for field, place in reader.places(tuple(odd)).items()
+    )
+    return DescribedMachine(label.name or "", label.note or "", info, findings)
+
+
+def parse_machine_lines(data: bytes, source: str, name: str) -> DescribedMachine:
+    """Read the description called ``name`` from a file with one description per line.
+
+    An empty ``name`` means the only machine of the file.
+
+    Raises:
+        InputError: no line has that name, a line before it is no JSON object, or the description is malformed.
+    """
+    names: list[str] = []
+    for number, line in _lines(data):
+        found = _DocumentReader(line, source, number).decode(line, _LabelJSON).name or ""
+        if found == name:
+            return parse_machine_info(line, source, number)
+        names.append(found)
+    if not name and len(names) == 1:
+        return parse_machine_lines(data, source, names[0])
+    problem = f"holds no machine {name!r}" if name else f"holds {len(names)} machines"
+    listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    raise InputError(
+        problem,
+        source=source,
+        remedy=f"write {source}#NAME with one of: {listed}" if names else "is it the right file?",
+    )
+
+
+def machines_of_lines(data: bytes, source: str) -> Iterator[DescribedMachine]:
+    """Yield every description of a file with one description per line.
+
+    Raises:
+        InputError: a line is no JSON object or a description is malformed.
+    """
+    for number, line in _lines(data):
+        yield parse_machine_info(line, source, number)
+
+
+def is_lines(data: bytes) -> bool:
+    """Tell whether the bytes are several lines with an object each."""
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    return len(lines) > 1 and all(line.startswith(b"{") and line.rstrip().endswith(b"}") for line in lines[:2])
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield every line that is not blank with its number."""
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            yield number, line
+
+
+def machine_info_document(info: MachineInfo, *, info_error: str = "") -> dict[str, object]:
+    """Return the description with every member that cAdvisor writes, in its order, ready for any JSON encoder.
+
+    Empty lists are null, as Go writes lists that were never filled. (The one exception in cAdvisor, a node whose CPUs
+    are all offline and whose ``cores`` is therefore ``[]``, is null here too; readers take both alike.)
+
+    Args:
+        info: The description.
+        info_error: cAdvisor's error, if the description is only the part that could be had.
+    """
+    complete = not info_error
+    counts: dict[str, object] = {"num_sockets": info.num_sockets}
+    counts |= {key: value for key, value in (("num_books", info.num_books), ("num_drawers", info.num_drawers)) if value}
+    return {
+        "timestamp": TIMESTAMP,
+        "vendor_id": info.vendor_id,
+        "num_cores": info.num_cores,
+        "num_physical_cores": info.num_physical_cores,
+        **counts,
+        "cpu_frequency_khz": info.cpu_frequency_khz,
+        "memory_capacity": info.memory_capacity,
+        "swap_capacity": info.swap_capacity,
+        "memory_by_type": _modules_document(info.memory_by_type) if complete else None,
+        "nvm": {"memory_mode_capacity": 0, "app direct_mode_capacity": 0, "avg_power_budget": 0},
+        "hugepages": _pools_document(info.hugepages),
+        "machine_id": "",
+        "system_uuid": "",
+        "boot_id": "",
+        "filesystems": None,
+        "disk_map": None,
+        "network_devices": None,
+        "topology": [_node_document(node) for node in info.topology] or None,
+        # Kubernetes stripped the detection of clouds from cAdvisor; these are what is left of it.
+        "cloud_provider": "Unknown" if complete else "",
+        "instance_type": "Unknown" if complete else "",
+        "instance_id": "",
+    }
+
+
+def machine_info_json(info: MachineInfo, *, info_error: str = "") -> str:
+    """Return :func:`machine_info_document` as indented JSON text with a newline at its end."""
+    encoded = msgspec.json.encode(machine_info_document(info, info_error=info_error))
+    return msgspec.json.format(encoded, indent=1).decode() + "\n"
+
+
+def _node_document(node: NUMANode) -> dict[str, object]:
+    return {
+        "node_id": node.node_id,
+        "memory": node.memory,
+        "hugepages": _pools_document(node.hugepages),
+        "cores": [_core_document(core) for core in node.cores] or None,
+        "caches": _caches_document(node.caches),
+        "distances": None if node.distances is None else list(node.distances),
+    }
+
+
+def _core_document(core: Core) -> dict[str, object]:
+    document: dict[str, object] = {
+        "core_id": core.core_id,
+        "thread_ids": list(core.thread_ids) or None,
+        "caches": _caches_document(core.caches),
+        "uncore_caches": _caches_document(core.uncore_caches),
+        "socket_id": core.socket_id,
+    }
+    places = (("book_id", core.book_id), ("drawer_id", core.drawer_id))
+    return document | {key: value for key, value in places if value}
+
+
+def _caches_document(caches: tuple[Cache, ...]) -> list[dict[str, object]] | None:
+    return [asdict(cache) for cache in caches] or None
+
+
+def _pools_document(pools: tuple[HugePages, ...]) -> list[dict[str, object]] | None:
+    return [asdict(pool) for pool in pools] or None
+
+
+def _modules_document(modules: tuple[MemoryModules, ...]) -> dict[str, object]:
+    return {entry.type: {"capacity": entry.capacity, "dimm_count": entry.dimm_count} for entry in modules}
+
+
+def _machine_info(document: _InfoJSON) -> MachineInfo:
+    modules: Mapping[str, _ModulesJSON] = document.memory_by_type or {}
+    return MachineInfo(
+        num_cores=document.num_cores,
+        num_sockets=document.num_sockets,
+        memory_capacity=document.memory_capacity,
+        topology=tuple(_node(node) for node in document.topology or ()),
+        hugepages=_pools(document.hugepages),
+        num_physical_cores=document.num_physical_cores,
+        vendor_id=document.vendor_id,
+        cpu_frequency_khz=document.cpu_frequency_khz,
+        swap_capacity=document.swap_capacity,
+        memory_by_type=tuple(MemoryModules(kind, part.capacity, part.dimm_count) for kind, part in modules.items()),
+        num_books=document.num_books,
+        num_drawers=document.num_drawers,
+    )
+
+
+def _node(document: _NodeJSON) -> NUMANode:
+    return NUMANode(
+        document.node_id,
+        document.memory,
+        hugepages=_pools(document.hugepages),
+        cores=tuple(_core(core) for core in document.cores or ()),
+        distances=None if document.distances is None else tuple(document.distances),
+        caches=_caches(document.caches),
+    )
+
+
+def _core(document: _CoreJSON) -> Core:
+    return Core(
+        document.core_id,
+        tuple(document.thread_ids or ()),
+        document.socket_id,
+        uncore_caches=_caches(document.uncore_caches),
+        caches=_caches(document.caches),
+        book_id=document.book_id,
+        drawer_id=document.drawer_id,
+    )
+
+
+def _caches(documents: list[_CacheJSON] | None) -> tuple[Cache, ...]:
+    return tuple(Cache(document.id, document.size, document.type, document.level) for document in documents or ())
+
+
+def _pools(documents: list[_HugePagesJSON] | None) -> tuple[HugePages, ...]:
+    return tuple(HugePages(document.page_size, document.num_pages) for document in documents or ())
+
+
+_MISMATCH: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
+_BOUND: Final = re.compile(r"Expected `int` (>=|<=) (-?[0-9]+)")
+_MISSING: Final = re.compile(r"Object missing required field `([^`]*)`")
+_WORDS: Final = {
+    "int": "a whole number",
+    "float": "a fraction",
+    "str": "a string",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
+_BOUNDS: Final = {">=": "must be at least", "<=": "must be at most"}
+
+
+@dataclass(frozen=True, slots=True)
+class _DocumentReader:
+    """Decodes a document and its parts; complaints name line, column and field."""
+
+    data: bytes
+    source: str
+    line: int
+
+    def decode(self, data: bytes, kind: type[_T], prefix: str = "") -> _T:
+        """Decode JSON.
+
+        Raises:
+            InputError: the text is no JSON or does not have the shape of ``kind``.
+        """
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except msgspec.ValidationError as error:
+            complaint, _, path = str(error).partition(" - at `$")
+            field = f"{prefix}{path.rstrip('`')}".strip(".")
+            missing = _MISSING.match(complaint)
+            if missing:
+                field = f"{field}.{missing[1]}".strip(".")
+            raise InputError(
+                _problem(complaint), source=self.places((field,))[field], field=field, remedy=_REMEDY
+            ) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError):
+            raise json_error(self.data, self.source, self.line) from None
+
+    def places(self, fields: tuple[str, ...]) -> dict[str, str]:
+        """Return file, line and column of fields."""
+        document = Document(None, self.source, 1, self.line, self.data, is_alone=True)
+        return places_of(document, fields) if fields else {}
+
+
+def _problem(complaint: str) -> str:
+    """Return msgspec's complaint in the words of the other readers."""
+    if _MISSING.match(complaint):
+        return "is missing"
+    if match := _BOUND.match(complaint):
+        return f"{_BOUNDS[match[1]]} {match[2]}"
+    if match := _MISMATCH.match(complaint):
+        wanted, given = (match[group].removesuffix(" | null") for group in (1, 2))
+        return f"must be {_WORDS.get(wanted, wanted)}, not {_WORDS.get(given, given)}"
+    return complaint.replace("`", "'")

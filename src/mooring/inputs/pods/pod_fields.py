@@ -1,0 +1,204 @@
+"""Single fields of a pod: priority, scale-down grace period, statuses of containers, allocated resources.
+
+Sources:
+    priority, which of several waiting resizes is tried first: API server v1.37.1, admission plugin Priority. Classes
+        of the cluster itself are known, all others only by the number that the API server has put into the pod.
+    grace period, for how long containers keep CPUs that a resize takes from them (extension scale-down-delay):
+        KEP-6122, draft of September 2026; spec: resize.md section 5.2. The annotation is this project's, for API
+        servers that do not know the field.
+    statuses of containers, whose ``allocatedResources`` the managers count in place of the requests up to v1.34, while
+        InPlacePodVerticalScaling is on (rules status-resources-decide-size and status-of-init-containers-ignored):
+        kubelet v1.34.4, cpumanager and memorymanager policy_static.go; spec: releases.md sections 7 and 8.
+    allocated resources: Kubernetes API v1.37, ``containerStatuses[].allocatedResources`` (requests),
+        ``containerStatuses[].resources`` (what is set up) and the same two fields of the status for pod-level
+        resources. After a resize ``spec`` has what is wanted, and the kubelet continues with what it allocated until it
+        accepts the resize: that is what it counts when another pod comes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Container, ContainerKind, ResourceList
+from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
+from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at
+from mooring.inputs.decoding.quantities import resource_list
+from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
+
+STATUSES: Final = {ContainerKind.APP: "containerStatuses", ContainerKind.SIDECAR: "initContainerStatuses"}
+"""Fields of a pod's status with the statuses of its containers that last."""
+
+CLASSES: Mapping[str, int] = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""Priority classes that every cluster has."""
+
+
+def priority_of(spec: Mapping[str, Any]) -> int:
+    """Return the priority of a pod's ``spec``; 0 when nothing tells it.
+
+    Raises:
+        InputError: a field has the wrong type.
+
+    >>> priority_of({"priorityClassName": "system-node-critical"}), priority_of({"priority": 7}), priority_of({})
+    (2000001000, 7, 0)
+    """
+    if "priority" not in spec and "priorityClassName" not in spec:
+        return 0
+    try:
+        return count_at(spec, "priority", CLASSES.get(text_at(spec, "priorityClassName"), 0))
+    except InputError as error:
+        raise inside(error, "spec") from None
+
+
+SCALE_DOWN_FIELD = "scaleDownGracePeriodSeconds"
+SCALE_DOWN_ANNOTATION = "mooring/scale-down-grace-period-seconds"
+LONGEST_SCALE_DOWN = 10
+_WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
+_REMEDY = f"write a whole number of seconds from 0 to {LONGEST_SCALE_DOWN}"
+
+
+def scale_down_grace(
+    spec: Mapping[str, Any], annotations: Mapping[str, str], gates: PodGates, *, stored: bool
+) -> int | None:
+    """Return the seconds that a pod requests; None when it says nothing. The field comes before the annotation.
+
+    Args:
+        spec: of the pod.
+        annotations: of the pod.
+        gates: without the extension neither is read.
+        stored: whether the API server has taken the pod already: it refuses the field of new pods only.
+
+    Raises:
+        InputError: no such number, or the gate of the field is off.
+
+    >>> scale_down_grace({}, {SCALE_DOWN_ANNOTATION: "5"}, PodGates(knows_delay=True), stored=False)
+    5
+    """
+    if not gates.knows_delay:
+        return None
+    if spec.get(SCALE_DOWN_FIELD) is not None:
+        try:
+            return _of_field(spec, gates, stored=stored)
+        except InputError as error:
+            raise inside(error, "spec") from None
+    text = annotations.get(SCALE_DOWN_ANNOTATION)
+    if text is None:
+        return None
+    if not _WHOLE.fullmatch(text) or int(text) > LONGEST_SCALE_DOWN:
+        raise InputError(
+            f"{text!r:.40} is not a delay", field=f"metadata.annotations.{SCALE_DOWN_ANNOTATION}", remedy=_REMEDY
+        )
+    return int(text)
+
+
+def _of_field(spec: Mapping[str, Any], gates: PodGates, *, stored: bool) -> int:
+    seconds = count_at(spec, SCALE_DOWN_FIELD, 0)
+    if not 0 <= seconds <= LONGEST_SCALE_DOWN:
+        raise InputError(
+            f"must be between 0 and {LONGEST_SCALE_DOWN}, but is {seconds}", field=SCALE_DOWN_FIELD, remedy=_REMEDY
+        )
+    if not gates.delay and not stored:
+        remedy = f"switch on the feature gate {DELAY_GATE}, or use the annotation {SCALE_DOWN_ANNOTATION}"
+        raise InputError(
+            f"is forbidden while the feature gate {DELAY_GATE} is off", field=SCALE_DOWN_FIELD, remedy=remedy
+        )
+    return seconds
+
+
+def with_statuses(obj: Mapping[str, Any], containers: Iterable[Container]) -> list[Container]:
+    """Return the containers with what their statuses allocate; a status without it allocates nothing.
+
+    Raises:
+        InputError: a status is of the wrong type.
+    """
+    status = mapping_at(obj, "status")
+    sizes = {kind: _allocated(status, field) for kind, field in STATUSES.items()} if status else {}
+    return [
+        replace(container, allocated=sizes[container.kind][container.name])
+        if container.name in sizes.get(container.kind, ())
+        else container
+        for container in containers
+    ]
+
+
+def _allocated(status: Mapping[str, Any], field: str) -> dict[str, ResourceList]:
+    found: dict[str, ResourceList] = {}
+    for index, item in enumerate(list_at(status, field)):
+        try:
+            one = as_mapping(item)
+            found[name_at(one, "name")] = resource_list(one, "allocatedResources")
+        except InputError as error:
+            raise inside(error, f"status.{field}[{index}]") from None
+    return found
+
+
+_RESIZABLE: Final = ("cpu", "memory")
+
+
+def with_allocated(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the object with allocated resources in the place of wanted ones; the same object when they are equal.
+
+    Raises:
+        InputError: a part of it is of the wrong type.
+
+    >>> resources = {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}
+    >>> status = {"containerStatuses": [{"name": "a", "allocatedResources": {"cpu": "2"}}]}
+    >>> made = with_allocated({"spec": {"containers": [{"name": "a", "resources": resources}]}, "status": status})
+    >>> made["spec"]["containers"][0]["resources"]
+    {'requests': {'cpu': '2'}, 'limits': {'cpu': '2'}}
+    """
+    spec, status = mapping_at(obj, "spec"), mapping_at(obj, "status")
+    changed: dict[str, Any] = {}
+    for field, statuses in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
+        told = {name_at(one, "name"): one for one in list_at(status, statuses) if isinstance(one, dict)}
+        items = list_at(spec, field)
+        made = [_item(item, told) for item in items]
+        if any(new is not old for new, old in zip(made, items, strict=True)):
+            changed[field] = made
+    wanted = spec.get("resources")
+    if isinstance(wanted, dict) and wanted:
+        allocated = _resources(wanted, status)
+        if allocated is not wanted:
+            changed["resources"] = allocated
+    return {**obj, "spec": {**spec, **changed}} if changed else obj
+
+
+def _item(item: object, told: Mapping[str, Mapping[str, Any]]) -> object:
+    status = told.get(text_at(item, "name")) if isinstance(item, dict) else None
+    if not isinstance(item, dict) or status is None:
+        return item
+    wanted = mapping_at(item, "resources")
+    allocated = _resources(wanted, status)
+    return item if allocated is wanted else {**item, "resources": allocated}
+
+
+def _resources(wanted: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return resources with the requests that are allocated.
+
+    A limit that equals its request goes with it, because a resize does not change the QoS class; another limit is what
+    the runtime has.
+    """
+    allocated = mapping_at(status, "allocatedResources")
+    requests, limits = dict(mapping_at(wanted, "requests")), dict(mapping_at(wanted, "limits"))
+    set_up = mapping_at(mapping_at(status, "resources"), "limits")
+    changed = False
+    for name in _RESIZABLE:
+        # A request that the API server has filled in from the limit is in the object too.
+        if name not in allocated or name not in requests or _equal(allocated[name], requests[name]):
+            continue
+        changed = True
+        if name in limits:
+            tied = _equal(limits[name], requests[name])
+            limits[name] = allocated[name] if tied else set_up.get(name, limits[name])
+        requests[name] = allocated[name]
+    return {**wanted, "requests": requests, "limits": limits} if changed else wanted
+
+
+def _equal(one: object, other: object) -> bool:
+    try:
+        return Quantity.parse(str(one)) == Quantity.parse(str(other))
+    except QuantitySyntaxError:
+        return one == other

@@ -1,0 +1,202 @@
+"""v1 Pod to a value, as the kubelet sees it: with the API server's defaults, and with its QoS class.
+
+This is the hot path of replaying thousands of pods: one pass over the object, and nothing is built for
+messages unless a message is needed. Fields that the managers do not read are not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import NO_RESOURCES, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
+from mooring.engine.extensions.device_alignment import check_annotation as check_alignment
+from mooring.engine.node.mixed import check_mixing
+from mooring.inputs.decoding.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
+from mooring.inputs.decoding.quantities import resource_list
+from mooring.inputs.pods.defaults import PodGates, qos_of, with_pod_defaults
+from mooring.inputs.pods.dynamic.references import claims_of_pod, unmade_claims_of_pod, with_claims
+from mooring.inputs.pods.pod_fields import priority_of, scale_down_grace, with_statuses
+from mooring.inputs.pods.validation import check_names, check_pod_resources, check_resources
+
+DEFAULT_GATES = PodGates()
+"""Gates as v1.37.1 has them by default."""
+MIRROR = "kubernetes.io/config.mirror"
+"""Annotation of the API's copy of a static pod. The kubelet's own uid of the pod is its value, not
+``metadata.uid``."""
+_QOS = {qos.value: qos for qos in QoS}
+_INIT_KINDS = {
+    "": ContainerKind.INIT,
+    "Always": ContainerKind.SIDECAR,
+    "OnFailure": ContainerKind.INIT,
+    "Never": ContainerKind.INIT,
+}
+"""Restart policy of an init container -> its kind; the API server knows no other."""
+_Kind: TypeAlias = Callable[[Mapping[str, Any]], ContainerKind]
+
+
+def pod_from_object(obj: Mapping[str, Any], *, source: str, gates: PodGates = DEFAULT_GATES) -> Pod:
+    """Return the pod that a v1 Pod describes.
+
+    A pod without uid, such as one in a file, gets ``NAMESPACE_NAME``; one without name gets its
+    ``generateName`` and ``0``. A pod that carries ``status.qosClass`` has been through the API server: its
+    pod-level resources are taken as they are.
+
+    Args:
+        obj: the object, with ``metadata`` and ``spec``.
+        source: where it comes from, for messages.
+        gates: the feature gates under which it was created.
+
+    Raises:
+        InputError: something the API server would refuse, or that is of the wrong type.
+
+    >>> limits = {"cpu": 2, "memory": "1Gi"}
+    >>> spec = {"containers": [{"name": "app", "resources": {"limits": limits}}]}
+    >>> pod = pod_from_object({"metadata": {"name": "web"}, "spec": spec}, source="example")
+    >>> pod.uid, pod.qos.value, str(pod.containers[0].requests["memory"])
+    ('default_web', 'Guaranteed', '1Gi')
+    """
+    try:
+        return _pod(obj, gates)
+    except InputError as error:
+        raise error.at(source) from None
+
+
+def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
+    metadata = mapping_at(obj, "metadata")
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        raise wrong_kind(spec, "a mapping", "spec")
+    containers = _containers(spec, "initContainers", _init_kind)
+    apps = _containers(spec, "containers", _app_kind)
+    if not apps:
+        raise InputError("must not be empty", field="spec.containers", remedy="a pod has at least one container")
+    containers += apps
+    if len(containers) > 1:
+        check_names([container.name for container in containers])
+    if gates.reads_statuses:
+        containers = with_statuses(obj, containers)
+    containers = with_claims(obj, spec, containers)
+    status_qos = _status_qos(obj)
+    resources = None
+    if spec.get("resources") is not None and gates.knows_pod_resources:
+        resources = _pod_resources(spec, containers, gates, stored=status_qos is not None)
+    name, namespace, uid, annotations = identity_of(metadata)
+    if gates.knows_mixing:
+        check_mixing(annotations, [container.name for container in containers])
+    if gates.knows_device_alignment:
+        check_alignment(annotations)
+    return Pod(
+        uid=uid,
+        name=name,
+        namespace=namespace,
+        containers=tuple(containers),
+        qos=status_qos or qos_of(containers, resources, gates),
+        resources=resources,
+        overhead=_overhead(spec) if spec.get("overhead") else NO_RESOURCES,
+        annotations=annotations,
+        scale_down_grace=scale_down_grace(spec, annotations, gates, stored=status_qos is not None),
+        priority=priority_of(spec),
+        claims=claims_of_pod(obj, spec),
+        unmade_claims=unmade_claims_of_pod(obj, spec),
+    )
+
+
+def identity_of(metadata: Mapping[str, Any]) -> tuple[str, str, str, Mapping[str, str]]:
+    """Return name, namespace, uid and annotations of a pod.
+
+    Raises:
+        InputError: one of them is of the wrong type, or there is no name.
+    """
+    try:
+        generated = text_at(metadata, "generateName")
+        name = text_at(metadata, "name") or (f"{generated}0" if generated else name_at(metadata, "name"))
+        namespace = text_at(metadata, "namespace") or "default"
+        uid = text_at(metadata, "uid") or f"{namespace}_{name}"
+        annotations = texts_at(metadata, "annotations") if metadata.get("annotations") else {}
+    except InputError as error:
+        raise inside(error, "metadata") from None
+    return name, namespace, annotations.get(MIRROR, uid), annotations
+
+
+def _status_qos(obj: Mapping[str, Any]) -> QoS | None:
+    status = obj.get("status")
+    if not isinstance(status, dict):
+        return None
+    try:
+        text = text_at(status, "qosClass")
+    except InputError as error:
+        raise inside(error, "status") from None
+    if text and text not in _QOS:
+        raise InputError(f"{text!r:.60} is not a QoS class", field="status.qosClass", remedy="remove it")
+    return _QOS.get(text)
+
+
+def _init_kind(item: Mapping[str, Any]) -> ContainerKind:
+    policy = text_at(item, "restartPolicy")
+    if policy not in _INIT_KINDS:
+        problem = f"{policy!r:.60} is not a restart policy"
+        raise InputError(problem, field="restartPolicy", remedy="write Always for a sidecar, or OnFailure or Never")
+    return _INIT_KINDS[policy]
+
+
+def _app_kind(_item: Mapping[str, Any]) -> ContainerKind:
+    return ContainerKind.APP
+
+
+def _containers(spec: Mapping[str, Any], field: str, kind: _Kind) -> list[Container]:
+    items = spec.get(field)
+    if items is None:
+        return []
+    if not isinstance(items, list):
+        raise wrong_kind(items, "a list", f"spec.{field}")
+    containers = []
+    for index, item in enumerate(items):
+        try:
+            containers.append(_container(item, kind))
+        except InputError as error:
+            raise inside(error, f"spec.{field}[{index}]") from None
+    return containers
+
+
+def _container(item: object, kind: _Kind) -> Container:
+    fields = as_mapping(item)
+    name = name_at(fields, "name")
+    if fields.get("resources") is None:
+        return Container(name, kind(fields), NO_RESOURCES, NO_RESOURCES)
+    try:
+        resources = as_mapping(fields["resources"])
+        requests = resource_list(resources, "requests")
+        limits = resource_list(resources, "limits")
+        for resource, limit in limits.items():
+            requests.setdefault(resource, limit)
+        check_resources(requests, limits)
+    except InputError as error:
+        raise inside(error, "resources") from None
+    return Container(name, kind(fields), requests, limits)
+
+
+def _pod_resources(
+    spec: Mapping[str, Any], containers: list[Container], gates: PodGates, *, stored: bool
+) -> PodResources:
+    try:
+        given = as_mapping(spec["resources"])
+        resources = PodResources(resource_list(given, "requests"), resource_list(given, "limits"))
+        if not stored:
+            resources = with_pod_defaults(resources, containers, gates)
+        check_pod_resources(resources)
+    except InputError as error:
+        raise inside(error, "spec.resources") from None
+    return resources
+
+
+def _overhead(spec: Mapping[str, Any]) -> ResourceList:
+    try:
+        overhead = resource_list(spec, "overhead")
+    except InputError as error:
+        raise inside(error, "spec") from None
+    for name, amount in overhead.items():
+        if amount.nano < 0:
+            raise InputError(f"must not be negative, but is {amount}", field=f"spec.overhead.{name}")
+    return overhead

@@ -1,0 +1,273 @@
+"""Scenarios: a node's configuration, pods that start and end, and what is expected of the node.
+
+The format is that of the project's recordings: one JSON object per line, compressed or not, or scenarios
+written by hand as YAML documents. Lines are read one by one, so a corpus of any length takes the memory of
+one scenario.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.moment import SECOND
+from mooring.engine.core.pod import Pod
+from mooring.engine.core.release import Release
+from mooring.engine.devicemanager.state import Holdings
+from mooring.engine.releases.catalog import release_of
+from mooring.inputs.configuration.kubelet_config import kubelet_config
+from mooring.inputs.configuration.mooring_config import mooring_config
+from mooring.inputs.decoding.documents import located
+from mooring.inputs.decoding.fields import (
+    Report,
+    as_mapping,
+    flag_at,
+    ignore,
+    inside,
+    list_at,
+    mapping_at,
+    name_at,
+    text_at,
+    texts_at,
+)
+from mooring.inputs.decoding.quantities import nanoseconds
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pods import pod_from_object
+from mooring.inputs.pods.scenario_lines import scenario_documents
+from mooring.inputs.pods.steps import Admit, Advance, Reboot, Remove, Resizing, Restart, Step, hotplug_step, resizing
+
+_STEPS = (
+    "write admit: with a pod, remove: with a uid, resize: with a uid and containers, advance: with a time, "
+    "offline: or online: with CPUs, restart: true or reboot: true"
+)
+LONGEST_SPAN = 24 * 3600 * SECOND
+"""How much time one step may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One node's story."""
+
+    id: str
+    machine: str
+    """Name of the machine; where it is described is for the reader to know."""
+    kubelet: KubeletConfig
+    mooring: MooringConfig
+    """Extensions, and defects that are fixed; nothing of the kind in the recordings."""
+    files: Mapping[str, str]
+    """Checkpoint files that exist before the first start: file name -> text."""
+    active: tuple[Pod, ...]
+    """Pods that run already when the kubelet starts."""
+    devices: Mapping[str, Any]
+    """Resource -> list of ``{"id", "numa", "unhealthy"?}``, as written."""
+    steps: tuple[Step, ...]
+    expect: Mapping[str, Any]
+    """What was recorded, as written; empty when nothing is expected."""
+    note: str
+    raw: Mapping[str, Any]
+    """The whole object, for fields that only some readers know."""
+    held: Holdings = field(default_factory=dict)
+    """What active pods hold of the devices, and what others are given where the kubelet draws one of equal ones."""
+    readmits: bool = True
+    """Whether the kubelet starts at the beginning and admits the active pods again; otherwise it runs already."""
+
+    @property
+    def container_ids(self) -> dict[str, tuple[str, str]]:
+        """The ids of the containers that run at the start -> pod uid and container name, in the recordings' form."""
+        return {
+            f"{pod.uid}-{container.name}-0": (pod.uid, container.name)
+            for pod in self.active
+            for container in pod.containers
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MergeCase:
+    """One merge of hints, apart from any node; everything as written."""
+
+    id: str
+    numa_nodes: list[int]
+    distances: list[list[int]] | None
+    policy: str
+    options: Mapping[str, str]
+    providers: list[Any]
+    result: Mapping[str, Any]
+
+
+def load_scenarios(path: str | os.PathLike[str], *, report: Report = ignore) -> Iterator[Scenario | MergeCase]:
+    """Yield the scenarios of a file in order: JSON lines (also gzip, also ``-``), YAML or JSON documents.
+
+    Args:
+        path: the file.
+        report: receives what was odd, such as fields that the kubelet does not know.
+
+    Raises:
+        InputError: the file cannot be used, or a scenario is not valid; also in the middle of the iteration.
+    """
+    for document in scenario_documents(path):
+        with located(document):
+            fields, place = as_mapping(document.content), document.source
+            found = _merge_case(fields) if "providers" in fields else scenario(fields, source=place, report=report)
+        yield found
+
+
+def scenario(
+    content: Mapping[str, Any], *, source: str, report: Report = ignore, release: Release | None = None
+) -> Scenario:
+    """Return the scenario that an object describes.
+
+    Pods get the defaults that the recordings' pods had, those that the kubelet itself applies: pod-level resources
+    are not completed.
+
+    Args:
+        content: the object.
+        source: where it comes from, for messages.
+        report: receives what was odd.
+        release: decides in place of the one that the scenario names.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    try:
+        mooring = _mooring(content, source, release)
+        kubelet = _kubelet(content, source, report, mooring)
+        gates = _gates(kubelet, mooring)
+        return Scenario(
+            id=text_at(content, "id"),
+            machine=text_at(content, "machine"),
+            kubelet=kubelet,
+            mooring=mooring,
+            files=texts_at(content, "files"),
+            active=tuple(_active(content, source, gates)),
+            devices=mapping_at(content, "devices"),
+            held=_held(content),
+            readmits=flag_at(content, "readmit", default=True),
+            steps=tuple(_steps(content, source, kubelet, mooring, report)),
+            expect=mapping_at(content, "expect"),
+            note=text_at(content, "note"),
+            raw=content,
+        )
+    except InputError as error:
+        raise error.at(source) from None
+
+
+def _kubelet(content: Mapping[str, Any], source: str, report: Report, mooring: MooringConfig) -> KubeletConfig:
+    try:
+        return kubelet_config(mapping_at(content, "kubelet"), source=source, report=report, release=mooring.release)
+    except InputError as error:
+        raise inside(error, "kubelet") if error.field != "kubelet" else error from None
+
+
+def _mooring(content: Mapping[str, Any], source: str, release: Release | None) -> MooringConfig:
+    try:
+        mooring = mooring_config(mapping_at(content, "mooring"), source=source)
+    except InputError as error:
+        raise inside(error, "mooring") from None
+    release = release or _release(content)
+    return mooring if release is None else replace(mooring, release=release)
+
+
+def _release(content: Mapping[str, Any]) -> Release | None:
+    version = text_at(content, "release")
+    return release_of(version, "release") if version else None
+
+
+def _gates(kubelet: KubeletConfig, mooring: MooringConfig) -> PodGates:
+    return replace(PodGates.of_node(kubelet, mooring), api_server=False)
+
+
+def _active(content: Mapping[str, Any], source: str, gates: PodGates) -> Iterator[Pod]:
+    for index, item in enumerate(list_at(content, "active")):
+        yield _pod(item, f"active[{index}]", source, gates)
+
+
+def _held(content: Mapping[str, Any]) -> Holdings:
+    try:
+        given = mapping_at(content, "held")
+        pods = {uid: mapping_at(given, uid) for uid in given}
+        return {uid: {name: _ids(mapping_at(pod, name)) for name in pod} for uid, pod in pods.items()}
+    except InputError as error:
+        raise inside(error, "held") from None
+
+
+def _ids(container: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    return {resource: frozenset(map(str, list_at(container, resource))) for resource in container}
+
+
+def _steps(
+    content: Mapping[str, Any], source: str, kubelet: KubeletConfig, mooring: MooringConfig, report: Report
+) -> Iterator[Step]:
+    gates = _gates(kubelet, mooring)
+    for index, item in enumerate(list_at(content, "steps")):
+        try:
+            step = hotplug_step(as_mapping(item), mooring) or _step(item, source, gates, report, mooring)
+        except InputError as error:
+            raise inside(error, f"steps[{index}]") from None
+        if isinstance(step, Restart):
+            kubelet = kubelet if step.kubelet is None else step.kubelet
+            mooring = mooring if step.release is None else replace(mooring, release=step.release)
+            gates = _gates(kubelet, mooring)
+        yield step
+
+
+def _step(item: Any, source: str, gates: PodGates, report: Report, mooring: MooringConfig) -> Step:
+    step = as_mapping(item)
+    if "admit" in step:
+        return Admit(_pod(step["admit"], "admit", source, gates))
+    if "remove" in step:
+        return Remove(name_at(step, "remove"))
+    if "resize" in step:
+        return _resizing(step)
+    if "advance" in step:
+        return Advance(_span(step))
+    if step.get("reboot") is True:
+        return Reboot()
+    if step.get("restart") is True:
+        return _restart(step, source, report, mooring)
+    raise InputError("is not a step", remedy=_STEPS)
+
+
+def _restart(step: Mapping[str, Any], source: str, report: Report, mooring: MooringConfig) -> Restart:
+    release = _release(step)
+    after = mooring if release is None else replace(mooring, release=release)
+    return Restart(_kubelet(step, source, report, after) if "kubelet" in step else None, release)
+
+
+def _resizing(step: Mapping[str, Any]) -> Resizing:
+    try:
+        return resizing(as_mapping(step["resize"]))
+    except InputError as error:
+        raise inside(error, "resize") from None
+
+
+def _span(step: Mapping[str, Any]) -> int:
+    try:
+        span = nanoseconds(name_at(step, "advance"))
+    except InputError as error:
+        raise InputError(error.problem, field="advance", remedy=error.remedy) from None
+    if not 0 <= span <= LONGEST_SPAN:
+        raise InputError("must be between 0s and 24h", field="advance")
+    return span
+
+
+def _pod(item: Any, field: str, source: str, gates: PodGates) -> Pod:
+    try:
+        return pod_from_object(as_mapping(item), source=source, gates=gates)
+    except InputError as error:
+        raise inside(error, field) from None
+
+
+def _merge_case(content: Mapping[str, Any]) -> MergeCase:
+    return MergeCase(
+        id=text_at(content, "id"),
+        numa_nodes=list_at(content, "numaNodes"),
+        distances=list_at(content, "distances") or None,
+        policy=text_at(content, "policy"),
+        options=texts_at(content, "options"),
+        providers=list_at(content, "providers"),
+        result=mapping_at(content, "result"),
+    )

@@ -1,0 +1,226 @@
+"""What happens to a node, one step after another: pods arrive, change and end, CPUs go offline, the kubelet restarts.
+
+Amounts that a resize does not name stay, as with ``kubectl patch --subresource resize``. CPUs go offline and come
+online with the extension cpu-hotplug.
+
+Source: API server v1.37.1, ValidatePodResize; KEP-1287; spec: releases.md section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Container, Pod, PodResources, ResourceList
+from mooring.engine.core.release import Release
+from mooring.inputs.decoding.fields import as_mapping, inside, mapping_at, name_at
+from mooring.inputs.decoding.quantities import resource_list
+from mooring.inputs.pods.defaults import POD_LEVEL_RESIZE, PodGates, qos_of
+from mooring.inputs.pods.pods import MIRROR
+from mooring.inputs.pods.validation import check_containers_fit, check_pod_resources, check_resources
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """A pod arrives."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A pod ends and is gone."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The kubelet stops and starts again on its checkpoint files."""
+
+    kubelet: KubeletConfig | None = None
+    """The configuration from here on; None leaves it as it was."""
+    release: Release | None = None
+    """The kubelet's release from here on; None leaves it as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reboot:
+    """The machine starts again: everything as for a restart, and another boot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Time goes by."""
+
+    nanoseconds: int
+
+
+RESIZABLE = frozenset({"cpu", "memory"})
+"""Resources that can be resized in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Requests and limits that are named; all others stay."""
+
+    requests: ResourceList = field(default_factory=dict)
+    limits: ResourceList = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """A pod is to have other resources."""
+
+    uid: str
+    containers: Mapping[str, Amounts]
+    resources: Amounts | None = None
+    """Of the pod as a whole."""
+
+
+def resizing(content: Mapping[str, Any]) -> Resizing:
+    """Read ``{"uid", "containers": {name: {"requests", "limits"}}, "resources"?}``.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    containers = {
+        name: _amounts(given, f"containers.{name}") for name, given in mapping_at(content, "containers").items()
+    }
+    resources = _amounts(content["resources"], "resources") if content.get("resources") is not None else None
+    return Resizing(name_at(content, "uid"), containers, resources)
+
+
+def _amounts(given: Any, place: str) -> Amounts:
+    try:
+        fields = as_mapping(given)
+        return Amounts(_resizable(fields, "requests"), _resizable(fields, "limits"))
+    except InputError as error:
+        raise inside(error, place) from None
+
+
+def _resizable(fields: Mapping[str, Any], part: str) -> ResourceList:
+    named = resource_list(fields, part)
+    for name in sorted(named.keys() - RESIZABLE):
+        raise InputError("cannot be resized", field=f"{part}.{name}", remedy="only cpu and memory can")
+    return named
+
+
+def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
+    """Return a pod with the resources that are requested.
+
+    Args:
+        pod: as it is.
+        asked: the change.
+        gates: those of the pod's API server.
+
+    Raises:
+        InputError: something the API server refuses.
+    """
+    _check_known(asked.containers, [one.name for one in pod.containers])
+    containers = tuple(
+        _resized(one, asked.containers[one.name]) if one.name in asked.containers else one for one in pod.containers
+    )
+    resources = _resized_resources(pod.resources, asked.resources)
+    _check_resizable(pod, resources, gates)
+    if resources is not None:
+        try:
+            check_pod_resources(resources)
+            check_containers_fit(resources, containers)
+        except InputError as error:
+            raise inside(error, "spec.resources" if asked.resources is None else "resources") from None
+    if qos_of(containers, resources, gates) is not pod.qos:
+        raise InputError(
+            f"the pod would not be {pod.qos.value} any more: a resize cannot change the QoS class",
+            field="containers",
+            remedy="change requests and limits together",
+        )
+    return replace(pod, containers=containers, resources=resources)
+
+
+def _check_resizable(pod: Pod, resources: PodResources | None, gates: PodGates) -> None:
+    """Check that the API server resizes such a pod at all; it knows a static pod by its mirror."""
+    if MIRROR in pod.annotations:
+        raise InputError("static pods cannot be resized", remedy="change the pod's manifest")
+    if resources is not None and (resources.requests or resources.limits) and not gates.resizes_pod_level_pods:
+        problem = f"pods with pod-level resources cannot be resized without {POD_LEVEL_RESIZE} (v1.35 and later)"
+        raise InputError(problem, field="spec.resources", remedy="recreate the pod")
+
+
+def _resized_resources(before: PodResources | None, asked: Amounts | None) -> PodResources | None:
+    if asked is None:
+        return before
+    old = before or PodResources()
+    return PodResources({**old.requests, **asked.requests}, {**old.limits, **asked.limits})
+
+
+def _check_known(named: Collection[str], known: Collection[str]) -> None:
+    for name in named:
+        if name not in known:
+            raise InputError("no such container", field=f"containers.{name}", remedy=f"they are {', '.join(known)}")
+
+
+def _resized(container: Container, asked: Amounts) -> Container:
+    requests, limits = {**container.requests, **asked.requests}, {**container.limits, **asked.limits}
+    try:
+        check_resources(requests, limits)
+    except InputError as error:
+        raise inside(error, f"containers.{container.name}") from None
+    return replace(container, requests=requests, limits=limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """CPUs go offline."""
+
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class Online:
+    """CPUs come back."""
+
+    cpus: CPUSet
+
+
+def hotplug_step(step: Mapping[str, Any], mooring: MooringConfig) -> Offline | Online | None:
+    """Read ``{"offline": "3,7"}`` or ``{"online": "3,7"}``; None for another step.
+
+    Raises:
+        InputError: it is not valid, or the scenario does not name the extension.
+
+    >>> hotplug_step({"offline": "2-3"}, MooringConfig(frozenset({"cpu-hotplug"})))
+    Offline(cpus=CPUSet('2-3'))
+    """
+    for name, made in (("offline", Offline), ("online", Online)):
+        if name in step:
+            cpus = cpu_list(name_at(step, name), name)
+            if CPU_HOTPLUG not in mooring.extensions:
+                remedy = f"write mooring: {{extensions: [{CPU_HOTPLUG}]}}"
+                raise InputError(f"needs the extension {CPU_HOTPLUG}", field=name, remedy=remedy)
+            return made(cpus)
+    return None
+
+
+def cpu_list(text: str, field: str) -> CPUSet:
+    """Return a list of CPUs, at least one.
+
+    Raises:
+        InputError: it is no list.
+    """
+    try:
+        cpus = CPUSet.parse(text)
+    except CPUSetSyntaxError:
+        # Its message is the kubelet's, which is that of a Go library.
+        raise InputError(f"{text!r:.60} is not a list of CPUs", field=field, remedy="write for example 2-3,7") from None
+    if not cpus:
+        raise InputError("names no CPU", field=field, remedy="write for example 2-3,7")
+    return cpus
+
+
+Step: TypeAlias = Admit | Remove | Restart | Reboot | Advance | Resizing | Offline | Online
+"""What happens to a node."""

@@ -1,0 +1,320 @@
+"""KubeVirt's virtual machines as the pods that their launchers become.
+
+Sources: KubeVirt v1 API; ``virt-controller`` (``services/template.go``, ``services/renderresources.go``,
+``services/serialconsolelog.go``, ``services/virtiofs.go``, ``hypervisor/kvm/launcherhypervisorresources.go``,
+``container-disk/container-disk.go``) and ``virt-api`` (defaults of a VirtualMachineInstance) of its main branch in
+2026; user guide, "Dedicated CPU resources". What a cluster sets otherwise is not known here: the ratios of CPU
+allocation (10), memory overcommitment (100 %) and additional overhead (1), resources of support containers, and
+namespaces with quotas. The devices of KubeVirt itself (``devices.kubevirt.io/kvm``) are left out: every node has
+plenty, of no NUMA node. So are those that a network attachment requests.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.quantity import Quantity
+from mooring.inputs.decoding.fields import count_at, flag_at, inside, list_at, mapping_at, text_at
+from mooring.inputs.decoding.quantities import resource_list
+
+GROUP = "kubevirt.io"
+INSTANCE = "VirtualMachineInstance"
+TYPE_FIELD = "spec.instancetype"
+"""Field of a virtual machine, not of the template of its instances."""
+_MI = 1024**2
+_COMPONENTS = (25 + 100 + 25 + 40 + 30) * _MI  # virt-launcher-monitor, virt-launcher, virtlogd, virtqemud, qemu
+_PER_CPU = 8 * _MI
+_IO_THREAD = 8 * _MI
+_GRAPHICS = 32 * _MI
+_FIRMWARE_OF_ARM = 128 * _MI
+_PASSED_DEVICES = 1024 * _MI
+_DOWNWARD_METRICS = _MI
+_PROBES, _PER_PROBE = 100 * _MI, 10 * _MI
+_ENCRYPTED_MEMORY = 256 * _MI
+_TPM = 53 * _MI
+_GUARANTEED = 100 * _MI
+_CPU_ALLOCATION_RATIO = 10
+_EVEN = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
+_SIDECARS = "hooks.kubevirt.io/hookSidecars"
+
+
+def is_virtual_machine(content: Mapping[str, Any], _path: str = "") -> bool:
+    """Tell whether a mapping is a VirtualMachineInstance or a template of one: its spec has a domain."""
+    spec = content.get("spec")
+    return isinstance(spec, dict) and isinstance(spec.get("domain"), dict)
+
+
+def launcher_pod(owner: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the v1 Pod that runs a virtual machine; KubeVirt ends its name with random characters.
+
+    Args:
+        owner: the object that is named.
+        template: the VirtualMachineInstance, or the template of one.
+
+    Raises:
+        InputError: what the machine needs is not there or cannot be understood.
+    """
+    _check_expanded(owner)
+    metadata, spec = mapping_at(template, "metadata"), mapping_at(template, "spec")
+    name = text_at(mapping_at(owner, "metadata"), "name") or text_at(mapping_at(owner, "metadata"), "generateName")
+    annotations = mapping_at(metadata, "annotations")
+    try:
+        machine = _machine(spec, annotations)
+    except InputError as error:
+        raise inside(error, "spec") from None
+    containers = [{"name": "compute", "resources": _compute(machine)}, *_support(machine, annotations)]
+    return {
+        "metadata": {
+            "name": f"virt-launcher-{name}",
+            "namespace": mapping_at(owner, "metadata").get("namespace"),
+            "annotations": annotations,
+        },
+        "spec": {
+            "containers": containers,
+            "initContainers": list(_initial(machine)),
+            **{key: spec[key] for key in ("priorityClassName", "nodeName", "resourceClaims") if key in spec},
+        },
+    }
+
+
+def _check_expanded(owner: Mapping[str, Any]) -> None:
+    """Refuse a machine whose CPUs and memory are in another object.
+
+    Raises:
+        InputError: it has an instance type.
+    """
+    kind = mapping_at(mapping_at(owner, "spec"), "instancetype")
+    if kind:
+        name = str(mapping_at(owner, "metadata").get("name", ""))
+        raise InputError(
+            f"CPUs and memory are in the instance type {kind.get('name', '')}",
+            field=TYPE_FIELD,
+            remedy=f"give the instance, which has them: {shlex.join(['kubectl', 'get', 'vmi', name, '-o', 'yaml'])}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """What a VirtualMachineInstance asks for, with KubeVirt's defaults."""
+
+    spec: Mapping[str, Any]
+    domain: Mapping[str, Any]
+    requests: Mapping[str, Quantity]
+    limits: Mapping[str, Quantity]
+    cpus: int
+    """CPUs of the guest."""
+    guest: int
+    """Bytes of the guest."""
+    page: str
+    """Size of its huge pages, such as ``1Gi``; empty for none."""
+    is_dedicated: bool
+    emulator_cpus: int
+    """CPUs that its emulator thread has to itself."""
+    io_cpus: int
+    """Threads of a supplemental pool for input and output."""
+
+    @property
+    def is_guaranteed(self) -> bool:
+        """Whether KubeVirt makes the pod Guaranteed: with dedicated CPUs, or because requests are limits."""
+        equal = all(name in self.limits and self.requests.get(name) == self.limits[name] for name in ("cpu", "memory"))
+        return self.is_dedicated or equal
+
+    @property
+    def devices(self) -> Mapping[str, Any]:
+        """The devices of the domain."""
+        return mapping_at(self.domain, "devices")
+
+    @property
+    def volumes(self) -> list[Mapping[str, Any]]:
+        """The volumes that are mappings."""
+        return [one for one in list_at(self.spec, "volumes") if isinstance(one, dict)]
+
+
+def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machine:
+    domain = mapping_at(spec, "domain")
+    try:
+        resources, cpu = mapping_at(domain, "resources"), mapping_at(domain, "cpu")
+        limits = resource_list(resources, "limits")
+        requests = {**limits, **resource_list(resources, "requests")}
+        cpus = _guest_cpus(cpu, requests, limits)
+        guest, page = _guest_memory(domain, requests)
+        requests.setdefault("memory", Quantity.of_bytes(guest))
+        dedicated = flag_at(cpu, "dedicatedCpuPlacement", default=False)
+        isolated = dedicated and flag_at(cpu, "isolateEmulatorThread", default=False)
+        threads = count_at(mapping_at(domain, "ioThreads"), "supplementalPoolThreadCount", 0)
+        even = isolated and _EVEN in annotations and (cpus + threads) % 2 == 0
+        return _Machine(
+            spec, domain, requests, limits, cpus, guest, page, dedicated, int(isolated) + int(even), threads
+        )
+    except InputError as error:
+        raise inside(error, "domain") from None
+
+
+def _guest_cpus(cpu: Mapping[str, Any], requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -> int:
+    """Return the product of cores, sockets and threads, else the CPUs of limits or requests, else one."""
+    counts = [count for field in ("cores", "sockets", "threads") if (count := count_at(cpu, field, 0)) > 0]
+    if not counts:
+        amount = limits.get("cpu") or requests.get("cpu")
+        return max(amount.units, 1) if amount is not None else 1
+    product = 1
+    for count in counts:
+        product *= count
+    return product
+
+
+def _guest_memory(domain: Mapping[str, Any], requests: Mapping[str, Quantity]) -> tuple[int, str]:
+    """Return the bytes of the guest and the size of its huge pages."""
+    memory = mapping_at(domain, "memory")
+    pages = mapping_at(memory, "hugepages")
+    page = text_at(pages, "pageSize")
+    sizes = (
+        _amount(memory, "guest", "memory"),
+        requests.get("memory"),
+        _amount(pages, "pageSize", "memory.hugepages"),
+    )
+    for amount in sizes:
+        if amount is not None and amount.units > 0:
+            return amount.units, page
+    raise InputError("must not be empty", field="memory.guest", remedy="write how much memory the guest has")
+
+
+def _amount(holder: Mapping[str, Any], field: str, place: str) -> Quantity | None:
+    if holder.get(field) is None:
+        return None
+    try:
+        return resource_list({"of": {field: holder[field]}}, "of")[field]
+    except InputError as error:
+        raise InputError(error.problem, field=f"{place}.{field}", remedy=error.remedy) from None
+
+
+def _memory_overhead(machine: _Machine) -> int:
+    """Return the bytes that KubeVirt adds for its processes, page tables and devices."""
+    kilobytes = -(-machine.requests["memory"].units // 1000)
+    cpus = max(machine.cpus, 1)
+    return (
+        kilobytes * 1000 // 512
+        + _COMPONENTS
+        + cpus * _PER_CPU
+        + _IO_THREAD
+        + sum(amount for amount, is_needed in _additions(machine) if is_needed)
+        + _probe_overhead(machine.spec)
+    )
+
+
+def _additions(machine: _Machine) -> Iterator[tuple[int, bool]]:
+    devices, domain = machine.devices, machine.domain
+    security = mapping_at(domain, "launchSecurity")
+    interfaces = [one for one in list_at(devices, "interfaces") if isinstance(one, dict)]
+    passed = bool(devices.get("gpus") or devices.get("hostDevices")) or any("sriov" in one for one in interfaces)
+    tpm = devices.get("tpm")
+    yield _GRAPHICS, flag_at(devices, "autoattachGraphicsDevice", default=True)
+    yield _FIRMWARE_OF_ARM, text_at(machine.spec, "architecture") == "arm64"
+    yield _PASSED_DEVICES, passed
+    yield _DOWNWARD_METRICS, any("downwardMetrics" in one for one in machine.volumes)
+    yield _ENCRYPTED_MEMORY, "sev" in security or "snp" in security
+    yield _TPM, isinstance(tpm, dict) and tpm.get("enabled") is not False
+    yield _GUARANTEED, machine.is_guaranteed
+
+
+def _probe_overhead(spec: Mapping[str, Any]) -> int:
+    probes = sum("exec" in mapping_at(spec, field) for field in ("livenessProbe", "readinessProbe"))
+    return probes * _PER_PROBE + (_PROBES if probes else 0)
+
+
+def _compute(machine: _Machine) -> dict[str, dict[str, str]]:
+    """Return the resources of the container that runs the guest."""
+    requests = {name: amount for name, amount in machine.requests.items() if name != "ephemeral-storage"}
+    limits = {name: amount for name, amount in machine.limits.items() if name != "ephemeral-storage"}
+    threads = machine.cpus + machine.io_cpus
+    if machine.is_dedicated:
+        requests["cpu"] = limits["cpu"] = Quantity.of_milli((threads + machine.emulator_cpus) * 1000)
+        limits["memory"] = requests["memory"]
+    else:
+        requests.setdefault("cpu", Quantity.of_milli(threads * 1000 // _CPU_ALLOCATION_RATIO))
+    _add_overhead(machine, requests, limits)
+    for resource, amount in _passed_devices(machine).items():
+        requests[resource] = limits[resource] = amount
+    return {"requests": _texts(requests), "limits": _texts(limits)}
+
+
+def _add_overhead(machine: _Machine, requests: dict[str, Quantity], limits: dict[str, Quantity]) -> None:
+    """Add the overhead; with huge pages it is all the memory that is not of them."""
+    overhead = _memory_overhead(machine)
+    if machine.page:
+        pool = f"hugepages-{machine.page}"
+        pages = min(machine.guest, requests["memory"].units)
+        requests[pool] = limits[pool] = Quantity.of_bytes(pages)
+        for amounts in (requests, limits):
+            if "memory" in amounts:
+                amounts["memory"] = Quantity.of_bytes(max(amounts["memory"].units - machine.guest, 0) + overhead)
+        return
+    if not flag_at(mapping_at(machine.domain, "resources"), "overcommitGuestOverhead", default=False):
+        requests["memory"] = Quantity.of_bytes(requests["memory"].units + overhead)
+    if "memory" in limits:
+        limits["memory"] = Quantity.of_bytes(limits["memory"].units + overhead)
+
+
+def _passed_devices(machine: _Machine) -> dict[str, Quantity]:
+    found: dict[str, Quantity] = {}
+    for field in ("gpus", "hostDevices"):
+        for one in list_at(machine.devices, field):
+            name = one.get("deviceName") if isinstance(one, dict) and not one.get("claimName") else None
+            if isinstance(name, str) and name:
+                found[name] = found.get(name, Quantity.parse("0")) + Quantity.parse("1")
+    return found
+
+
+def _texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in amounts.items()}
+
+
+def _support(machine: _Machine, annotations: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the containers beside the guest's: disks in images, shared file systems, hooks."""
+    for volume in machine.volumes:
+        if "containerDisk" in volume:
+            yield _container(machine, f"volume{volume.get('name')}", ("10m", "100m"), ("1M", "40M"), cpu="10m")
+    shared = {one.get("name") for one in list_at(machine.devices, "filesystems") if isinstance(one, dict)}
+    for volume in machine.volumes:
+        if volume.get("name") in shared:
+            yield _container(machine, f"virtiofs-{volume.get('name')}", ("10m", "100m"), ("1M", "80M"))
+    for index in range(_sidecars(annotations)):
+        sidecar = {"cpu": "200m", "memory": "64M"} if machine.is_guaranteed else {}
+        yield {"name": f"hook-sidecar-{index}", "resources": {"requests": sidecar, "limits": sidecar}}
+
+
+def _initial(machine: _Machine) -> Iterator[dict[str, Any]]:
+    """Yield the init containers: the sidecar that prints the serial console, and those that prepare disks."""
+    devices = machine.devices
+    logged = flag_at(devices, "logSerialConsole", default=True)
+    if logged and flag_at(devices, "autoattachSerialConsole", default=True):
+        console = _container(machine, "guest-console-log", ("5m", "15m"), ("35M", "60M"))
+        yield {**console, "restartPolicy": "Always"}
+    disks = [volume for volume in machine.volumes if "containerDisk" in volume]
+    names = ["container-disk-binary", *(f"volume{volume.get('name')}-init" for volume in disks)] if disks else []
+    for name in names:
+        yield _container(machine, name, ("10m", "100m"), ("1M", "40M"), cpu="10m")
+
+
+def _container(
+    machine: _Machine, name: str, cpus: tuple[str, str], memory: tuple[str, str], cpu: str = ""
+) -> dict[str, Any]:
+    """Return a support container: with its limits as requests in a Guaranteed pod, where ``cpu`` is its CPU limit."""
+    limits = {"cpu": cpus[1], "memory": memory[1]}
+    requests = {"cpu": cpus[0], "memory": memory[0]}
+    if machine.is_guaranteed:
+        limits = requests = {**limits, "cpu": cpu or cpus[1]}
+    return {"name": name, "resources": {"requests": requests, "limits": limits}}
+
+
+def _sidecars(annotations: Mapping[str, Any]) -> int:
+    text = annotations.get(_SIDECARS)
+    try:
+        found = json.loads(text) if isinstance(text, str) else []
+    except ValueError:
+        return 0
+    return len(found) if isinstance(found, list) else 0

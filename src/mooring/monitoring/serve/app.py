@@ -1,0 +1,173 @@
+"""The web application: routes, assets, sign-in, and which person sees what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from hashlib import sha256
+from http import HTTPStatus
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from mooring.monitoring.serve.access import Guard, Viewer
+from mooring.monitoring.serve.node_routes import read_body
+from mooring.monitoring.serve.security import SecuredApplication
+from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.daemon import Heartbeat
+from mooring.service.pages import ASGIMessage, Receive, Send
+from mooring.views.html.document import part_text, script_text, style_text
+
+COOKIE: Final = "mooring-token"
+SCRIPTS: Final = ("theme.js", "serve.js")
+_LARGEST_TOKEN: Final = 16_384
+_ANSWERS: Final = 3.0
+"""Seconds within which a thread is free."""
+_LONGEST_PAUSE: Final = 300.0
+"""Seconds without a heartbeat after which the reader has stopped."""
+_FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """Styles and script, under names that change with their content."""
+
+    styles: str
+    script: str
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Their names."""
+        return f"{_digest(self.styles)}.css", f"{_digest(self.script)}.js"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def assets() -> Assets:
+    """Return the assets of all pages."""
+    return Assets(style_text(), script_text(SCRIPTS))
+
+
+Answer = Callable[[Request, Viewer], Awaitable[Response]]
+
+
+class Entrance:
+    """Admits people whom the guard knows."""
+
+    def __init__(self, guard: Guard, namespaces: Callable[[Request], Collection[str]], asked: Assets) -> None:
+        """Admit no person yet.
+
+        Args:
+            guard: decides.
+            namespaces: those of the pods that the answer to a request shows.
+            asked: styles of the sign-in page.
+        """
+        self._guard, self._namespaces, self._assets = guard, namespaces, asked
+
+    def behind(self, answer: Answer, up: str = "") -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint that answers admitted people, and offers others to sign in.
+
+        Args:
+            answer: of the endpoint.
+            up: way from its address to the root of the site.
+        """
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                viewer = await self._viewer(request)
+            except ClusterError as error:
+                return PlainTextResponse(f"the API server does not answer: {error}\n", HTTPStatus.BAD_GATEWAY)
+            if viewer is None:
+                return self._sign_in(up)
+            return await answer(request, viewer)
+
+        return endpoint
+
+    async def _viewer(self, request: Request) -> Viewer | None:
+        token = _token(request)
+        viewer = await self._guard.viewer(token, ())
+        if viewer is None or viewer.namespaces is None:
+            return viewer
+        # Only now: to know the namespaces of an earlier moment, it is read from disk and planned.
+        return await self._guard.viewer(token, await run_in_threadpool(self._namespaces, request))
+
+    async def signed_in(self, request: Request) -> Response:
+        """Take a token, and keep it in the browser where the API server knows it."""
+        body = await read_body(request, _LARGEST_TOKEN)
+        if body is None:
+            return PlainTextResponse("too large\n", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        token = body.decode("ascii", "replace").removeprefix("token=").strip()
+        try:
+            viewer = await self._guard.viewer(token, ())
+        except ClusterError as error:
+            return PlainTextResponse(f"the API server does not answer: {error}\n", HTTPStatus.BAD_GATEWAY)
+        if viewer is None:
+            return self._sign_in("", wrong=True)
+        found = RedirectResponse("./", HTTPStatus.SEE_OTHER)
+        secure = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
+        found.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure)
+        return found
+
+    def _sign_in(self, up: str, *, wrong: bool = False) -> Response:
+        styles, script = (f"{up}assets/{name}" for name in self._assets.names)
+        text = part_text("serve-sign-in.html", title="Sign in", styles=styles, script=script, wrong=wrong, up=up)
+        return HTMLResponse(text, HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
+
+
+def _token(request: Request) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
+
+
+def application(
+    routes: list[Route], entrance: Entrance, found: Assets, heartbeat: Heartbeat, *, loopback: bool
+) -> SecuredApplication:
+    """Return the application.
+
+    Args:
+        routes: of the pages.
+        entrance: takes tokens.
+        found: styles and script.
+        heartbeat: of the thread that reads what is shown.
+        loopback: whether only hosts of loopback are served.
+    """
+    styles, script = found.names
+
+    def asset(text: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(_request: Request) -> Response:
+            return Response(text, media_type=kind, headers=_FOR_EVER)
+
+        return answer
+
+    async def healthy(_request: Request) -> Response:
+        try:
+            async with asyncio.timeout(_ANSWERS):
+                await run_in_threadpool(int)
+        except TimeoutError:
+            return PlainTextResponse("no thread is free for a page\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        if heartbeat.age() > _LONGEST_PAUSE:
+            return PlainTextResponse("what is shown is no longer read\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        return PlainTextResponse("ok\n")
+
+    own = [
+        Route(f"/assets/{styles}", asset(found.styles, "text/css")),
+        Route(f"/assets/{script}", asset(found.script, "text/javascript")),
+        Route("/sign-in", entrance.signed_in, methods=["POST"]),
+        Route("/healthz", healthy),
+    ]
+    plain = Starlette(routes=[*own, *routes])
+    packed = GZipMiddleware(plain, compresslevel=1)
+
+    async def inner(scope: ASGIMessage, receive: Receive, send: Send) -> None:
+        # A stream of changes goes out at once, packed or not: older middleware keeps it back.
+        await (plain if scope["path"].endswith("/events") else packed)(scope, receive, send)
+
+    return SecuredApplication(inner, loopback=loopback)

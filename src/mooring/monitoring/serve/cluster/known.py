@@ -1,0 +1,277 @@
+"""The cluster as its page knows it: what nodes published, nodes and pods of the API server; usable from any thread.
+
+It is for people: a pod that is bound and not in the state of its node yet is counted, and its place is not guessed. A
+scheduler relies on the extender instead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.shapes import view_key
+from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields
+from mooring.inputs.pods.taints import Taint
+from mooring.monitoring.serve.feed import Feed
+from mooring.published.objects import FACTS, NodeFacts, NodeState
+from mooring.published.restored import KnownKinds, NodeKind, kind_of, restored
+from mooring.published.shadow_document import ShadowStatus
+from mooring.published.situation import UNJUDGED, NodeFaults, unjudged
+
+UNPUBLISHED = "has published nothing"
+UNUSABLE = "what the node published cannot be used"
+_CLOSED = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """A Node object."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    closed: bool = False
+    """Whether it is cordoned."""
+
+    @property
+    def all_taints(self) -> tuple[Taint, ...]:
+        """Its taints, that of a cordoned node included."""
+        return (*self.taints, _CLOSED) if self.closed else self.taints
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPod:
+    """A pod of the API server."""
+
+    pod: Pod
+    node: str = ""
+    """Where it is bound; empty while it waits."""
+    finished: bool = False
+    refusal: str = ""
+    """Why its node refused it, where one did."""
+    fields: SchedulingFields = NO_FIELDS
+    """What keeps it off nodes, while it waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNow:
+    """One node with what is known of it."""
+
+    node: ClusterNode
+    kubelet: Kubelet | str
+    """As it published itself; a text says why it is unknown."""
+    kind: NodeKind | None
+    state: NodeState | None
+    pods: tuple[ClusterPod, ...]
+    """Bound to it and not finished."""
+    refused: tuple[ClusterPod, ...]
+    key: bytes = b""
+    """Of all that decides about a new pod but the sums of its pods."""
+    shadow: ShadowStatus | None = None
+    """What a shadow of its kubelet counted, where one runs."""
+
+
+class KnownCluster:
+    """Takes objects of the cluster, and answers questions about them."""
+
+    def __init__(self, faults: NodeFaults | None = None) -> None:
+        """Begin without any knowledge.
+
+        Args:
+            faults: of nodes that the engine cannot be asked about.
+        """
+        self.feed = Feed()
+        self.faults = faults or NodeFaults()
+        self._lock = threading.RLock()
+        self._kinds = KnownKinds()
+        self._states: dict[str, NodeState | str] = {}
+        self._shadows: dict[str, ShadowStatus] = {}
+        self._nodes: dict[str, ClusterNode] = {}
+        self._pods: dict[str, ClusterPod] = {}
+        self._by_node: dict[str, dict[str, None]] = {}
+        self._made: dict[str, NodeNow] = {}
+        self._dirty = False
+
+    def tick(self) -> None:
+        """Announce what has changed since the last call: a hundred changes a second are one update."""
+        with self._lock:
+            dirty, self._dirty = self._dirty, False
+        if dirty:
+            self.feed.changed()
+
+    # Reports.
+
+    def put_facts(self, digest: str, facts: NodeFacts | str) -> None:
+        """Take facts, or why they cannot be read; facts never change."""
+        kind = self.faults.guarded(f"{FACTS} {digest}", partial(kind_of, digest, facts), unjudged)
+        with self._lock:
+            names = [name for name, one in self._states.items() if isinstance(one, NodeState) and one.facts == digest]
+            self._kinds.put(digest, kind, is_used=bool(names))
+            self._forget(names)
+
+    def keep_facts(self, digests: Iterable[str]) -> None:
+        """Forget all facts but these and those of a state."""
+        with self._lock:
+            self._kinds.keep(self._facts_of_states(), set(digests))
+
+    def misses_facts(self) -> bool:
+        """Tell whether facts of a state may have been dropped before the state came, and so are to be listed again."""
+        with self._lock:
+            used = self._facts_of_states()
+            self._kinds.keep(used)
+            return self._kinds.misses(used)
+
+    def _facts_of_states(self) -> set[str]:
+        return {one.facts for one in self._states.values() if isinstance(one, NodeState)}
+
+    def put_state(self, name: str, state: NodeState | str) -> None:
+        """Take what a node published, or why it cannot be read."""
+        with self._lock:
+            self._states[name] = state
+            if isinstance(state, NodeState):
+                self._kinds.used(state.facts)
+            self._forget([name])
+
+    def keep_states(self, names: Iterable[str]) -> None:
+        """Forget the states of all nodes but these."""
+        kept = set(names)
+        with self._lock:
+            for name in [name for name in self._states if name not in kept]:
+                self.drop_state(name)
+
+    def drop_state(self, name: str) -> None:
+        """Forget what a node published."""
+        with self._lock:
+            self._states.pop(name, None)
+            self._forget([name])
+
+    def put_shadow(self, name: str, shadow: ShadowStatus) -> None:
+        """Take what the shadow of a node counted."""
+        with self._lock:
+            self._shadows[name] = shadow
+            self._forget([name])
+
+    def keep_shadows(self, names: Iterable[str]) -> None:
+        """Forget the counts of all shadows but those of these nodes."""
+        kept = set(names)
+        with self._lock:
+            for name in [name for name in self._shadows if name not in kept]:
+                self.drop_shadow(name)
+
+    def drop_shadow(self, name: str) -> None:
+        """Forget the counts of a shadow."""
+        with self._lock:
+            self._shadows.pop(name, None)
+            self._forget([name])
+
+    def put_node(self, node: ClusterNode) -> None:
+        """Take a Node."""
+        with self._lock:
+            self._nodes[node.name] = node
+            self._forget([node.name])
+
+    def keep_nodes(self, names: Iterable[str]) -> None:
+        """Forget all Nodes but these."""
+        kept = set(names)
+        with self._lock:
+            for name in [name for name in self._nodes if name not in kept]:
+                self.drop_node(name)
+
+    def drop_node(self, name: str) -> None:
+        """Forget a Node."""
+        with self._lock:
+            self._nodes.pop(name, None)
+            self._forget([name])
+
+    def put_pod(self, pod: ClusterPod) -> None:
+        """Take a pod."""
+        uid = pod.pod.uid
+        with self._lock:
+            before = self._pods.get(uid)
+            if before is not None and before.node != pod.node:
+                self._by_node.get(before.node, {}).pop(uid, None)
+            self._pods[uid] = pod
+            self._by_node.setdefault(pod.node, {})[uid] = None
+            self._forget([pod.node])
+
+    def keep_pods(self, uids: Iterable[str]) -> None:
+        """Forget all pods but these."""
+        kept = set(uids)
+        with self._lock:
+            for uid in [uid for uid in self._pods if uid not in kept]:
+                self.drop_pod(uid)
+
+    def drop_pod(self, uid: str) -> None:
+        """Forget a pod."""
+        with self._lock:
+            pod = self._pods.pop(uid, None)
+            if pod is not None:
+                self._by_node.get(pod.node, {}).pop(uid, None)
+                self._forget([pod.node])
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._made.pop(name, None)
+        self._dirty = True
+
+    # What is known.
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all nodes, in order."""
+        with self._lock:
+            return sorted({*self._nodes, *self._states})
+
+    @property
+    def namespaces(self) -> set[str]:
+        """Those of all pods."""
+        with self._lock:
+            return {one.pod.namespace for one in self._pods.values()}
+
+    def waiting(self) -> list[ClusterPod]:
+        """Return the pods without a node, by name."""
+        with self._lock:
+            found = [self._pods[uid] for uid in self._by_node.get("", {})]
+        return sorted((one for one in found if not one.finished), key=lambda one: (one.pod.namespace, one.pod.name))
+
+    def pod(self, uid: str) -> ClusterPod | None:
+        """Return a pod."""
+        with self._lock:
+            return self._pods.get(uid)
+
+    def node(self, name: str) -> NodeNow | None:
+        """Return a node with what is known of it."""
+        with self._lock:
+            if name not in self._nodes and name not in self._states:
+                return None
+            found = self._made.get(name)
+            if found is None:
+                found = self._made[name] = replace(self._node(name), shadow=self._shadows.get(name))
+            return found
+
+    def all(self) -> list[NodeNow]:
+        """Return all nodes, by name."""
+        return [found for name in self.names if (found := self.node(name)) is not None]
+
+    def _node(self, name: str) -> NodeNow:
+        pods = [self._pods[uid] for uid in self._by_node.get(name, {})]
+        there = tuple(one for one in pods if not one.finished)
+        refused = tuple(one for one in pods if one.refusal)
+        node = self._nodes.get(name, ClusterNode(name))
+        state = self._states.get(name)
+        if state is None or isinstance(state, str):
+            return NodeNow(node, state or UNPUBLISHED, None, None, there, refused)
+        kind = self._kinds.used(state.facts) or "its facts are not known"
+        if isinstance(kind, str):
+            return NodeNow(node, kind, None, state, there, refused)
+
+        def made() -> tuple[Kubelet | str, bytes]:
+            kubelet = restored(kind, state, {one.pod.uid: one.pod for one in there})
+            return kubelet, b"" if isinstance(kubelet, str) else view_key(kind.digest, kubelet.node)
+
+        kubelet, key = self.faults.guarded(name, made, lambda _error: (UNJUDGED, b""))
+        return NodeNow(node, kubelet, kind, state, there, refused, key)

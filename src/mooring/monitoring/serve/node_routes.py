@@ -1,0 +1,156 @@
+"""The routes of one node: its page, the part that changes, explanations, what-if, and the stream of changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from cachetools import LRUCache
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+
+from mooring.engine.core.errors import InputError
+from mooring.monitoring.serve.access import Viewer
+from mooring.monitoring.serve.feed import Feed
+from mooring.monitoring.serve.node_html import (
+    Addresses,
+    body_html,
+    node_page,
+    problem_html,
+    stories_html,
+    what_if_html,
+)
+from mooring.monitoring.serve.node_plan import story_of, what_if
+from mooring.monitoring.serve.recording import Recorded, Recording
+
+LARGEST_MANIFEST: Final = 262_144
+"""Bytes."""
+BEAT: Final = 15.0
+"""Seconds between two signs of life in a stream without changes, which keep proxies from cutting it."""
+_KEPT: Final = 64
+"""Parts of pages that are kept made."""
+
+
+@dataclass(slots=True)
+class NodeRoutes:
+    """Answers about one node."""
+
+    recording: Recording
+    addresses: Addresses
+    assets: tuple[str, str]
+    _made: LRUCache[tuple[int, bool, str, frozenset[str] | None], str] = field(default_factory=lambda: LRUCache(_KEPT))
+    _making: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Of many clients that ask for a new part at once, the first makes it."""
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One what-if at a time: the engine takes a whole core."""
+
+    async def page(self, viewer: Viewer) -> Response:
+        """Return the page."""
+        first, now = self.recording.span()
+        content = await self._body(now, viewer, current=True)
+        return HTMLResponse(node_page(now, content, first, self.addresses, self.assets))
+
+    async def body(self, request: Request, viewer: Viewer) -> Response:
+        """Return the part of the page that changes, as it is or was."""
+        number = moment_of(request)
+        try:
+            seen = await run_in_threadpool(self.recording.at, number)
+        except InputError as error:
+            return HTMLResponse(problem_html(str(error)))
+        return HTMLResponse(await self._body(seen, viewer, current=not number))
+
+    async def pod(self, request: Request, viewer: Viewer) -> Response:
+        """Explain a pod that is on the node now, or was at a moment."""
+        try:
+            seen = await run_in_threadpool(self.recording.at, moment_of(request))
+        except InputError as error:
+            return HTMLResponse(problem_html(str(error)))
+        snapshot = seen.snapshot.seen_by(viewer.may_list)
+        uid = request.query_params.get("uid", "")
+        pod = next((one for one in snapshot.pods if one.uid == uid), None)
+        if pod is None:
+            return HTMLResponse(problem_html("this pod is not on the node then"), HTTPStatus.NOT_FOUND)
+        plan, question = snapshot.plan, snapshot.question
+        if plan is None or question is None:
+            lines = "; ".join(pod.holds) or pod.why or "It has nothing of its own."
+            return HTMLResponse(problem_html(f"{pod.namespace}/{pod.name}: {pod.verdict}. {lines}"))
+        async with self._asking:
+            story = await run_in_threadpool(story_of, plan, question, uid)
+        if story is not None and snapshot is not seen.snapshot:
+            # The decision's picture and the nearest change would name pods of other namespaces.
+            story = story.without_names()
+        return HTMLResponse(stories_html([story] if story is not None else []))
+
+    async def whatif(self, request: Request, viewer: Viewer) -> Response:
+        """Ask the node about the pods of a manifest."""
+        body = await read_body(request, LARGEST_MANIFEST)
+        if body is None:
+            return HTMLResponse(problem_html("the manifest is too large"), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        question = self.recording.now.snapshot.question
+        if question is None:
+            return HTMLResponse(problem_html("the node's files are not known here"), HTTPStatus.CONFLICT)
+        snapshot = self.recording.now.snapshot
+        try:
+            async with self._asking:
+                answer = await run_in_threadpool(what_if, question, body)
+        except InputError as error:
+            return HTMLResponse(problem_html(str(error)), HTTPStatus.BAD_REQUEST)
+        if snapshot.seen_by(viewer.may_list) is not snapshot:
+            # The picture and the nearest changes would name pods of other namespaces.
+            return HTMLResponse(stories_html([one.without_names() for one in answer.stories]))
+        return HTMLResponse(what_if_html(answer))
+
+    def events(self) -> Response:
+        """Return the stream of changes."""
+        return stream(self.recording.feed, self._news)
+
+    def _news(self) -> dict[str, float]:
+        first, now = self.recording.span()  # between two readings a thread may record more
+        return {"number": now.number, "first": first, "at": now.at}
+
+    async def _body(self, seen: Recorded, viewer: Viewer, *, current: bool) -> str:
+        trouble = self.recording.trouble if current else ""
+        key = (seen.number, current, trouble, viewer.namespaces)
+        async with self._making:
+            if key not in self._made:
+                snapshot = seen.snapshot.seen_by(viewer.may_list)
+                shown = Recorded(seen.number, seen.at, snapshot)
+                self._made[key] = await run_in_threadpool(body_html, shown, current=current, trouble=trouble)
+            return self._made[key]
+
+
+def moment_of(request: Request) -> int:
+    """Return the number of the moment that a request asks for; 0 for now."""
+    number = request.query_params.get("number", "")
+    return int(number[:18]) if number.isascii() and number.isdecimal() else 0
+
+
+async def read_body(request: Request, most: int) -> bytes | None:
+    """Return the body of a request; None where it has more than so many bytes."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            return None
+    return body
+
+
+def stream(feed: Feed, news: Callable[[], dict[str, float]]) -> Response:
+    """Return server-sent events: what is new, at once and after each change."""
+
+    async def events() -> AsyncIterator[bytes]:
+        version = -1
+        while True:
+            newest = await feed.after(version, BEAT)
+            if newest == version:
+                yield b": still here\n\n"
+                continue
+            version = newest
+            yield b"event: changed\ndata: " + msgspec.json.encode({"version": version, **news()}) + b"\n\n"
+
+    return StreamingResponse(events(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})

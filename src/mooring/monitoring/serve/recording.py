@@ -1,0 +1,133 @@
+"""The node over time: the newest snapshots in memory, and where they are kept, those of before."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from mooring.monitoring.serve.feed import Feed
+from mooring.monitoring.serve.snapshot import NodeSnapshot
+from mooring.service.daemon import Heartbeat
+
+MOST_CELLS: Final = 150_000
+"""CPUs of all recorded snapshots together: about 40 MB."""
+MOST_SNAPSHOTS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A snapshot and when it was new."""
+
+    number: int
+    """From 1, growing."""
+    at: float
+    """Unix time."""
+    snapshot: NodeSnapshot
+
+
+class KeptMoments(Protocol):
+    """Moments that outlive the page; used by one thread at a time."""
+
+    @property
+    def first(self) -> int:
+        """Number of the oldest one."""
+
+    @property
+    def last(self) -> int:
+        """Number of the newest one, one less than the first where there is none."""
+
+    def add(self, moment: Recorded) -> None:
+        """Take the next moment."""
+
+    def at(self, number: int) -> Recorded:
+        """Return the moment of a number from the first to the last.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+
+
+class Recording:
+    """Takes snapshots of one node; usable from any thread."""
+
+    def __init__(
+        self, first: NodeSnapshot, clock: Callable[[], float] = time.time, kept: KeptMoments | None = None
+    ) -> None:
+        """Begin with a snapshot.
+
+        Args:
+            first: the node now.
+            clock: Unix time.
+            kept: moments before, to which those from now on are added.
+        """
+        self.feed = Feed()
+        self._clock, self._lock = clock, threading.Lock()
+        self.heartbeat = Heartbeat(time.monotonic)
+        """Of what reads the node."""
+        self.trouble = ""
+        """Why the node cannot be read at the moment."""
+        cpus = max(1, sum(1 for _ in first.view.cpus()))
+        self._past: deque[Recorded] = deque(maxlen=max(20, min(MOST_SNAPSHOTS, MOST_CELLS // cpus)))
+        self._kept = kept
+        self._now = Recorded(1 if kept is None else kept.last + 1, clock(), first)
+        if kept is not None:
+            kept.add(self._now)
+
+    @property
+    def now(self) -> Recorded:
+        """The newest snapshot."""
+        return self._now
+
+    def take(self, snapshot: NodeSnapshot) -> bool:
+        """Take a snapshot; one that shows the same as the newest is not recorded, but asked from now on."""
+        with self._lock:
+            before = self._now
+            troubled, self.trouble = bool(self.trouble), ""
+            if snapshot == before.snapshot:
+                self._now = Recorded(before.number, before.at, snapshot)
+                if not troubled:
+                    return False
+            else:
+                self._past.append(Recorded(before.number, before.at, before.snapshot.bare()))
+                self._now = Recorded(before.number + 1, self._clock(), snapshot)
+                if self._kept is not None:
+                    self._kept.add(self._now)
+        self.feed.changed()
+        return True
+
+    def fail(self, problem: str) -> None:
+        """Take it that the node cannot be read; its last snapshot stays."""
+        if problem != self.trouble:
+            self.trouble = problem
+            self.feed.changed()
+
+    def span(self) -> tuple[int, Recorded]:
+        """Return the number of the oldest moment and the newest moment, as they are at one time."""
+        with self._lock:
+            if self._kept is not None and self._kept.last >= self._kept.first:
+                return self._kept.first, self._now
+            return self._past[0].number if self._past else self._now.number, self._now
+
+    def in_memory(self) -> list[Recorded]:
+        """Return the moments that are in memory, the newest last."""
+        with self._lock:
+            return [*self._past, self._now]
+
+    def at(self, number: int) -> Recorded:
+        """Return the moment of a number; the oldest one for one that is forgotten, the newest for 0.
+
+        Raises:
+            InputError: it is kept, and cannot be read.
+        """
+        found = self.in_memory()
+        if not number:
+            return found[-1]
+        if number < found[0].number and self._kept is not None:
+            with self._lock:
+                if (wanted := max(number, self._kept.first)) <= self._kept.last:
+                    return self._kept.at(wanted)
+        return next((one for one in found if one.number >= number), found[-1])

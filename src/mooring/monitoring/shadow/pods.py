@@ -1,0 +1,124 @@
+"""The pods that are bound to the node, as API server or kubelet has them; deleted ones until they are forgotten."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.inputs.decoding.fields import Report, ignore
+from mooring.inputs.pods.defaults import PodGates
+from mooring.monitoring.shadow.observed import ObservedPod, observed_pod
+from mooring.published.naming import Names, names_of
+from mooring.service.cluster.apiserver import Cluster, ClusterError
+from mooring.service.cluster.following import Follower
+from mooring.service.cluster.watching import CACHED, PODS, mapping_of, pods_of
+
+
+class BoundPods:
+    """Told in a thread what there is; read by another."""
+
+    def __init__(self, gates: Callable[[], PodGates], report: Report = ignore, teller: str = "API server") -> None:
+        """Know nothing yet.
+
+        Args:
+            gates: of the node.
+            report: receives outages, and pods that cannot be read.
+            teller: of the pods, for what is reported.
+        """
+        self._gates, self._report, self._teller = gates, report, teller
+        self._lock = threading.Lock()
+        self._pods: dict[str, ObservedPod] = {}
+        self._items: dict[str, dict[str, Any]] = {}
+        self._is_down = False
+        self.changes = 0
+        """Grows with every change."""
+
+    def snapshot(self) -> Mapping[str, ObservedPod]:
+        """Return the pods by the uid that their kubelet knows them by, in the order of their arrival."""
+        with self._lock:
+            return dict(self._pods)
+
+    def names(self, _pods: object = None) -> Names:
+        """Return the uids by namespace and name."""
+        with self._lock:
+            return names_of(self._items.values())
+
+    def forget(self, uids: Collection[str]) -> None:
+        """Forget pods that are deleted and that the kubelet does not list any more."""
+        with self._lock:
+            for uid in [one for one in uids if one in self._pods and one not in self._items]:
+                del self._pods[uid]
+
+    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
+        """Take all pods; those that are not among them were deleted meanwhile."""
+        found = [_content_of(item) for page in pages for item in page]
+        kept = {seen.pod.uid: (seen, item) for item in found if (seen := self._seen(item)) is not None}
+        with self._lock:
+            for uid in self._items.keys() - kept.keys():
+                self._mark_deleted(uid)
+            for uid, (seen, item) in kept.items():
+                self._pods[uid], self._items[uid] = seen, item
+            self._changed()
+
+    def changed(self, item: msgspec.Raw) -> None:
+        """Take a pod that is new or changed."""
+        content = _content_of(item)
+        seen = self._seen(content)
+        if seen is not None:
+            with self._lock:
+                self._pods[seen.pod.uid], self._items[seen.pod.uid] = seen, content
+                self._changed()
+
+    def deleted(self, item: msgspec.Raw) -> None:
+        """Keep a deleted pod, as it was last, as one that is leaving."""
+        content = _content_of(item)
+        seen = self._seen(content)
+        if seen is not None:
+            with self._lock:
+                self._pods[seen.pod.uid] = seen
+                self._mark_deleted(seen.pod.uid)
+                self._changed()
+
+    def failed(self, error: ClusterError, times: int) -> None:
+        """Report an outage once; what is known stays."""
+        del times
+        if not self._is_down:
+            self._is_down = True
+            self._report(Finding("warning", self._teller, str(error)))
+
+    def _changed(self) -> None:
+        self.changes += 1
+        if self._is_down:
+            self._is_down = False
+            self._report(Finding("info", self._teller, "answers again"))
+
+    def _mark_deleted(self, uid: str) -> None:
+        seen = self._pods[uid]
+        self._pods[uid] = replace(seen, leaving=True, deleted=True)
+        self._items.pop(uid, None)
+
+    def _seen(self, content: Mapping[str, Any]) -> ObservedPod | None:
+        try:
+            return observed_pod(content, self._gates())
+        except InputError as error:
+            self._report(Finding("warning", self._teller, str(error)))
+            return None
+
+
+def _content_of(item: msgspec.Raw) -> dict[str, Any]:
+    """Return a pod without managedFields, which take half of its size and decide nothing."""
+    content = mapping_of(item)
+    if isinstance(metadata := content.get("metadata"), dict):
+        metadata.pop("managedFields", None)
+    return content
+
+
+def follower_of(pods: BoundPods, connect: Callable[[], Cluster], node: str) -> Follower:
+    """Return what keeps the pods of a node up to date once it is started."""
+    return Follower(connect, PODS, pods, query=pods_of(node), first=CACHED, name=node)

@@ -1,0 +1,237 @@
+"""A kubelet's decisions as scenarios in the form of the recordings: node before, steps, outcomes.
+
+Only what was observed is expected: whether a pod was admitted, the words of its refusal, and the state files at the
+end. The engine has no part in it. The form is that of docs/reference/scenarios.md, so that ``mooring replay`` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from mooring.answers.base.outcome import state_fields
+from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.inputs.archive.reduction import anonymous_pods, reduced_pods
+from mooring.inputs.configuration.devices import devices_document
+from mooring.inputs.machines.machineinfo_json import machine_info_document
+from mooring.inputs.pods.pod_fields import STATUSES
+from mooring.inputs.pods.steps import Admit, Remove, Restart
+from mooring.monitoring.shadow.judgement import Agreement, KubeletEvent
+from mooring.monitoring.shadow.judging.beginning import is_over_several
+from mooring.monitoring.shadow.judging.mismatch import UNAVAILABLE
+from mooring.monitoring.shadow.judging.orders import Step, with_started
+from mooring.monitoring.shadow.judging.stretch import Stretch
+from mooring.monitoring.shadow.observed import ObservedPod
+from mooring.monitoring.shadow.smallest import differing_fields, uid_of
+from mooring.published.facts_document import kubelet_document, mooring_document
+from mooring.published.objects import NodeFacts
+
+
+def recorded_scenario(
+    node: str, stretch: Stretch, pods: Mapping[str, ObservedPod], *, anonymous: bool = False
+) -> dict[str, Any] | None:
+    """Return a scenario; None if no manager decided anything, or no steps lead from its beginning to its end.
+
+    Args:
+        node: its name.
+        stretch: what happened between two observations.
+        pods: as they were observed last, by uid.
+        anonymous: whether pods get made-up names.
+    """
+    if stretch.base is None or stretch.goal is None or stretch.has_listed:
+        return None
+    if not (stretch.fits or stretch.judgements):
+        return None
+    steps = tuple(_managers_steps(stretch, pods))
+    first, begin = (*stretch.points, stretch.base)[0], stretch.begin
+    # No step can remove a state file; the start of a scenario is without it.
+    if not steps or (stretch.is_emptied and not isinstance(steps[0], Restart)):
+        return None
+    told = [pods[uid].content for uid in pods if uid in first.node.active or uid in _asked(steps)]
+    reduced = _pods(told, anonymous=anonymous)
+    texts = state_fields(stretch.goal.files)
+    active = [
+        _with_statuses(reduced[uid], pod) if uid in reduced and uid in stretch.before.listed else _unknown(pod)
+        for uid, pod in first.node.active.items()
+    ]
+    content = {
+        "id": f"{node}-{datetime.fromtimestamp(stretch.after.at, UTC):%Y%m%dT%H%M%S.%fZ}",
+        "observed": {
+            "node": node,
+            "from": _time(stretch.before.at),
+            "to": _time(stretch.after.at),
+            "verdict": _verdict(stretch).value,
+        },
+        "machine": begin.state.facts[:12],
+        "release": begin.facts.mooring.release.name,
+        "kubelet": kubelet_document(begin.facts.config),
+        **_extended(begin.facts),
+        "files": {file: text for file, text in _files(first).items() if text is not None},
+        "active": active,
+        **_devices(first, stretch.goal),
+    }
+    if stretch.is_emptied:
+        steps = steps[1:]
+    else:
+        content["readmit"] = False
+    expected = [_expected(step, pods, stretch.ran) for step in steps]
+    if expected:
+        expected[-1] |= texts
+    fields = [_step(step, reduced, stretch.after.facts) for step in steps]
+    begun = {} if expected else {"start": {"afterReadmission": texts} if active else texts}
+    found = {**content, "steps": fields, "expect": {**begun, **({"steps": expected} if expected else {})}}
+    # Where memory lies on several NUMA nodes, the files depend on what was released first, and while init containers
+    # run, on when they end: no step says either.
+    ends = (first, stretch.goal, *stretch.points[-1:])
+    is_decided = not stretch.fits or not any(
+        is_over_several(one) or with_started(one).files != one.files for one in ends
+    )
+    return found if is_decided or not differing_fields(found, begin.facts) else None
+
+
+def _managers_steps(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterator[Step]:
+    """Yield the steps that the managers are asked about, so that they end where the judge compared."""
+    # The node resources check is no manager: what it refuses at a restart has to go by a step.
+    left = {uid for uid in stretch.leaving if uid in pods and pods[uid].is_of_amounts}
+    begun = stretch.points[0].node.active if stretch.points else {}
+    refused: set[str] = set()
+    for step in (*stretch.steps, *_untold(stretch, pods)):
+        match step:
+            case Admit(pod) if pod.uid not in stretch.ran and _is_of_predicates(pods[pod.uid]):
+                continue
+            case Admit(pod):
+                refused = {pod.uid} if pods[pod.uid].reason and pod.uid not in stretch.ran else set()
+            case Remove(uid) if uid in left:
+                left.discard(uid)
+                refused = set()
+            case Remove(uid) if uid in pods and pods[uid].is_of_amounts and uid not in begun:
+                continue
+            case Remove():
+                refused = set()
+            case Restart():
+                refused |= _left_behind(stretch)
+        yield step
+        if isinstance(step, Restart):
+            yield from (Remove(uid) for uid in sorted(left))
+            left.clear()
+    # What a refused pod was given before its refusal is released later: the files are compared without it.
+    yield from (Remove(uid) for uid in sorted(refused))
+
+
+def _left_behind(stretch: Stretch) -> set[str]:
+    """Return the uids of pods of which the engine has something at the end, and that are not there any more.
+
+    So has a pod that a starting kubelet refused, until the next one is asked about.
+    """
+    if stretch.goal is None or not stretch.points:
+        return set()
+    node = stretch.points[-1].node
+    return (node.cpu.assignments.keys() | node.memory.assignments.keys()) - stretch.goal.node.active.keys()
+
+
+def _untold(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterator[Step]:
+    """Yield what happened, too, where no order fits: nothing is said of its order."""
+    asked, left = _asked(stretch.steps), {step.uid for step in stretch.steps if isinstance(step, Remove)}
+    if _verdict(stretch) is Agreement.AGREED:
+        return
+    for one in stretch.judgements:
+        if one.event in {KubeletEvent.ADMITTED, KubeletEvent.REFUSED} and one.uid not in asked and one.uid in pods:
+            yield Admit(pods[one.uid].pod)
+    yield from (Remove(uid) for uid in stretch.leaving if uid not in left)
+
+
+def _verdict(stretch: Stretch) -> Agreement:
+    said = {one.verdict for one in stretch.judgements}
+    return next((one for one in (Agreement.DIFFERS, Agreement.UNKNOWN) if one in said), Agreement.AGREED)
+
+
+def _time(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+
+
+def _unknown(pod: Pod) -> dict[str, Any]:
+    """Return a pod of which only is known what it left in the files."""
+    containers = [{"name": one.name} for one in pod.containers]
+    return {"metadata": {"name": pod.name, "uid": pod.uid}, "spec": {"containers": containers}}
+
+
+def _with_statuses(content: dict[str, Any], pod: Pod) -> dict[str, Any]:
+    """Return a pod with the statuses of its containers that a kubelet of an older release counted."""
+    told: dict[str, list[dict[str, Any]]] = {}
+    for one in pod.containers:
+        if one.allocated is not None:
+            amounts = {resource: str(quantity) for resource, quantity in one.allocated.items()}
+            told.setdefault(STATUSES[one.kind], []).append({"name": one.name, "allocatedResources": amounts})
+    return {**content, "status": {**content.get("status", {}), **told}} if told else content
+
+
+def _asked(steps: Iterable[Step]) -> set[str]:
+    return {step.pod.uid for step in steps if isinstance(step, Admit)}
+
+
+def _files(kubelet: Kubelet) -> dict[str, str | None]:
+    return {CPU_FILE: kubelet.files.cpu, MEMORY_FILE: kubelet.files.memory}
+
+
+def _extended(facts: NodeFacts) -> dict[str, Any]:
+    plain = MooringConfig(release=facts.mooring.release)
+    return {} if facts.mooring == plain else {"mooring": mooring_document(facts.mooring)}
+
+
+def _devices(begun: Kubelet, goal: Kubelet) -> dict[str, Any]:
+    """Return the devices, what active pods hold of them, and what others are given; nothing on a node without any."""
+    state, given = begun.node.providers.devices, goal.node.providers.devices.held
+    if not state.devices:
+        return {}
+    held = {uid: found for uid, found in state.held.items() if uid in begun.node.active}
+    return {
+        "devices": devices_document(state.devices)["devices"],
+        "held": {
+            uid: {name: {resource: sorted(ids) for resource, ids in given.items()} for name, given in found.items()}
+            for uid, found in ({**given, **held}).items()
+        },
+    }
+
+
+def machine_line(facts: NodeFacts, digest: str) -> dict[str, Any]:
+    """Return the machine of scenarios, as a line of the file beside them."""
+    return {"name": digest[:12], "info": machine_info_document(facts.machine)}
+
+
+def _pods(contents: Iterable[Mapping[str, Any]], *, anonymous: bool) -> dict[str, dict[str, Any]]:
+    # Objects of a list do not name their kind.
+    found = reduced_pods({"kind": "Pod", **content} for content in contents)
+    given = anonymous_pods(found) if anonymous else found
+    return {uid_of(pod): pod for pod in given}
+
+
+def _is_of_predicates(seen: ObservedPod) -> bool:
+    return seen.is_of_amounts or seen.reason == POD_LEVEL_NOT_SUPPORTED
+
+
+def _step(step: Step, pods: Mapping[str, dict[str, Any]], facts: NodeFacts) -> dict[str, Any]:
+    match step:
+        case Admit(pod):
+            return {"admit": pods[pod.uid]}
+        case Remove(uid):
+            return {"remove": uid}
+        case Restart():
+            return {"restart": True, "kubelet": kubelet_document(facts.config), "release": facts.mooring.release.name}
+
+
+def _expected(step: Step, pods: Mapping[str, ObservedPod], ran: frozenset[str]) -> dict[str, Any]:
+    if not isinstance(step, Admit):
+        return {}
+    if step.pod.uid in ran:
+        return {"admitted": True, "reason": "", "message": ""}
+    seen = pods[step.pod.uid]
+    found = {"admitted": not seen.reason, "reason": seen.reason, "message": seen.message}
+    if UNAVAILABLE.search(seen.message):
+        # Which of several resources it names is random.
+        del found["message"]
+    return found

@@ -1,0 +1,220 @@
+"""How often the engine decided as the kubelet did, since when, and what differed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from mooring.documents.observed.shadow import (
+    ShadowCountPart,
+    ShadowDayPart,
+    ShadowDecisionPart,
+    ShadowDocument,
+    WouldBeDayPart,
+    WouldBePart,
+)
+from mooring.engine.core.errors import InputError
+from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.monitoring.shadow.would_be import WouldBeAnswer
+
+MOST_KEPT: Final = 100
+"""Differences and pods that are kept in words; all are counted."""
+DAYS: Final = 31
+"""Days of which counts are kept."""
+
+_Counts = TypeVar("_Counts")
+Counted = tuple[str, Agreement, KubeletEvent, DifferenceCause]
+"""Release of the kubelet, verdict, event and cause of a decision."""
+
+
+@dataclass(slots=True)
+class WouldBeTally:
+    """What the kubelet refused, and what another configuration would have refused, since they are compared."""
+
+    since: str
+    configuration: str
+    """Digest of the other configuration."""
+    refused: list[str] = field(default_factory=list)
+    """Namespace and name of the pods that only the other configuration refuses, the newest last."""
+    admitted: list[str] = field(default_factory=list)
+    """Of those that only the other configuration admits."""
+    refusals: int = 0
+    days: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Date -> pods that the kubelet refused, pods that the other configuration would have refused."""
+
+    def add(self, answers: Iterable[WouldBeAnswer], at: str) -> None:
+        """Count answers of the other configuration.
+
+        Args:
+            answers: about pods that the kubelet decided.
+            at: when, as RFC 3339.
+        """
+        day = at[:10]
+        for one in answers:
+            refused, refusals = self.days.get(day, (0, 0))
+            self.days = _newest(self.days | {day: (refused + (not one.did), refusals + (not one.would))})
+            self.refusals += not one.would
+            if one.would and not one.did:
+                self.admitted = [*self.admitted, one.name][-MOST_KEPT:]
+            elif one.did and not one.would:
+                self.refused = [*self.refused, one.name][-MOST_KEPT:]
+
+    def part(self) -> WouldBePart:
+        """Return it as the part of the document."""
+        days = [WouldBeDayPart(day, *counts) for day, counts in self.days.items()]
+        return WouldBePart(self.refusals, list(self.refused), list(self.admitted), self.since, days, self.configuration)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counted by one thread; others may read it at any time."""
+
+    node: str
+    release: str
+    """Of the kubelet that runs now."""
+    since: str
+    """Time of the first observation, as RFC 3339."""
+    counts: Counter[Counted] = field(default_factory=Counter)
+    differences: list[ShadowDecisionPart] = field(default_factory=list)
+    """The newest last."""
+    days: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Date -> decisions, those that differ, pods that the kubelet refused."""
+    blind: int = 0
+    """Observations that failed."""
+    would_be: WouldBeTally | None = None
+    predicted: int = 0
+    """Pods whose outcome was predicted and is known."""
+    came_true: int = 0
+    """Of those, the pods whose outcome was predicted correctly."""
+    changes: int = 0
+    """Grows with every judgement."""
+
+    def add(self, judgements: Iterable[Judgement], at: str) -> None:
+        """Count judgements.
+
+        Args:
+            judgements: of decisions.
+            at: when they were judged, as RFC 3339.
+        """
+        day = at[:10]
+        for one in judgements:
+            differs, refused = one.verdict is Agreement.DIFFERS, one.event is KubeletEvent.REFUSED
+            self.counts[self.release, one.verdict, one.event, one.cause] += 1
+            before = self.days.get(day, (0, 0, 0))
+            self.days = _newest(self.days | {day: (before[0] + 1, before[1] + differs, before[2] + refused)})
+            if differs:
+                part = ShadowDecisionPart(
+                    one.name, one.event.value, one.cause.value, one.kubelet, one.engine, at, self.release
+                )
+                self.differences = [*self.differences, part][-MOST_KEPT:]
+            self.changes += 1
+
+    def came(self, *, true: bool) -> None:
+        """Count the outcome of a predicted pod."""
+        self.predicted += 1
+        self.came_true += true
+
+    def total(self, verdict: Agreement) -> int:
+        """Return how many decisions have a verdict."""
+        return sum(count for (_, said, _, _), count in list(self.counts.items()) if said is verdict)
+
+    def document(self, at: str = "") -> ShadowDocument:
+        """Return it as the document of ``mooring shadow -o json``.
+
+        Args:
+            at: now, as RFC 3339.
+        """
+        return ShadowDocument(
+            node=self.node,
+            release=self.release,
+            since=self.since,
+            agreed=self.total(Agreement.AGREED),
+            differs=self.total(Agreement.DIFFERS),
+            unknown=self.total(Agreement.UNKNOWN),
+            counts=sorted(
+                (
+                    ShadowCountPart(verdict.value, event.value, cause.value, count, release)
+                    for (release, verdict, event, cause), count in list(self.counts.items())
+                ),
+                key=lambda one: (one.release, one.verdict, one.event, one.cause),
+            ),
+            differences=list(self.differences),
+            blind=self.blind,
+            refused=sum(
+                count for (_, _, event, _), count in list(self.counts.items()) if event is KubeletEvent.REFUSED
+            ),
+            would_be=None if self.would_be is None else self.would_be.part(),
+            days=[ShadowDayPart(day, *counts) for day, counts in self.days.items()],
+            observed_at=at,
+            predicted=self.predicted,
+            came_true=self.came_true,
+        )
+
+    def metrics(self) -> bytes:
+        """Return the counts in the text format of Prometheus."""
+        return generate_latest(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the decisions by release, verdict, event and cause, and the observations that failed."""
+        says = "Decisions of the kubelet that were compared with the engine."
+        labels = ["verdict", "event", "cause", "release"]
+        decisions = CounterMetricFamily("mooring_shadow_decisions", says, labels=labels)
+        for (release, *said), count in list(self.counts.items()):
+            decisions.add_metric([*(one.value.replace(" ", "_") for one in said), release], count)
+        yield decisions
+        yield CounterMetricFamily(
+            "mooring_shadow_blind_looks", "Observations of the kubelet that failed.", value=self.blind
+        )
+
+
+def tally_of(found: ShadowDocument) -> Tally:
+    """Return the counts of a document, to be continued.
+
+    Raises:
+        InputError: it has words that this version does not know.
+    """
+    try:
+        counts = {
+            (one.release, Agreement(one.verdict), KubeletEvent(one.event), DifferenceCause(one.cause)): one.count
+            for one in found.counts
+        }
+    except ValueError as error:
+        raise InputError(str(error), source="counts") from None
+    other = found.would_be
+    return Tally(
+        found.node,
+        found.release,
+        found.since,
+        Counter(counts),
+        list(found.differences),
+        {one.day: (one.decisions, one.differs, one.refused) for one in found.days},
+        found.blind,
+        None
+        if other is None
+        else WouldBeTally(
+            other.since,
+            other.configuration,
+            list(other.refused),
+            list(other.admitted),
+            other.refusals,
+            {one.day: (one.refused, one.refusals) for one in other.days},
+        ),
+        found.predicted,
+        found.came_true,
+    )
+
+
+def now_text() -> str:
+    """Return the time as RFC 3339."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _newest(days: dict[str, _Counts]) -> dict[str, _Counts]:
+    return dict(sorted(days.items())[-DAYS:])

@@ -1,4 +1,0 @@
-"""The planner: what a node would do with these pods, with no cluster.
-
-It runs the engine of :mod:`mooring.node` between state files, scenarios and pictures, and decides nothing itself.
-"""

@@ -1,0 +1,278 @@
+"""A plain kubelet as a source: its state files, its record of devices and its PodResources API, all only read.
+
+The files are the state that the next decision starts from; the API says which pods are there. Both are read until they
+were the same before and after and agree with each other, so that an observation is of one moment.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from mooring.engine.checkpoint.device_file import DEVICE_FILE, HeldDevices, device_record, read_device_file
+from mooring.engine.checkpoint.store import StateFolder
+from mooring.engine.core.errors import InputError, MooringError
+from mooring.engine.core.release import Release
+from mooring.engine.devicemanager.state import Device, Holdings
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.published.facts_document import digest_of
+from mooring.published.naming import Names, Sets, device_state, disagreement, named
+from mooring.published.objects import NodeFacts, NodeState, PodKey
+from mooring.published.observation import Observation
+from mooring.published.restored import NodeKind, kind_of, rejoined, restored
+from mooring.service.podresources import ListedPod, pods_in
+
+TRIES: Final = 10
+"""Readings until files and API must have agreed."""
+PAUSE: Final = 0.02
+"""Seconds between two of them; the kubelet needs a few milliseconds for a pod."""
+_LISTING: Final = 2.0
+"""Seconds after which the kubelet is asked for its pods even when its files stay as they are."""
+REGISTERING: Final = 60.0
+"""Seconds after a start of the kubelet when its release is read again: its Node names a new version by then."""
+ASKING: Final = 5
+"""How often the API server is asked again for pods that it did not know."""
+
+_FILES: Final = (CPU_FILE, MEMORY_FILE, DEVICE_FILE)
+Marks = tuple[tuple[int, int, int] | None, ...]
+
+
+class Lister(Protocol):
+    """The kubelet's API, see :class:`~mooring.service.podresources.PodResourcesClient`."""
+
+    def listed(self) -> bytes:
+        """Return the answer to List."""
+
+    def devices(self) -> dict[str, tuple[Device, ...]]:
+        """Return the healthy devices."""
+
+
+class UnsettledError(MooringError):
+    """Files and API do not agree, after many readings."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Everything that decides about an observation, as it was read."""
+
+    files: StateTexts
+    checkpoint: str | None
+    answer: bytes
+    devices: dict[str, tuple[Device, ...]]
+
+
+class KubeletSource:
+    """Observes a kubelet of this node; used by one thread."""
+
+    def __init__(
+        self,
+        node: str,
+        root: Path,
+        load: Callable[[], NodeFacts],
+        kubelet: Lister,
+        *,
+        socket: Path | None = None,
+        names: Callable[[tuple[ListedPod, ...]], Names] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """Read the facts.
+
+        Args:
+            node: name of the node.
+            root: the kubelet's root directory.
+            load: reads machine and configuration.
+            kubelet: its API.
+            socket: of the API; a new one means that the kubelet has started again, and may have another configuration.
+            names: asks the API server which pod has which uid.
+            clock: seconds that only go forward.
+            pause: waits for a number of seconds.
+
+        Raises:
+            InputError: the facts cannot be read.
+        """
+        self._node, self._root, self._load, self._kubelet = node, root, load, kubelet
+        self._socket, self._names, self._clock, self._pause = socket, names, clock, pause
+        self._born: tuple[int, int] | None = None
+        self._born = self._birth()
+        self._starts = 1
+        self._again = 0.0
+        self._facts: NodeFacts | None = None
+        self._kind: NodeKind | str = ""
+        self._digest = ""
+        self._reading: _Reading | None = None
+        self._started: tuple[StateTexts, Kubelet | str] | None = None
+        self._marks: Marks = ()
+        self._listed = 0.0
+        self._asked = 0
+        self._seen: Observation | None = None
+
+    @property
+    def starts(self) -> int:
+        """How often the kubelet has started since it was observed first, that time included; from its socket."""
+        return self._starts
+
+    @property
+    def facts(self) -> NodeFacts:
+        """Machine and configuration, as they are now known.
+
+        Raises:
+            InputError: they cannot be read.
+        """
+        self._check_restart()
+        if self._facts is None:
+            raise AssertionError("facts are loaded by the check")
+        return self._facts
+
+    def observe(self) -> Observation | None:
+        """Return what there is now; the same object while nothing has changed.
+
+        Raises:
+            InputError: machine, configuration or a file cannot be read.
+            PodResourcesError: the kubelet does not answer.
+            UnsettledError: files and API contradict each other.
+        """
+        self._check_restart()
+        marks, now = self._current_marks(), self._clock()
+        if self._seen is not None and marks == self._marks and now - self._listed < _LISTING:
+            return self._seen
+        reading, pods = self._settled()
+        self._marks, self._listed = marks, now
+        if self._seen is None or reading != self._reading:
+            self._reading, self._seen = reading, self._observation(reading, pods)
+            self._asked = 0
+        elif self._names is not None and self._asked < ASKING and not all(key.uid for key in self._seen.state.pods):
+            # The API server's memory may be a little behind the kubelet's.
+            self._asked += 1
+            again = self._observation(reading, pods)
+            self._seen = self._seen if again == self._seen else again
+        return self._seen
+
+    def _check_restart(self) -> None:
+        born, now = self._birth(), self._clock()
+        if self._facts is not None and born == self._born and now < self._again:
+            return
+        facts = self._load()
+        if self._facts is None or born != self._born:
+            self._again = now + REGISTERING
+        else:
+            # The running kubelet knows nothing of a configuration that was written since its start.
+            facts = _with_release(self._facts, facts.mooring.release)
+            self._again = math.inf
+        self._starts += self._facts is not None and born != self._born
+        self._born = born
+        if facts != self._facts:
+            self._facts, self._digest = facts, digest_of(facts)
+            self._kind, self._seen, self._started = kind_of(self._digest, facts), None, None
+
+    def _birth(self) -> tuple[int, int] | None:
+        """Return what tells one socket from the next of the same name; while there is none, what told the last."""
+        if self._socket is not None:
+            with suppress(OSError):
+                found = self._socket.stat()
+                return found.st_ino, found.st_ctime_ns
+        return self._born
+
+    def _current_marks(self) -> Marks:
+        """Return what changes when a file is replaced, without reading any."""
+        return tuple(_mark(self._root / name) for name in _FILES)
+
+    def _settled(self) -> tuple[_Reading, tuple[ListedPod, ...]]:
+        """Read until everything is of one moment."""
+        problem = ""
+        for attempt in range(TRIES):
+            if attempt:
+                self._pause(PAUSE)
+            before = self._files()
+            answer = self._kubelet.listed()
+            devices = self._kubelet.devices()
+            if self._files() != before:
+                problem = "the state files change all the time"
+                continue
+            pods = pods_in(answer)
+            problem = self._contradiction(before[0], pods)
+            if not problem:
+                return _Reading(before[0], before[1], answer, devices), pods
+        raise UnsettledError(f"{self._root}: {problem}")
+
+    def _files(self) -> tuple[StateTexts, str | None]:
+        folder = StateFolder(self._root)
+        return StateTexts(folder.read_cpu(), folder.read_memory()), read_device_file(self._root)
+
+    def _contradiction(self, files: StateTexts, pods: tuple[ListedPod, ...]) -> str:
+        if not any(container.cpus for pod in pods for container in pod.containers):
+            return ""
+        return disagreement(pods, _sets(self._start(files)))
+
+    def _start(self, files: StateTexts) -> Kubelet | str:
+        """Return the kubelet that starts on the files, or why it would not."""
+        if self._started is None or self._started[0] != files:
+            self._started = files, _started(self._kind, files)
+        return self._started[1]
+
+    def _observation(self, reading: _Reading, pods: tuple[ListedPod, ...]) -> Observation:
+        if self._facts is None:
+            raise AssertionError("facts are loaded before anything is read")
+        kubelet, held = self._start(reading.files), held_devices(reading.checkpoint)
+        keys = named(pods, _sets(kubelet), held, {})
+        if self._names is not None and any(not key.uid for key in keys):
+            keys = named(pods, _sets(kubelet), held, self._names(pods))
+        state = NodeState(
+            self._node, self._digest, reading.files, device_state(reading.devices, pods, keys, held), keys
+        )
+        left = _left(held, {key.uid for key in keys})
+        if isinstance(kubelet, str):
+            return Observation(self._facts, state, None, kubelet, left)
+        return Observation(self._facts, state, rejoined(kubelet, state, {}).node, left=left)
+
+
+def _with_release(facts: NodeFacts, release: Release) -> NodeFacts:
+    return replace(facts, mooring=replace(facts.mooring, release=release))
+
+
+def _started(kind: NodeKind | str, files: StateTexts) -> Kubelet | str:
+    if isinstance(kind, str):
+        return kind
+    # No pod is in it yet: the files name the holders.
+    found = restored(kind, NodeState("", kind.digest, files, pods=(PodKey("", ""),)), {})
+    return found if isinstance(found, str) else replace(found, node=replace(found.node, active={}))
+
+
+def _left(held: Iterable[HeldDevices], listed: Collection[str]) -> Holdings:
+    """Return what the record says of pods that are not listed; nothing where the uid of a listed one is not known."""
+    found: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
+    for one in held:
+        if one.uid not in listed and "" not in listed:
+            found.setdefault(one.uid, {}).setdefault(one.container, {})[one.resource] = one.ids
+    return found
+
+
+def held_devices(text: str | None) -> tuple[HeldDevices, ...]:
+    """Return what the device manager's record says.
+
+    Raises:
+        InputError: the kubelet could not read it either.
+    """
+    record = device_record(text)
+    if record.problem:
+        raise InputError(f"is not a record of devices: {record.problem}", source=DEVICE_FILE)
+    return record.held
+
+
+def _sets(kubelet: Kubelet | str) -> Sets:
+    """Return the exclusive CPUs of the file; none when no kubelet can start on it."""
+    return {} if isinstance(kubelet, str) else kubelet.node.cpu.assignments
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,286 @@
+"""The publisher: checks its source, writes when it is time to, and counts both for Prometheus.
+
+One thread does everything, waits for the API server and the source only, and never gives up: what cannot be read or
+written is retried, and logged now and then.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx2
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from mooring.engine.core.errors import MooringError
+from mooring.engine.core.machine import Finding
+from mooring.inputs.decoding.fields import Report, ignore
+from mooring.published.facts_document import facts_document
+from mooring.published.observation import Observation, Source, documents_of
+from mooring.published.pace import Pace, Rhythm, Waking, room_of, wake
+from mooring.published.writing import apply, create_once, node_uid
+from mooring.service.cluster.apiserver import Cluster, ClusterError
+from mooring.service.cluster.watching import pause_before
+
+LOOKING: Final = 0.25
+"""Seconds between two looks at the source."""
+_SUBJECT: Final = "publisher"
+_PREFIX = "mooring_publish"
+
+
+class Publisher:
+    """Publishes one node."""
+
+    def __init__(
+        self,
+        source: Source,
+        connect: Callable[[], Cluster],
+        node: str,
+        *,
+        rhythm: Rhythm | None = None,
+        report: Report = ignore,
+        clock: Callable[[], float] = time.monotonic,
+        today: Callable[[], float] = time.time,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """Do nothing yet.
+
+        Args:
+            source: knows the node.
+            connect: opens the way to the API server, again after a failure, so that renewed credentials are read.
+            node: name of the node.
+            rhythm: when to write.
+            report: receives outages and recoveries.
+            clock: seconds that only go forward.
+            today: seconds since 1970.
+            cpu: seconds that the thread has computed.
+        """
+        self._source, self._connect, self._node = source, connect, node
+        self._report, self._clock, self._today, self._cpu = report, clock, today, cpu
+        self._waking = Waking(rhythm.waking) if rhythm is not None and rhythm.waking is not None else None
+        self._spent = 0.0  # on changes that are not written yet
+        self._pace = Pace(rhythm or Rhythm())
+        # Grows over restarts too, as long as there are fewer than a thousand changes a second.
+        self._sequence = int(today() * 1000)
+        self._seen: Observation | None = None
+        self._cluster: Cluster | None = None
+        self._owner: str | None = None
+        self._known_facts = ""
+        self._without_topology = False
+        self._blind, self._resume_at = 0, 0.0
+        self.counts = PublisherCounts()
+
+    def run(self, stopping: threading.Event) -> None:
+        """Publish until told to stop."""
+        try:
+            while not stopping.is_set():
+                stopping.wait(self.step())
+        finally:
+            self.close()
+
+    def once(self) -> None:
+        """Look and write once.
+
+        Raises:
+            MooringError: one of them cannot be done.
+        """
+        seen = self._source.observe()
+        if seen is None:
+            raise MooringError("there is nothing to publish yet")
+        self._take(seen)
+        self._write(seen)
+        if self._waking is not None and self._cluster is not None:
+            wake(self._cluster.http, self._node, self._sequence)
+
+    def step(self) -> float:
+        """Do what is due; return the seconds until there is more to do."""
+        now = self._clock()
+        if now >= self._resume_at:
+            self._observe(now)
+        self._wake_when_due(now)
+        due = self._pace.due
+        if self._seen is None or self._blind or due is None:
+            return LOOKING
+        if now < due:
+            return min(due - now, LOOKING)
+        begun = self._cpu()
+        try:
+            self._write(self._seen)
+        except ClusterError as error:
+            self._failed(error, error.pause)
+        except MooringError as error:
+            self._failed(error)
+        else:
+            self._written(self._seen, self._cpu() - begun)
+        return 0.0 if self._pace.failures else LOOKING
+
+    def close(self) -> None:
+        """Close the way to the API server."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def _observe(self, now: float) -> None:
+        begun = self._cpu()
+        try:
+            seen = self._source.observe()
+        except MooringError as error:
+            self._blind += 1
+            self.counts.blind += 1
+            self._resume_at = now + pause_before(self._blind, self._node)
+            if self._blind == 2 or self._blind % 20 == 0:
+                self._report(
+                    Finding("warning", _SUBJECT, f"the node cannot be observed (attempt {self._blind}): {error}")
+                )
+            return
+        if self._blind >= 2:
+            self._report(Finding("info", _SUBJECT, "the node is observed again"))
+        self._blind = 0
+        if seen is not None and seen is not self._seen:
+            self._take(seen)
+            self._pace = self._pace.changed(now)
+            self._spent += self._cpu() - begun
+
+    def _take(self, seen: Observation) -> None:
+        if seen.problem and (self._seen is None or self._seen.problem != seen.problem):
+            message = f"available amounts are not published: {seen.problem}"
+            self._report(Finding("warning", _SUBJECT, message))
+        self._seen = seen
+        self._sequence += 1
+        self.counts.changes += 1
+
+    def _written(self, seen: Observation, spent: float) -> None:
+        if self._pace.failures:
+            self._report(Finding("info", _SUBJECT, f"{self._node} is published again"))
+        if self._pace.first is not None:
+            self.counts.bursts += 1
+            self.counts.burst_cpu += self._spent + spent
+            self._spent = 0.0
+        now = self._clock()
+        self._pace = self._pace.written(now)
+        self.counts.writes += 1
+        self.counts.written_at = now
+        if self._waking is not None:
+            self._waking = self._waking.written(room_of(seen))
+
+    def _wake_when_due(self, now: float) -> None:
+        """Have pods tried again that wait for room, when a state with more of it was written."""
+        if self._waking is None or self._cluster is None or not self._waking.is_due(now):
+            return
+        try:
+            wake(self._cluster.http, self._node, self._sequence)
+        except ClusterError as error:
+            self._waking = self._waking.failed(now)
+            self._report(
+                Finding(
+                    "warning", _SUBJECT, f"the annotation that has waiting pods tried again is not written: {error}"
+                )
+            )
+        else:
+            self._waking = self._waking.done(now)
+            self.counts.wakes += 1
+
+    def _failed(self, error: MooringError, pause: float = 0.0) -> None:
+        self.close()
+        self._owner, self._known_facts = None, ""
+        self._pace = self._pace.failed(self._clock(), self._node, pause)
+        self.counts.failures += 1
+        if self._pace.failures <= 2 or self._pace.failures % 20 == 0:
+            missing = isinstance(error, ClusterError) and error.code == httpx2.codes.NOT_FOUND
+            remedy = "; apply the definitions of deploy/crds" if missing else ""
+            message = f"{self._node} is not published (attempt {self._pace.failures}): {error}{remedy}"
+            self._report(Finding("warning", _SUBJECT, message))
+
+    def _write(self, seen: Observation) -> None:
+        if self._cluster is None:
+            self._cluster = self._connect()
+        http = self._cluster.http
+        is_heartbeat = self._pace.first is None
+        if self._owner is None or is_heartbeat:
+            self._owner = node_uid(http, self._node)
+        state, topology = documents_of(seen, sequence=self._sequence, moment=self._today(), owner=self._owner)
+        # Facts first, because the state names them; with the heartbeat again, in case they were removed.
+        if self._known_facts != seen.state.facts or is_heartbeat:
+            create_once(http, facts_document(seen.facts, self._node))
+            self._known_facts = seen.state.facts
+        apply(http, state)
+        self._write_topology(http, topology, anew=is_heartbeat)
+
+    def _write_topology(self, http: httpx2.Client, topology: dict[str, Any] | None, *, anew: bool) -> None:
+        """Write the topology where the cluster has such objects."""
+        if topology is None or (self._without_topology and not anew):
+            return
+        try:
+            apply(http, topology)
+        except ClusterError as error:
+            if error.code != httpx2.codes.NOT_FOUND:
+                raise
+            if not self._without_topology:
+                self._report(
+                    Finding("info", _SUBJECT, "the cluster has no NodeResourceTopology v1alpha2; none is written")
+                )
+            self._without_topology = True
+        else:
+            self._without_topology = False
+
+
+@dataclass(slots=True)
+class PublisherCounts:
+    """Changed by the publisher's thread alone; others may read each number at any time."""
+
+    writes: int = 0
+    """Complete ones."""
+    failures: int = 0
+    """Writes that were not."""
+    changes: int = 0
+    blind: int = 0
+    """Looks at which nothing could be seen."""
+    wakes: int = 0
+    written_at: float | None = None
+    """When the last write was complete, on the publisher's clock; None before the first."""
+    bursts: int = 0
+    """Bursts of changes that were written."""
+    burst_cpu: float = 0.0
+    """CPU seconds that these took together, from seeing to writing."""
+
+
+class PublisherMetrics:
+    """The page on which a publisher's counts stand."""
+
+    def __init__(self, counts: PublisherCounts, clock: Callable[[], float]) -> None:
+        """Count nothing itself.
+
+        Args:
+            counts: of the publisher, which continues changing them.
+            clock: the publisher's, seconds.
+        """
+        self._counts, self._clock = counts, clock
+
+    def text(self) -> bytes:
+        """Return everything in the text format of Prometheus."""
+        return generate_latest(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the counters, and the age of the last write once there was one."""
+        counts = self._counts
+        for name, says, value in (
+            ("changes", "Changes of the node, the first observation included.", counts.changes),
+            ("writes", "Writes of everything, heartbeats too.", counts.writes),
+            ("failures", "Writes that failed.", counts.failures),
+            ("blind_looks", "Looks at the node that failed.", counts.blind),
+            ("wakes", "Annotations written to have the scheduler try waiting pods again.", counts.wakes),
+        ):
+            yield CounterMetricFamily(f"{_PREFIX}_{name}", says, value=value)
+        if counts.written_at is not None:
+            age = max(self._clock() - counts.written_at, 0.0)
+            says = "Time since everything was written last."
+            yield GaugeMetricFamily(f"{_PREFIX}_last_write_age_seconds", says, value=age)
+        says = "CPU time of the publisher's thread from seeing a burst of changes until it is written."
+        yield SummaryMetricFamily(
+            f"{_PREFIX}_change_cpu_seconds", says, count_value=counts.bursts, sum_value=counts.burst_cpu
+        )

@@ -1,0 +1,157 @@
+"""What a shadow counted as an object of the cluster, named like the node: how often the engine decided as its kubelet.
+
+``status`` has the members of ``mooring shadow -o json``. :func:`shadow_of` reads those that a picture of the cluster
+needs, :func:`agreement_by_release` sums them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from mooring.documents.observed.shadow import ShadowDecisionPart, ShadowDocument
+from mooring.published.objects import SHADOW, new_object, read_object
+
+DIFFERENCES: Final = 20
+"""Differences that are published, the newest."""
+LONGEST: Final = 1000
+"""Characters of a text that are published."""
+_ELSEWHERE: Final = frozenset({"apiVersion", "kind", "node"})
+"""Members of the document that an object has in other places."""
+
+
+class ShadowCount(msgspec.Struct, frozen=True):
+    """Decisions of one kind."""
+
+    verdict: str
+    """agreed, differs or cannot tell."""
+    event: str
+    """What the kubelet did: admitted, refused, removed or restarted."""
+    count: int
+    cause: str = ""
+    """What differs, or why it cannot be told."""
+    release: str = ""
+    """Of the kubelet."""
+
+
+class ShadowDifference(msgspec.Struct, frozen=True):
+    """A decision in which the two differ."""
+
+    pod: str
+    """Namespace and name, the uid where they are anonymous; empty for a restart."""
+    event: str
+    cause: str
+    kubelet: str
+    """What the kubelet has."""
+    engine: str
+    """What the engine has."""
+    at: str = ""
+    release: str = ""
+
+
+class ShadowStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What a shadow counted on one node."""
+
+    since: str
+    """Time of the first observation, as RFC 3339."""
+    agreed: int
+    differs: int
+    unknown: int
+    """Decisions of which the shadow cannot tell."""
+    release: str = ""
+    """Of the kubelet that runs now."""
+    observed_at: str = ""
+    """When it was written; a shadow that runs writes at least every five minutes."""
+    counts: tuple[ShadowCount, ...] = ()
+    differences: tuple[ShadowDifference, ...] = ()
+    """The newest last."""
+    refused: int = 0
+    """Pods that the kubelet refused."""
+
+
+class _Shadow(msgspec.Struct):
+    status: ShadowStatus
+
+
+@dataclass(frozen=True, slots=True)
+class AgreementCounts:
+    """How many decisions have which verdict.
+
+    >>> AgreementCounts(198, 1, 1).share
+    0.99
+    """
+
+    agreed: int = 0
+    differs: int = 0
+    unknown: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """Part of the decisions that agree; None without any. It is 1 only if all do."""
+        total = self.agreed + self.differs + self.unknown
+        return self.agreed / total if total else None
+
+    def __add__(self, other: AgreementCounts) -> AgreementCounts:
+        """Return the sums."""
+        return AgreementCounts(self.agreed + other.agreed, self.differs + other.differs, self.unknown + other.unknown)
+
+
+def shadow_document(found: ShadowDocument, owner: str = "") -> dict[str, Any]:
+    """Return the NodeShadow object: the newest differences, with texts that are not too long.
+
+    Args:
+        found: what was counted.
+        owner: uid of the Node object, with which the object is to vanish; empty where it is not known.
+    """
+    newest = [_shortened(one) for one in found.differences[-DIFFERENCES:]]
+    content = msgspec.to_builtins(msgspec.structs.replace(found, differences=newest))
+    made = new_object(
+        SHADOW,
+        found.node,
+        status={name: value for name, value in content.items() if name not in _ELSEWHERE and value is not None},
+    )
+    if owner:
+        made["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": found.node, "uid": owner}]
+    return made
+
+
+def shadow_of(content: object) -> tuple[str, ShadowStatus]:
+    """Return the node of a NodeShadow object, and what its shadow counted.
+
+    Raises:
+        InputError: it is none, or cannot be read.
+    """
+    name, found = read_object(content, SHADOW, _Shadow)
+    return name, found.status
+
+
+def agreement_by_release(found: Iterable[ShadowStatus | ShadowDocument]) -> dict[str, AgreementCounts]:
+    """Return the sums of some nodes by the release of their kubelets, the oldest release first.
+
+    >>> counts = (ShadowCount("agreed", "admitted", 3, release="v1.37.1"), ShadowCount("differs", "refused", 1))
+    >>> found = agreement_by_release([ShadowStatus("2026-01-01T00:00:00Z", 3, 1, 0, "v1.34.4", counts=counts)])
+    >>> list(found), found["v1.37.1"].agreed, found["v1.34.4"].share
+    (['v1.34.4', 'v1.37.1'], 3, 0.0)
+    """
+    sums: dict[str, AgreementCounts] = {}
+    for node in found:
+        for one in node.counts:
+            release = one.release or node.release
+            added = AgreementCounts(
+                agreed=one.count if one.verdict == "agreed" else 0,
+                differs=one.count if one.verdict == "differs" else 0,
+                unknown=one.count if one.verdict not in ("agreed", "differs") else 0,
+            )
+            sums[release] = sums.get(release, AgreementCounts()) + added
+    return dict(sorted(sums.items(), key=lambda item: _numbers(item[0])))
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.lstrip("v").split(".") if part.isdecimal())
+
+
+def _shortened(one: ShadowDecisionPart) -> ShadowDecisionPart:
+    return msgspec.structs.replace(one, kubelet=one.kubelet[:LONGEST], engine=one.engine[:LONGEST])

@@ -1,0 +1,260 @@
+"""From a machine and its owners to the picture's values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import clean
+from mooring.engine.core.machine import Machine
+from mooring.explain.phrases import plural, size
+from mooring.views.devices import UNHEALTHY, DeviceView
+from mooring.views.labels import short_names, unique_names
+from mooring.views.locations import CPULocations, locate_cpus
+from mooring.views.nesting import boxes_of, boxes_with_devices, offline_box
+from mooring.views.view import (
+    NO_CPUS,
+    CPUUse,
+    CPUView,
+    LegendEntry,
+    MemoryUse,
+    NodeView,
+    NUMAView,
+    OwnerView,
+    RejectedPod,
+)
+from mooring.views.wording import meaning, owner_marks
+
+
+@dataclass(frozen=True, slots=True)
+class CPUOwner:
+    """A holder of exclusive CPUs, as the node's state has it.
+
+    List the owners of one pod in the pod's order, a set of the pod as a whole first: where they hold the same CPU,
+    as app containers take over what init containers had, the later one is drawn.
+    """
+
+    label: str
+    """``namespace/pod/container``, or ``namespace/pod`` for a set of the pod as a whole."""
+    uid: str
+    """The pod's uid: owners with one uid have one colour. When empty, the label counts instead."""
+    cpus: CPUSet
+    memory_nodes: tuple[int, ...] = ()
+    """NUMA nodes of its memory; empty means unrestricted."""
+    leaving: CPUSet = NO_CPUS
+    """CPUs that it releases when a scale-down delay is over."""
+    devices: frozenset[tuple[str, str]] = frozenset()
+    """Devices that it has, by resource and id."""
+    hypothetical: bool = False
+    """Whether it is not on the node: the picture shows where it would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """What the CPUs without an exclusive owner are for."""
+
+    reserved: CPUSet = NO_CPUS
+    """Kept for the system."""
+    shared: CPUSet | None = None
+    """The shared pool (the default CPU set); None means every CPU, as under CPU manager policy ``none``."""
+    free: CPUSet = NO_CPUS
+    """What a container could still get exclusively: the shared pool less the reserved CPUs, under policy ``static``."""
+    offline: CPUSet = NO_CPUS
+    """CPUs of the machine that are offline for now, and are drawn at their places."""
+    others: CPUSet = NO_CPUS
+    """Further CPUs that are to be in the picture."""
+
+
+def build_view(
+    machine: Machine,
+    *,
+    owners: Sequence[CPUOwner] = (),
+    pools: Pools | None = None,
+    memory: Mapping[int, MemoryUse] | None = None,
+    rejected: Sequence[RejectedPod] = (),
+    subtitle: str = "",
+    caption: Sequence[str] = (),
+    devices: Sequence[DeviceView] = (),
+) -> NodeView:
+    """Return the picture of ``machine`` with its owners.
+
+    Args:
+        machine: the hardware's description is drawn where it is known, else the kubelet's.
+        owners: holders of exclusive CPUs.
+        pools: reserved, shared and free CPUs; by default every CPU is shared.
+        memory: use of memory per NUMA node id, where the memory manager accounts for it.
+        rejected: pods that were not admitted.
+        subtitle: one line of circumstances, such as the policies.
+        caption: further sentences for under the picture.
+        devices: of the node; their owners are those of ``owners`` that have them.
+
+    CPUs that owners or pools name and the machine does not have are drawn as offline: a state file may speak of
+    them.
+    """
+    pools = pools or Pools()
+    places = locate_cpus(machine)
+    views = tuple(owner_views(owners, places))
+    leaving = NO_CPUS
+    for owner in owners:
+        leaving |= owner.leaving
+    cpus = {
+        cpu: replace(view, leaving=True) if cpu in leaving else view
+        for cpu, view in cpu_views(places, views, pools).items()
+    }
+    online = {cpu: view for cpu, view in cpus.items() if cpu in places.by_cpu}
+    boxes = boxes_of(places, online)
+    gone = [view for cpu, view in sorted(cpus.items()) if cpu not in places.by_cpu]
+    numa = tuple(_numa_views(places, online, memory or {}))
+    held = tuple(_held_devices(devices, owners, views))
+    boxes = boxes_with_devices((*boxes, offline_box(gone)) if gone else boxes, held)
+    return NodeView(
+        name=clean(machine.name),
+        title=_title(places, machine),
+        subtitle=clean(subtitle),
+        boxes=boxes,
+        numa=numa,
+        owners=views,
+        rejected=tuple(RejectedPod(clean(pod.name), clean(pod.reason), clean(pod.why)) for pod in rejected),
+        legend=_legend(cpus, pools),
+        caption=(*_how_to_read(places, cpus, held), *(clean(line) for line in caption)),
+        devices=held,
+    )
+
+
+def _held_devices(
+    devices: Sequence[DeviceView], owners: Sequence[CPUOwner], views: Sequence[OwnerView]
+) -> Iterator[DeviceView]:
+    """Yield the devices with the labels of their owners."""
+    holders = {held: view.label for owner, view in zip(owners, views, strict=True) for held in owner.devices}
+    for one in devices:
+        owner = holders.get((one.resource, one.id), clean(one.owner))
+        yield replace(one, resource=clean(one.resource), id=clean(one.id), address=clean(one.address), owner=owner)
+
+
+def owner_views(owners: Sequence[CPUOwner], places: CPULocations) -> list[OwnerView]:
+    """Return the owners with their marks and colours, which depend on their order and number alone."""
+    colours: dict[str, int] = {}
+    # Where CPUs go back, their marks are written in capital letters.
+    marks = owner_marks(len(owners), small=any(owner.leaving for owner in owners))
+    names = unique_names([clean(owner.label) for owner in owners], [clean(owner.uid) for owner in owners])
+    found = []
+    for owner, name, mark, forms in zip(owners, names, marks, short_names(names, marks), strict=True):
+        colour = colours.setdefault(owner.uid or owner.label, len(colours))
+        nodes = {places.by_cpu[cpu].numa for cpu in owner.cpus if cpu in places.by_cpu}
+        found.append(
+            OwnerView(
+                label=name,
+                forms=forms,
+                uid=owner.uid or owner.label,
+                mark=mark,
+                colour=colour,
+                cpus=owner.cpus,
+                cpu_nodes=tuple(sorted(node for node in nodes if node is not None)),
+                memory_nodes=tuple(sorted(owner.memory_nodes)),
+                hypothetical=owner.hypothetical,
+            )
+        )
+    return found
+
+
+def cpu_views(places: CPULocations, owners: Sequence[OwnerView], pools: Pools) -> dict[int, CPUView]:
+    """Return every CPU that the machine has or that owners or pools name, ascending."""
+    holders: dict[int, list[int]] = {}
+    for index, owner in enumerate(owners):
+        for cpu in owner.cpus:
+            holders.setdefault(cpu, []).insert(0, index)
+    named = pools.reserved | (pools.shared or NO_CPUS) | pools.free | pools.others
+    everything = {*places.by_cpu, *CPUSet(CPUMask(places.offline)), *named, *holders}
+    return {cpu: _cpu_view(cpu, places, holders.get(cpu, []), owners, pools) for cpu in sorted(everything)}
+
+
+def _cpu_view(
+    cpu: int, places: CPULocations, holders: Sequence[int], owners: Sequence[OwnerView], pools: Pools
+) -> CPUView:
+    place = places.by_cpu.get(cpu)
+    pods = {owners[holder].uid for holder in holders}
+    if place is None or (cpu in pools.offline and not holders):
+        use = CPUUse.OFFLINE
+    elif cpu in pools.offline and len(pods) == 1:
+        use = CPUUse.BROKEN
+    elif holders:
+        use = CPUUse.EXCLUSIVE if len(pods) == 1 else CPUUse.CONTESTED
+    else:
+        use = _pool_use(cpu, pools)
+    return CPUView(
+        cpu=cpu,
+        use=use,
+        owner=holders[0] if holders else None,
+        other_owners=tuple(holders[1:]),
+        core=None if place is None else place.core,
+        socket=None if place is None or place.socket is None else places.socket_ids.get(place.socket),
+        numa=None if place is None else place.numa,
+        l3=None if place is None or place.l3 is None else places.l3_ids.get(place.l3),
+    )
+
+
+def _pool_use(cpu: int, pools: Pools) -> CPUUse:
+    if cpu in pools.reserved:
+        return CPUUse.RESERVED
+    if cpu in pools.free:
+        return CPUUse.FREE
+    return CPUUse.SHARED if pools.shared is None or cpu in pools.shared else CPUUse.LEFT_OUT
+
+
+def _numa_views(places: CPULocations, online: Mapping[int, CPUView], memory: Mapping[int, MemoryUse]) -> list[NUMAView]:
+    members: dict[int, list[CPUView]] = {node: [] for node in places.memory}
+    for cpu in online.values():
+        if cpu.numa is not None:
+            members.setdefault(cpu.numa, []).append(cpu)
+    return [
+        NUMAView(
+            id=node,
+            memory_bytes=places.memory.get(node, 0),
+            cpus=CPUSet.from_ids(cpu.cpu for cpu in cpus),
+            counts=Counter(cpu.use for cpu in cpus),
+            memory=memory.get(node),
+            memory_kind=clean(places.memory_kinds.get(node, "")),
+        )
+        for node, cpus in sorted(members.items())
+    ]
+
+
+def _legend(cpus: Mapping[int, CPUView], pools: Pools) -> tuple[LegendEntry, ...]:
+    strict = pools.shared is not None and not pools.reserved & pools.shared
+    found = []
+    for use in CPUUse:
+        members = CPUSet.from_ids(cpu for cpu, view in cpus.items() if view.use is use)
+        if members:
+            found.append(LegendEntry(use, len(members), members, meaning(use, strict=strict)))
+    return tuple(found)
+
+
+def _title(places: CPULocations, machine: Machine) -> str:
+    """Return the machine in figures; what is unknown is left out."""
+    seen = places.by_cpu.values()
+    sockets = {place.socket for place in seen if place.socket is not None}
+    parts = [plural(len(sockets), "socket")] if sockets else []
+    if places.memory:
+        parts.append(plural(len(places.memory), "NUMA node"))
+    parts.append(plural(len({place.core for place in seen}), "core"))
+    parts.append(plural(len(places.by_cpu), "CPU"))
+    memory = sum(places.memory.values()) or machine.info.memory_capacity
+    return " · ".join([*parts, size(memory)] if memory else parts)
+
+
+def _how_to_read(places: CPULocations, cpus: Mapping[int, CPUView], devices: Sequence[DeviceView]) -> Iterator[str]:
+    """Yield the sentences that explain the cells."""
+    cores = Counter(place.core for place in places.by_cpu.values())
+    if max(cores.values(), default=1) > 1:
+        yield "Each cell is one CPU (a hardware thread); the threads of one core stand on top of each other."
+    else:
+        yield "Each cell is one CPU; every core has a single thread."
+    if any(view.other_owners and view.use is not CPUUse.CONTESTED for view in cpus.values()):
+        yield "Where containers of one pod got the same CPU one after the other, the last of them is drawn."
+    if any(view.leaving for view in cpus.values()):
+        yield "CPUs with capital letters are released when a scale-down delay is over."
+    if any(device.offered for device in devices):
+        yield f"Devices are below the CPUs near them: a letter is the owner, · free, {UNHEALTHY} unhealthy."

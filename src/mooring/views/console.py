@@ -1,0 +1,172 @@
+"""What every text for the terminal is made of: styles, bars of signs, cells that break where it makes sense.
+
+Printing respects what the terminal can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+
+from rich.color import Color
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
+from rich.segment import Segment
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from mooring.engine.core.errors import printable
+from mooring.views.palette import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, text_on
+
+STYLES = {
+    "": Style(),
+    "title": Style(bold=True),
+    "quiet": Style(dim=True),
+    "reserved": Style(color=text_on(RESERVED_FILL), bgcolor=RESERVED_FILL),
+    "shared": Style(),
+    "free": Style(),
+    "left-out": Style(italic=True),
+    "offline": Style(dim=True),
+    "contested": Style(bold=True, reverse=True),
+    "broken": Style(bold=True, reverse=True),
+    **{
+        f"exclusive-{index}": Style(color=text_on(colour), bgcolor=colour) for index, colour in enumerate(OWNER_COLOURS)
+    },
+}
+"""What the style names of :mod:`mooring.views.palette` look like in a terminal."""
+
+_STANDARD: Mapping[tuple[Color | None, Color | None], Style] = {
+    (STYLES[name].color, STYLES[name].bgcolor): Style(color=text, bgcolor=fill)
+    for name, (text, fill) in {
+        "reserved": SIXTEEN_RESERVED,
+        **{f"exclusive-{index}": SIXTEEN[index % len(SIXTEEN)] for index in range(len(OWNER_COLOURS))},
+    }.items()
+}
+"""Colours of the styles -> what stands for them on a terminal of 16 colours."""
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSegments:
+    """What is drawn as a terminal gets it: texts are only texts, and colours are readable where there are few.
+
+    The escapes that a terminal obeys are those of the styles. Left to itself, a terminal of 16 colours takes for text
+    and fill the nearest that it has, each by itself.
+    """
+
+    renderable: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Yield the segments, printable, with other colours where the terminal has few."""
+        few = console.color_system in ("standard", "windows")
+        for segment in console.render(self.renderable, options):
+            style = segment.style
+            other = _STANDARD.get((style.color, style.bgcolor)) if few and style is not None else None
+            text = segment.text if segment.control else printable(segment.text)
+            yield Segment(text, style if style is None or other is None else style + other, segment.control)
+
+
+_ASCII = str.maketrans(
+    {
+        **dict.fromkeys("╭╮╰╯┏┓┗┛┌┐└┘├", "+"),
+        **dict.fromkeys("─━╌", "-"),
+        **dict.fromkeys("│┃╎", "|"),
+        **dict(zip("█·×†–…“”✗✓", '=.x%-~""x*', strict=True)),
+    }
+)
+
+
+def write(console: Console, renderable: RenderableType) -> None:
+    """Print ``renderable``. Without colour (``NO_COLOR``, a pipe, a dumb terminal) no escape code is written.
+
+    A terminal that cannot show the signs, because its encoding is not a Unicode one, gets plain ones.
+    """
+    if not (console.no_color or console.color_system is None or console.options.ascii_only):
+        console.print(TerminalSegments(renderable), highlight=False, crop=False)
+        return
+    # rich keeps bold and dim when it drops colours, and those are escape codes too.
+    text = plain(renderable, console.width)
+    if console.options.ascii_only:
+        text = text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+    console.out(text, end="", highlight=False)
+
+
+def plain(renderable: RenderableType, width: int) -> str:
+    """Return ``renderable`` as a terminal of ``width`` columns without any colour or style shows it."""
+    console = Console(file=StringIO(), width=width, color_system=None, legacy_windows=False, emoji=False, markup=False)
+    with console.capture() as capture:
+        console.print(TerminalSegments(renderable), highlight=False, crop=False)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def new_table(*headings: str) -> Table:
+    """Return an empty table without lines, with columns that are aligned to the left; callers may add others."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
+    for heading in headings:
+        table.add_column(heading)
+    return table
+
+
+BAR_WIDTH = 20
+"""Columns of a bar where there is room."""
+
+NARROWEST_BAR = 8
+"""Columns below which a bar says nothing and is left out."""
+
+
+def bar(parts: Sequence[tuple[int, str, str]], total: int, width: int = BAR_WIDTH) -> Text:
+    """Return a bar of ``width`` columns for ``total``: per part its amount, its sign and its style name.
+
+    An amount above zero shows at least one sign as long as there is room; rounding goes to the largest remainder.
+
+    >>> bar([(1, "#", "reserved"), (50, "█", ""), (49, "·", "")], 100, 10).plain
+    '#█████····'
+    """
+    if total <= 0:
+        return Text("")
+    exact = [amount * width / total for amount, _, _ in parts]
+    lengths = [max(1, int(share)) if share else 0 for share in exact]
+    wanted = min(width, round(sum(exact)))
+    while sum(lengths) != wanted and any(lengths):
+        grow = sum(lengths) < wanted
+        error = [share - length for share, length in zip(exact, lengths, strict=True)]
+        candidates = [index for index, length in enumerate(lengths) if exact[index] and (grow or length > 1)]
+        if not candidates:
+            break
+        chosen = (max if grow else min)(candidates, key=lambda index: error[index])
+        lengths[chosen] += 1 if grow else -1
+    pieces = ((sign * length, STYLES[style]) for (_, sign, style), length in zip(parts, lengths, strict=True))
+    return Text.assemble(*pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Breaking:
+    """A text that a table may break after certain signs only: CPU lists after commas, names after slashes."""
+
+    text: str
+    after: str = ","
+    style: str = ""
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Tell the table the narrowest and the widest form."""
+        del console
+        narrowest = max(len(part) for part in self._parts(len(self.text) or 1))
+        return Measurement(narrowest, max(len(self.text), 1)).with_maximum(options.max_width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Yield the lines."""
+        del console
+        line = ""
+        for part in self._parts(options.max_width):
+            if line and len(line) + len(part) > options.max_width:
+                yield from (Segment(line, STYLES[self.style]), Segment.line())
+                line = ""
+            line += part
+        yield from (Segment(line, STYLES[self.style]), Segment.line())
+
+    def _parts(self, longest: int) -> Iterator[str]:
+        """Yield the pieces; one that is longer than a whole line is cut where the line ends."""
+        *front, last = self.text.split(self.after)
+        for piece in (*(part + self.after for part in front), last):
+            yield from (piece[start : start + longest] for start in range(0, max(len(piece), 1), longest))

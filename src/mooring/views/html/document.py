@@ -1,0 +1,249 @@
+"""The page itself: the templates in reading order, filled with the report, its styles, its data and its scripts.
+
+The templates escape every text. The policy in the page's head lets the browser run and apply only what has the digests
+of our own script and styles: a name that slipped through the escaping could still do nothing. There is no other file
+and no network. Colours are the palette of the pictures, as CSS variables for light and dark: the reader's system
+decides which of the two is shown, until the reader does.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from mooring.documents.parts import PlacementPart
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import clean
+from mooring.engine.core.machine import Finding
+from mooring.explain.phrases import cpus_text, nodes, plural
+from mooring.views.html.data import data_text
+from mooring.views.html.map import map_drawings
+from mooring.views.palette import OWNER_COLOURS, mixed, owner_style, text_on, use_style
+from mooring.views.report import ReportDistances, ReportPod, ReportView
+from mooring.views.svg.elements import DARK, FONT, LIGHT, MONO_FONT, PATTERNS, Ground, colour_rules, common_rules
+from mooring.views.view import CPUUse, OwnerView, PlacementRow
+from mooring.views.wording import MARKS, meaning, numbers
+
+SCRIPTS = (
+    "theme.js",
+    "state.js",
+    "words.js",
+    "nodemap.js",
+    "outlines.js",
+    "focus.js",
+    "holdings.js",
+    "pods.js",
+    "differences.js",
+    "steps.js",
+    "main.js",
+)
+"""The parts of the script, in their order; together they are one module."""
+
+
+def html_text(report: ReportView) -> str:
+    """Return the report as an HTML document; the same report gives the same bytes."""
+    return page_text(
+        "report.html",
+        f"\n{script_text(SCRIPTS)}",
+        report=report,
+        node=report.node,
+        data=data_text(report),
+        patterns=PATTERNS,
+        maps=map_drawings(report.node),
+        positions={(device.resource, device.id): place for place, device in enumerate(report.node.devices)},
+        legend=_legend_rows(report),
+        pods_sentence=_pods_sentence(report),
+        rows=_pod_rows(report.pods, report.node.owners),
+        verdicts=_verdicts(report.pods),
+        heats=_heats(report.distances),
+    )
+
+
+def page_text(template: str, script: str = "", **values: object) -> str:
+    """Return a template filled with values, the styles, the script, and a policy that allows nothing besides these."""
+    styles = f"\n{style_text()}"
+    allowed = f"script-src '{_digest(script)}'; " if script else ""
+    policy = f"default-src 'none'; {allowed}style-src '{_digest(styles)}'; base-uri 'none'; form-action 'none'"
+    return _environment().get_template(template).render(policy=policy, styles=styles, script=script, **values)
+
+
+def part_text(template: str, **values: object) -> str:
+    """Return a template filled with values, for a page whose server sends styles, script and policy apart."""
+    return _environment().get_template(template).render(**values)
+
+
+def script_text(names: Iterable[str]) -> str:
+    """Return parts of a script as one."""
+    folder = files("mooring.views.html") / "assets"
+    return "".join(f"{(folder / name).read_text(encoding='utf-8')}\n" for name in names)
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("mooring.views.html"),
+        autoescape=True,
+        finalize=_printable,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    filters = {"container_text": _container_text, "finding_text": _finding_text, "numbers": numbers, "plural": plural}
+    filters["owner_style"] = owner_style
+    environment.filters.update(filters, placement_text=_placement_text)
+    return environment
+
+
+def _printable(value: object) -> object:
+    # Escaping lets control characters and lone surrogates pass. What is marked as HTML is of a class of its own.
+    return clean(value) if type(value) is str else value
+
+
+_MOST_NODES = 64
+"""NUMA nodes up to which distances are shown: more rows than that are not readable."""
+
+
+def _pods_sentence(report: ReportView) -> str:
+    """Return what became of the pods in one line."""
+    admitted = sum(pod.admitted for pod in report.pods)
+    unasked = sum(pod.step is None for pod in report.pods)
+    words = [f"{plural(admitted, 'pod')} admitted", f"{len(report.pods) - admitted - unasked} rejected"]
+    words += [f"{unasked} not asked"] if unasked else []
+    free = next((entry.count for entry in report.node.legend if entry.use is CPUUse.FREE), 0)
+    return f"{', '.join(words)}; {plural(free, 'CPU')} still free for exclusive use."
+
+
+@dataclass(frozen=True, slots=True)
+class LegendRow:
+    """What the cells of one use mean, and how many there are after the last step."""
+
+    name: str
+    style: str
+    swatch: str
+    """The style of the cell beside it: exclusive CPUs have a colour for each owner, so theirs has none."""
+    sign: str
+    count: int
+    meaning: str
+
+
+def _legend_rows(report: ReportView) -> Iterator[LegendRow]:
+    """Yield a row for every use that some step has."""
+    final = {entry.use: entry for entry in report.node.legend}
+    seen = {change.state.use for step in report.steps for change in step.cpus} | set(final)
+    marks = [owner.mark for owner in report.node.owners]
+    for use in (use for use in CPUUse if use in seen):
+        yield LegendRow(
+            use.value,
+            use_style(use),
+            "free" if use is CPUUse.EXCLUSIVE else use_style(use),
+            MARKS.get(use) or "–".join(dict.fromkeys((marks[0], marks[-1])) if marks else ()),
+            final[use].count if use in final else 0,
+            final[use].meaning if use in final else meaning(use, strict=False),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodRow:
+    """A pod with the exclusive CPUs of all its containers and the NUMA nodes that these lie on."""
+
+    pod: ReportPod
+    cpus: int
+    nodes: tuple[int, ...]
+    owners: Mapping[str, OwnerView]
+    """Those of the map that belong to the pod, by container; the empty name is the pod as a whole."""
+
+
+def _pod_rows(pods: tuple[ReportPod, ...], owners: tuple[OwnerView, ...]) -> Iterator[PodRow]:
+    """Yield the rows of the table of pods."""
+    for pod in pods:
+        own = {owner.label[len(pod.name) + 1 :]: owner for owner in owners if owner.uid == pod.uid}
+        cpus = {cpu for container in pod.containers for cpu in container.cpus}
+        nodes_of_pod = sorted({node for one in pod.containers for node in one.cpu_nodes})
+        yield PodRow(pod, len(cpus), tuple(nodes_of_pod), own)
+
+
+def _verdicts(pods: tuple[ReportPod, ...]) -> tuple[str, ...]:
+    """Return the verdicts by which the pods can be filtered."""
+    usual = ("admitted", "rejected")
+    return (*usual, *sorted({pod.verdict for pod in pods} - {*usual}))
+
+
+def _container_text(row: PlacementRow) -> str:
+    """Return what a container got."""
+    words = [row.verdict]
+    if row.cpus:
+        words.append(f"{plural(len(row.cpus), 'CPU')} {row.cpus}")
+        words.append(f"on NUMA {numbers(row.cpu_nodes)}")
+    if row.memory_nodes:
+        words.append(f"memory on NUMA {numbers(row.memory_nodes)}")
+    if row.alignment:
+        words.append(row.alignment)
+    return " · ".join(words)
+
+
+def _placement_text(placement: PlacementPart) -> str:
+    """Return the exclusive CPUs and the memory of a container or pod."""
+    words = [cpus_text(CPUSet.parse(placement.cpus))] if placement.cpus else []
+    words += [f"memory of {nodes(map(int, placement.mems.split(',')))}"] if placement.mems else []
+    return ", ".join(words)
+
+
+def _heats(distances: ReportDistances | None) -> Mapping[int, int]:
+    """Return a shade for each distance, farther is darker; nothing where there is nothing to compare."""
+    if distances is None or not 1 < len(distances.nodes) <= _MOST_NODES:
+        return {}
+    known = sorted({value for row in distances.rows for value in row})
+    return {value: min(HEATS - 1, position * HEATS // len(known)) for position, value in enumerate(known)}
+
+
+def _finding_text(finding: Finding) -> str:
+    """Return the message with its subject; most messages name their subject themselves."""
+    told = finding.subject.lower() in finding.message.lower()
+    return finding.message if told else f"{finding.subject}: {finding.message}"
+
+
+HEATS = 5
+"""Shades of the distance matrix; the first is the ground of the page."""
+
+_BLUE, _SKY = OWNER_COLOURS[0], OWNER_COLOURS[4]
+
+
+def style_text() -> str:
+    """Return the content of the page's style element."""
+    dark = _variables(DARK, _SKY)
+    names = Ground(**{field.name: f"var(--{field.name})" for field in fields(Ground)})
+    own = (files("mooring.views.html") / "assets" / "report.css").read_text(encoding="utf-8")
+    return "".join(
+        (
+            f":root{{color-scheme:light;--font:{FONT};--mono:{MONO_FONT};{_variables(LIGHT, _BLUE)}}}\n",
+            f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}\n",
+            f":root[data-theme=dark]{{color-scheme:dark;{dark}}}\n",
+            f"{common_rules()}\n{colour_rules(names)}\n",
+            *(
+                f".heat-{shade}{{background:var(--heat-{shade});color:var(--on-heat-{shade})}}"
+                for shade in range(HEATS)
+            ),
+            f"\n{own}",
+        )
+    )
+
+
+def _variables(ground: Ground, accent: str) -> str:
+    told = [f"--{field.name}:{getattr(ground, field.name)}" for field in fields(ground)]
+    told.append(f"--accent:{accent}")
+    told.append(f"--on-accent:{text_on(accent)}")
+    for shade in range(HEATS):
+        colour = mixed(ground.page, accent, shade / (HEATS - 1) * 0.85)
+        told += [f"--heat-{shade}:{colour}", f"--on-heat-{shade}:{text_on(colour)}"]
+    return ";".join(told)

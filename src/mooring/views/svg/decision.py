@@ -1,0 +1,225 @@
+"""The picture of a decision as SVG: one self-contained, deterministic text in the style of the other pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mooring.views.decision import (
+    REQUIRED,
+    REQUIRED_SIGN,
+    SIGNS,
+    DecisionCell,
+    DecisionPanel,
+    DecisionRow,
+    DecisionView,
+    Mark,
+)
+from mooring.views.svg.elements import (
+    BOLD,
+    MONO,
+    NODE_SIZE,
+    PATTERNS,
+    SMALL_SIZE,
+    SOCKET_SIZE,
+    TEXT_SIZE,
+    fitting,
+    group,
+    rect,
+    style_sheet,
+    text,
+    text_width,
+    tooltip,
+)
+from mooring.views.svg.legend import wrapped
+from mooring.views.wording import shorten
+
+MARGIN = 24
+_NARROWEST_PAGE = 640
+_GAP = 6
+_CELL_HEIGHT = 36
+_NARROWEST_CELL = 76
+"""Pixels of a cell at least: eight of them stand in a row of the usual width beside the longest names."""
+
+_WIDEST_CELL = 168
+_PAD = 12
+
+_STYLES = {
+    Mark.PREFERRED: "exclusive-4",
+    Mark.WITH_OTHERS: "exclusive-11",
+    Mark.POSSIBLE: "free",
+    Mark.ANY: "shared",
+    Mark.BARRED: "offline",
+    Mark.CHOSEN: "exclusive-0",
+    Mark.REFUSED: "contested",
+    Mark.LEFT: "offline",
+}
+"""Styles of the cells, all of the common palette."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Where the columns of a panel stand."""
+
+    names: int
+    """Pixels for the names of the rows."""
+    cell: int
+    """Pixels for a cell."""
+    columns: int
+    """NUMA nodes beside one another; further ones stand below."""
+
+    def x(self, column: int) -> int:
+        """Return the left edge of a column."""
+        return MARGIN + _PAD + self.names + column * (self.cell + _GAP)
+
+    @property
+    def width(self) -> int:
+        """The width of a panel."""
+        return 2 * _PAD + self.names + self.columns * (self.cell + _GAP) - _GAP
+
+
+def decision_svg(view: DecisionView, width: int = 1200) -> str:
+    """Return the picture as an SVG document of at most ``width`` pixels."""
+    grid = _grid(view, max(width, _NARROWEST_PAGE) - 2 * MARGIN)
+    page = max(_NARROWEST_PAGE, grid.width + 2 * MARGIN)
+    parts: list[str] = []
+    y = _heading(view, page, parts)
+    for panel in view.panels:
+        y = _panel(panel, grid, y, parts) + 16
+    y = _below(view, page, y, parts)
+    height = y + MARGIN
+    size = f'width="{page}" height="{height}" viewBox="0 0 {page} {height}"'
+    lines = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
+        tooltip(f"{view.title}. {view.cause}"),
+        style_sheet(),
+        PATTERNS,
+        rect(0, 0, page, height, "page", round_=8),
+        *parts,
+        "</svg>",
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _grid(view: DecisionView, room: int) -> _Grid:
+    """Return columns wide enough for the cells, and as many as there is room for."""
+    rows = [row for panel in view.panels for row in panel.rows]
+    widest = max((text_width(row.name, NODE_SIZE) for row in rows), default=0)
+    noted = max((text_width(row.note, SMALL_SIZE) for row in rows), default=0)
+    names = min(int(max(widest, noted) * BOLD) + 12, 230)
+    nodes = max((len(panel.nodes) for panel in view.panels), default=1)
+    fitting_columns = max(1, (room - 2 * _PAD - names + _GAP) // (_NARROWEST_CELL + _GAP))
+    bands = -(-nodes // fitting_columns)
+    columns = -(-nodes // bands)
+    cell = (room - 2 * _PAD - names + _GAP) // columns - _GAP
+    return _Grid(names, min(cell, _WIDEST_CELL), columns)
+
+
+def _heading(view: DecisionView, page: int, parts: list[str]) -> int:
+    """Draw what stands above the panels, and return where it ends."""
+    y = MARGIN + 16
+    for line in wrapped(view.title, page - 2 * MARGIN, SOCKET_SIZE + 2):
+        parts.append(text(MARGIN, y, line, "socket-title"))
+        y += 20
+    for sentence, style in ((view.cause, "plain"), (view.circumstances, "quiet")):
+        for line in wrapped(sentence, page - 2 * MARGIN, TEXT_SIZE):
+            parts.append(text(MARGIN, y, line, style))
+            y += 17
+    return y + 4
+
+
+def _panel(panel: DecisionPanel, grid: _Grid, top: int, parts: list[str]) -> int:
+    """Draw one panel and return where it ends."""
+    frame = len(parts)
+    room = grid.width - 2 * _PAD
+    y = top + 22
+    parts.append(text(MARGIN + _PAD, y, fitting(panel.title, room / BOLD, SOCKET_SIZE), "socket-title"))
+    y += 12
+    for first in range(0, len(panel.nodes), grid.columns):
+        y = _band(panel, first, grid, y, parts)
+    sign = "× " if panel.refused else "● "
+    y += TEXT_SIZE
+    for line in wrapped(f"{sign}{panel.verdict}", room / BOLD, TEXT_SIZE):
+        parts.append(text(MARGIN + _PAD, y, line, "strong"))
+        y += 17
+    parts.insert(frame, rect(MARGIN + 0.5, top + 0.5, grid.width - 1, y - top - 1, "socket", round_=8))
+    return y
+
+
+def _band(panel: DecisionPanel, first: int, grid: _Grid, y: int, parts: list[str]) -> int:
+    """Draw as many NUMA nodes as stand beside one another, and return where they end."""
+    shown = slice(first, first + grid.columns)
+    required = {node for row in panel.rows for node, cell in zip(panel.nodes, row.cells, strict=True) if cell.required}
+    for column, node in enumerate(panel.nodes[shown]):
+        name = f"{REQUIRED_SIGN} NUMA {node}" if node in required else f"NUMA {node}"
+        parts.append(text(grid.x(column) + grid.cell / 2, y + 12, name, "node-title", anchor="middle"))
+    y += 20
+    for row in panel.rows:
+        parts.extend(_row(row, row.cells[shown], grid, y))
+        y += _CELL_HEIGHT + _GAP
+    return y + 4
+
+
+def _row(row: DecisionRow, cells: Sequence[DecisionCell], grid: _Grid, y: int) -> Iterator[str]:
+    x, room = MARGIN + _PAD, grid.names - 10
+    baseline = y + (15 if row.note else 22)
+    yield text(x, baseline, fitting(row.name, room / BOLD, NODE_SIZE), "node-title")
+    if row.note:
+        yield text(x, y + 30, fitting(row.note, room, SMALL_SIZE), "small")
+    for column, cell in enumerate(cells):
+        yield _cell(cell, grid.x(column), y, grid.cell)
+
+
+def _cell(cell: DecisionCell, x: int, y: int, width: int) -> str:
+    style, sign = _STYLES[cell.mark], SIGNS[cell.mark]
+    parts = [rect(x + 0.5, y + 0.5, width - 1, _CELL_HEIGHT - 1, style, round_=4)]
+    if cell.required:
+        parts.append(rect(x + 1.5, y + 1.5, width - 3, _CELL_HEIGHT - 3, "required", round_=3))
+    if sign:
+        parts.append(text(x + 8, y + 22, sign, f"mark on-{style}"))
+    room = int((width - 15) / (MONO * SMALL_SIZE)) - len(sign)
+    lines = _cell_lines(cell, max(room, 1))
+    for number, words in enumerate(lines):
+        baseline = y + 22 + (14 * number - 7 if len(lines) > 1 else 0)
+        parts.append(text(x + width - 7, baseline, words, f"mark on-{style}", anchor="end"))
+    return group(*parts, title=cell.tooltip or cell.mark.value)
+
+
+def _cell_lines(cell: DecisionCell, room: int) -> tuple[str, ...]:
+    """Return the one or two lines of a cell, each of at most ``room`` characters; lists break after a comma."""
+    if cell.more or len(cell.text) <= room:
+        return tuple(shorten(line, room) for line in (cell.text, cell.more) if line)
+    place = max(cell.text.rfind(",", 0, room), cell.text.rfind(" ", 0, room))
+    if place < 0:
+        return (shorten(cell.text, room),)
+    first, rest = cell.text[: place + 1].strip(), cell.text[place + 1 :]
+    if len(rest) > room:
+        rest = f"{rest[: room - 1].rpartition(',')[0] or rest[: room - 1]}…"
+    return (first, rest)
+
+
+def _below(view: DecisionView, page: int, y: int, parts: list[str]) -> int:
+    """Draw legend and notes, and return where they end."""
+    x = MARGIN
+    cells = [cell for panel in view.panels for row in panel.rows for cell in row.cells]
+    used = {cell.mark for cell in cells}
+    entries = [(mark.value, _STYLES[mark], SIGNS[mark]) for mark in Mark if mark in used and SIGNS[mark]]
+    entries += [(REQUIRED, "free", REQUIRED_SIGN)] if any(cell.required for cell in cells) else []
+    for words, style, sign in entries:
+        needed = 34 + text_width(words, TEXT_SIZE) + 18
+        if x > MARGIN and x + needed > page - MARGIN:
+            x, y = MARGIN, y + 22
+        parts.append(rect(x + 0.5, y + 0.5, 27, 15, style, round_=2))
+        if words == REQUIRED:
+            parts.append(rect(x + 1.5, y + 1.5, 25, 13, "required", round_=1))
+        parts.append(text(x + 14, y + 12, sign, f"mark on-{style}", anchor="middle"))
+        parts.append(text(x + 34, y + 12, words, "quiet"))
+        x += int(needed)
+    if used:
+        y += 26
+    for note in view.notes:
+        for line in wrapped(note, page - 2 * MARGIN, TEXT_SIZE):
+            parts.append(text(MARGIN, y + TEXT_SIZE, line, "plain"))
+            y += 17
+        y += 3
+    return y

@@ -1,0 +1,171 @@
+"""What stands below the map in the SVG: how to read it, the uses, the owners, the pods that were not admitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from mooring.explain.phrases import plural
+from mooring.views.devices import amounts_by_owner
+from mooring.views.labels import short_names
+from mooring.views.palette import owner_style, use_style
+from mooring.views.svg.elements import TEXT_SIZE, fitting, fitting_form, group, hatched, rect, text, text_width
+from mooring.views.view import CPUUse, NodeView, OwnerView
+from mooring.views.wording import MARKS, numbers
+
+_MEMORY_BARS = (
+    "In the memory bars, striped is reserved for the system or for huge pages, and solid is promised to containers."
+)
+
+_HYPOTHETICAL = "Hatched: pods that are not on the node, where they would be."
+
+_LINE = 20
+_SWATCH_HEIGHT = 16
+_TWO_COLUMNS = 1000
+"""Width from which owners are in two columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Where to draw: the upper left corner and the width, in pixels; downwards there is no limit."""
+
+    x: int
+    y: int
+    width: int
+
+    def below(self, height: int) -> Area:
+        """Return the rest of the area under ``height`` pixels."""
+        return Area(self.x, self.y + height, self.width)
+
+
+def footer(view: NodeView, area: Area) -> tuple[list[str], int]:
+    """Return the elements below the map and the y coordinate at which they end."""
+    found: list[str] = []
+    for block in (_caption, _uses, _owners, _rejected):
+        elements, height = block(view, area)
+        found += elements
+        area = area.below(height + 14 if elements else 0)
+    return found, area.y - 14
+
+
+def _caption(view: NodeView, area: Area) -> tuple[list[str], int]:
+    bars = [_MEMORY_BARS] if any(node.memory for node in view.numa) else []
+    bars += [_HYPOTHETICAL] if any(owner.hypothetical for owner in view.owners) else []
+    lines = [line for sentence in (*view.caption, *bars) for line in wrapped(sentence, area.width, TEXT_SIZE)]
+    found = [text(area.x, area.y + TEXT_SIZE + index * 17, line, "quiet") for index, line in enumerate(lines)]
+    return found, len(lines) * 17
+
+
+def _uses(view: NodeView, area: Area) -> tuple[list[str], int]:
+    found, y = [], area.y
+    for entry in view.legend:
+        style = use_style(entry.use)
+        marks = dict.fromkeys((view.owners[0].mark, view.owners[-1].mark)) if view.owners else ()
+        sign = "–".join(marks) if entry.use is CPUUse.EXCLUSIVE else MARKS[entry.use]
+        found.append(_swatch(area.x, y, 40, sign, style if entry.use is not CPUUse.EXCLUSIVE else "free"))
+        found.append(text(area.x + 50, y + 13, entry.use.value, "strong"))
+        found.append(text(area.x + 190, y + 13, plural(entry.count, "CPU"), "plain", anchor="end"))
+        for line in wrapped(entry.meaning, area.width - 206, TEXT_SIZE):
+            found.append(text(area.x + 206, y + 13, line, "quiet"))
+            y += _LINE
+    return found, y - area.y
+
+
+def _owners(view: NodeView, area: Area) -> tuple[list[str], int]:
+    if not view.owners:
+        return [], 0
+    columns = 2 if area.width >= _TWO_COLUMNS else 1
+    width = (area.width - 24 * (columns - 1)) // columns
+    rows = -(-len(view.owners) // columns)
+    found, ends, devices = [], [], amounts_by_owner(view.devices)
+    for column in range(columns):
+        rest = Area(area.x + column * (width + 24), area.y, width)
+        for owner in view.owners[column * rows : (column + 1) * rows]:
+            element, height = _owner(owner, devices.get(owner.label, ""), rest)
+            found.append(element)
+            rest = rest.below(height)
+        ends.append(rest.y)
+    return found, max(ends) - area.y
+
+
+def _owner(owner: OwnerView, devices: str, area: Area) -> tuple[str, int]:
+    """Return the line of an owner with its height; devices that do not fit beside its CPUs are below them."""
+    nodes = f"NUMA {numbers(owner.cpu_nodes)}" if owner.cpus else ""
+    if owner.memory_nodes:
+        nodes = " · ".join(part for part in (nodes, f"memory {numbers(owner.memory_nodes)}") if part)
+    cpus = str(owner.cpus)
+    counted = f"{len(owner.cpus)}: {cpus}" if owner.cpus else ""
+    list_x, nodes_x = area.x + 38 + int(area.width * 0.42), area.x + int(area.width * 0.78)
+    lines = _held_lines(counted, devices, nodes_x - list_x - 10, area.x + area.width - list_x)
+    element = group(
+        _swatch(area.x, area.y, 28, owner.mark, owner_style(owner), hypothetical=owner.hypothetical),
+        text(area.x + 38, area.y + 13, fitting_form(owner.forms, list_x - area.x - 48, TEXT_SIZE), "plain"),
+        *(text(list_x, area.y + 13 + number * _LINE, line, "quiet") for number, line in enumerate(lines)),
+        text(nodes_x, area.y + 13, fitting(nodes, area.x + area.width - nodes_x, TEXT_SIZE), "quiet"),
+        title=" · ".join(
+            part for part in (owner.label, f"{plural(len(owner.cpus), 'CPU')} {cpus}".strip(), devices, nodes) if part
+        ),
+    )
+    return element, len(lines) * _LINE
+
+
+def _held_lines(cpus: str, devices: str, room: float, below: float) -> list[str]:
+    """Return devices and CPUs in one line of ``room`` pixels, or the CPUs and devices in lines of ``below`` pixels."""
+    beside = " · ".join(part for part in (devices, cpus) if part)
+    if not devices or text_width(beside, TEXT_SIZE) <= room:
+        return [_list_start(beside, room)]
+    first = [_list_start(cpus, room)] if cpus else []
+    return [*first, *_packed(devices.split(", "), ", ", below if cpus else room, TEXT_SIZE)]
+
+
+def _list_start(text_: str, room: float) -> str:
+    """Return a CPU list cut after a comma; the whole list is in the tooltip."""
+    if text_width(text_, TEXT_SIZE) <= room:
+        return text_
+    start = text_
+    while "," in start and text_width(f"{start},…", TEXT_SIZE) > room:
+        start = start.rpartition(",")[0]
+    return f"{start},…"
+
+
+def _rejected(view: NodeView, area: Area) -> tuple[list[str], int]:
+    if not view.rejected:
+        return [], 0
+    found, y = [text(area.x, area.y + TEXT_SIZE, "Not admitted", "strong")], area.y + _LINE
+    names = list(dict.fromkeys(pod.name for pod in view.rejected))
+    forms = dict(zip(names, short_names(names, [str(number) for number in range(len(names))]), strict=True))
+    for pod in view.rejected:
+        name = fitting_form(forms[pod.name], area.width - 24, TEXT_SIZE)
+        sentence = ": ".join(part for part in (name, pod.reason, pod.why) if part)
+        for line in wrapped(sentence, area.width - 12, TEXT_SIZE):
+            found.append(text(area.x + 12, y + TEXT_SIZE, line, "plain"))
+            y += 17
+    return found, y - area.y
+
+
+def _swatch(x: int, y: int, width: int, sign: str, style: str, *, hypothetical: bool = False) -> str:
+    place = (x + 0.5, y + 1.5, width - 1, _SWATCH_HEIGHT - 1)
+    return group(
+        rect(*place, style, round_=2),
+        hatched(*place, style, round_=2) if hypothetical else "",
+        text(x + width / 2, y + 13, sign, f"mark on-{style}", anchor="middle"),
+    )
+
+
+def wrapped(sentence: str, width: float, font_size: float) -> Iterator[str]:
+    """Yield the lines of ``sentence`` for ``width`` pixels; a word that is wider alone is cut in its middle."""
+    return _packed(sentence.split(), " ", width, font_size)
+
+
+def _packed(words: Iterable[str], apart: str, width: float, font_size: float) -> Iterator[str]:
+    line = ""
+    for word in words:
+        longer = f"{line}{apart}{word}" if line else word
+        if text_width(longer, font_size) <= width:
+            line = longer
+            continue
+        if line:
+            yield line
+        line = fitting(word, width, font_size)
+    if line:
+        yield line

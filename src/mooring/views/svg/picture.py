@@ -1,0 +1,258 @@
+"""The picture of a node as SVG: one self-contained, deterministic text.
+
+It is readable on a light and a dark background, shows everything about a CPU as a tooltip, and needs no script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, groupby
+from math import ceil
+
+from mooring.explain.phrases import size
+from mooring.views.layout import PictureLayout, PlacedBox, PlacedCell, PlacedRow, arrange
+from mooring.views.measure import CellMetrics, Insets
+from mooring.views.palette import cpu_style, owner_style, use_style
+from mooring.views.svg.devices import HEADING, HEIGHT, device_cells, device_elements
+from mooring.views.svg.elements import (
+    BOLD,
+    CELL_PAD,
+    GAP,
+    MONO,
+    NODE_SIZE,
+    PATTERNS,
+    SMALL_SIZE,
+    SOCKET_SIZE,
+    TEXT_SIZE,
+    TITLE_SIZE,
+    fitting,
+    fitting_form,
+    group,
+    hatched,
+    rect,
+    style_sheet,
+    text,
+    text_width,
+    tooltip,
+)
+from mooring.views.svg.legend import Area, footer
+from mooring.views.view import BoxKind, BoxView, CPUUse, MemoryUse, NodeView, NUMAView
+from mooring.views.wording import (
+    Title,
+    box_titles,
+    cpu_mark,
+    cpu_sentence,
+    free_bytes,
+    memory_sentence,
+    wanted_title,
+)
+
+_STRIP = 16
+_MEMORY_BAR = 22
+
+_TITLE_SIZES = {"socket": SOCKET_SIZE, "node": NODE_SIZE, "cache": SMALL_SIZE}
+_TITLE_STYLES = {"socket": "socket-title", "node": "node-title", "cache": "small"}
+_CORNERS = {"socket": 8, "node": 6, "cache": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class CellSize:
+    """The size of a cell in pixels."""
+
+    width: int
+    height: int
+
+
+def cell_size(view: NodeView) -> CellSize:
+    """Return larger cells for smaller machines; the CPU number and the mark fit in any case."""
+    cpus = [cpu.cpu for cpu in view.cpus()]
+    signs = len(str(max(cpus, default=0))) + max((len(owner.mark) for owner in view.owners), default=1)
+    needed = ceil(signs * MONO * SMALL_SIZE) + 2 * CELL_PAD + 2
+    cores = sum(1 for box in view.boxes for _ in box.all_cores())
+    if len(cpus) <= 32:
+        return CellSize(max(needed, min(96, 640 // max(cores, 1))), 30)
+    if len(cpus) <= 128:
+        return CellSize(max(needed, 40), 24)
+    return CellSize(needed, 19)
+
+
+def map_metrics(view: NodeView, cell: CellSize) -> CellMetrics:
+    """Return the sizes of everything on the map, in pixels."""
+    with_strip = bool(view.owners) or any(entry.use is CPUUse.RESERVED for entry in view.legend)
+    return CellMetrics(
+        cell_width=cell.width,
+        cell_height=cell.height + 1,
+        insets=lambda box: _insets(box, view),
+        title_width=lambda box, roomy: _roomy_width(box, view, roomy=roomy),
+        core_gap=3,
+        strip_height=lambda box: _STRIP if with_strip and not box.is_offline() else 0,
+        row_gap=8,
+        gap_x=12,
+        slack=240,
+        gap_y=12,
+        device_width=device_cells(view).width,
+        device_height=HEIGHT,
+        device_gap=4,
+        device_heading=HEADING,
+    )
+
+
+def _roomy_width(box: BoxView, view: NodeView, *, roomy: bool) -> int:
+    return ceil(_title_width(box, wanted_title(box, view, roomy=roomy))) + 2 * _insets(box, view).left
+
+
+def _insets(box: BoxView, view: NodeView) -> Insets:
+    if _style_of(box) == "cache":
+        return Insets(8, 20, 8, 8)
+    return Insets(12, 30, 12, 12 + (_MEMORY_BAR if _memory_of(box, view) else 0))
+
+
+def _style_of(box: BoxView) -> str:
+    """Return the style name of a box: ``socket`` (also if it is one NUMA node), ``node``, ``cache`` for all smaller."""
+    if box.holds_numa_nodes() and box.labels[0].kind is BoxKind.SOCKET:
+        return "socket"
+    return "node" if box.is_apart() or box.holds_numa_nodes() else "cache"
+
+
+def _memory_of(box: BoxView, view: NodeView) -> NUMAView | None:
+    """Return the NUMA node whose memory bar belongs into ``box``."""
+    ids = {label.id for label in box.labels if label.kind is BoxKind.NUMA and not label.part}
+    return next((node for node in view.numa if node.id in ids and node.memory and node.memory_bytes), None)
+
+
+def _title_width(box: BoxView, title: Title) -> float:
+    facts = text_width(title.facts, TEXT_SIZE) + GAP if title.facts else 0
+    bold = 1 if _style_of(box) == "cache" else BOLD
+    return text_width(title.name, _TITLE_SIZES[_style_of(box)]) * bold + facts
+
+
+def box_elements(box: PlacedBox, view: NodeView) -> Iterator[str]:
+    """Yield a box with its title and, where it is a NUMA node whose memory is accounted for, its memory bar."""
+    look = _style_of(box.view)
+    yield rect(box.x + 0.5, box.y + 0.5, box.width - 1, box.height - 1, look, round_=_CORNERS[look])
+    insets = _insets(box.view, view)
+    titles = box_titles(box.view, view)
+    room = box.width - 2 * insets.left
+    title = next((title for title in titles if _title_width(box.view, title) <= room), titles[-1])
+    x, y = box.x + insets.left, box.y + insets.top - (11 if look != "cache" else 7)
+    if title.name:
+        yield text(x, y, title.name, _TITLE_STYLES[look], more=title.facts)
+    node = _memory_of(box.view, view)
+    if node is not None and node.memory is not None:
+        yield _memory_bar(node, node.memory, x, box.y + box.height - insets.bottom + 10, room)
+
+
+def _memory_bar(node: NUMAView, use: MemoryUse, x: float, y: float, width: float) -> str:
+    """Return the bar of a node's memory with its figures, where there is room for them."""
+    figures = f"{size(free_bytes(node))} free"
+    left, right = text_width("memory ", SMALL_SIZE), text_width(f" {figures}", SMALL_SIZE)
+    parts = []
+    if left + right + 60 <= width:
+        parts.append(text(x + width, y + 9, figures, "small", anchor="end"))
+        width -= right
+    if left + 40 <= width:
+        parts.append(text(x, y + 9, "memory", "small"))
+        x, width = x + left, width - left
+    reserved = min(1.0, use.reserved / node.memory_bytes) * width
+    assigned = min(width - reserved, use.assigned / node.memory_bytes * width)
+    parts += [
+        rect(x, y + 1, width, 8, "bar"),
+        rect(x, y + 1, reserved, 8, "reserved"),
+        rect(x + reserved, y + 1, assigned, 8, "used"),
+    ]
+    return group(*parts, title=memory_sentence(node))
+
+
+def strip_elements(row: PlacedRow, cell: CellSize, view: NodeView) -> Iterator[str]:
+    """Yield a bracket over every run of whole cores with one use, and its name where there is room up to the next."""
+    runs = [(key, list(cores)) for key, cores in groupby(row.cells, key=_whole_core) if key is not None]
+    ends = (run[0][0].x - GAP for _, run in runs[1:])
+    for (key, run), end in zip(runs, chain(ends, [row.x + row.width]), strict=False):
+        x, width = run[0][0].x, run[-1][0].x + cell.width - run[0][0].x
+        use, owner = key
+        label = use.value if owner is None else view.owners[owner].label
+        style = use_style(use) if owner is None else owner_style(view.owners[owner])
+        forms = (label,) if owner is None else view.owners[owner].forms
+        name = fitting_form(forms, max(width, end - x) - 2, SMALL_SIZE)
+        words = [text(x + 1, row.y + 8, name, "small")] if name else []
+        yield group(*words, rect(x, row.y + 11, width, 3, style), title=label)
+
+
+def _whole_core(core: tuple[PlacedCell, ...]) -> tuple[CPUUse, int | None] | None:
+    """Return use and owner that all CPUs of a core have, when that is worth a name."""
+    # A CPU that its owner lost is the owner's still.
+    keys = {(CPUUse.EXCLUSIVE if cell.view.use is CPUUse.BROKEN else cell.view.use, cell.view.owner) for cell in core}
+    key = keys.pop()
+    return key if not keys and key[0] in {CPUUse.EXCLUSIVE, CPUUse.RESERVED} else None
+
+
+MARGIN = 24
+"""Room around everything, in pixels."""
+
+_NARROWEST_PAGE = 760
+
+
+def svg_text(view: NodeView, width: int = 1200) -> str:
+    """Return the picture as an SVG document of at most ``width`` pixels, wider only if a single box is."""
+    cell = cell_size(view)
+    layout = arrange(view.boxes, map_metrics(view, cell), max(width, _NARROWEST_PAGE) - 2 * MARGIN)
+    page = max(layout.width + 2 * MARGIN, _NARROWEST_PAGE)
+    heading, top = _heading(view, page)
+    legend, bottom = footer(view, Area(MARGIN, top + layout.height + 28, page - 2 * MARGIN))
+    height = bottom + MARGIN
+    size = f'width="{page}" height="{height}" viewBox="0 0 {page} {height}"'
+    lines = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
+        tooltip(f"{view.name}: {view.title}"),
+        style_sheet(),
+        PATTERNS,
+        rect(0, 0, page, height, "page", round_=8),
+        *heading,
+        f'<g transform="translate({MARGIN} {top})">',
+        *_map(view, layout, cell),
+        "</g>",
+        *legend,
+        "</svg>",
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _heading(view: NodeView, page: int) -> tuple[list[str], int]:
+    """Return the lines above the map and where they end."""
+    room, y = page - 2 * MARGIN, MARGIN + TITLE_SIZE - 4
+    found = []
+    if view.name:
+        found.append(text(MARGIN, y, fitting(view.name, room / BOLD, TITLE_SIZE), "name"))
+        y += 22
+    for line, style in ((view.title, "plain"), (view.subtitle, "quiet")):
+        if line:
+            found.append(text(MARGIN, y, fitting(line, room, TEXT_SIZE), style))
+            y += 18
+    return found, y + 2
+
+
+def _map(view: NodeView, layout: PictureLayout, cell: CellSize) -> Iterator[str]:
+    devices = device_cells(view)
+    for box in layout.boxes:
+        yield from box_elements(box, view)
+        for placed in box.devices:
+            yield from device_elements(placed, devices, view)
+        for row in box.rows:
+            yield from strip_elements(row, cell, view)
+            for core in row.cells:
+                yield group(*(_cpu(placed, cell, view) for placed in core))
+
+
+def _cpu(placed: PlacedCell, cell: CellSize, view: NodeView) -> str:
+    cpu, style = placed.view, cpu_style(placed.view, view.owners)
+    baseline = placed.y + (cell.height + SMALL_SIZE) / 2 - 1.5
+    place = (placed.x + 0.5, placed.y + 0.5, cell.width - 1, cell.height - 1)
+    hypothetical = cpu.owner is not None and view.owners[cpu.owner].hypothetical and style.startswith("exclusive-")
+    return group(
+        rect(*place, style, round_=2),
+        hatched(*place, style, round_=2) if hypothetical else "",
+        text(placed.x + CELL_PAD, baseline, str(cpu.cpu), f"cpu on-{style}"),
+        text(placed.x + cell.width - CELL_PAD, baseline, cpu_mark(cpu, view), f"mark on-{style}", anchor="end"),
+        title=cpu_sentence(cpu, view),
+    )

@@ -1,0 +1,264 @@
+"""Bars that compare: one row for each thing compared, as SVG in the style of the other pictures.
+
+A row has a mark in the column of each setting that it has, a bar of counts side by side, shares beside it, and figures.
+Counts are distinguished by colour, by a letter, and by what is written in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, radians, sin
+
+from mooring.explain.phrases import plural
+from mooring.views.svg.elements import (
+    BOLD,
+    GAP,
+    PATTERNS,
+    SMALL_SIZE,
+    TEXT_SIZE,
+    TITLE_SIZE,
+    fitting,
+    group,
+    rect,
+    style_sheet,
+    text,
+    text_width,
+    tooltip,
+    turned,
+)
+from mooring.views.svg.legend import wrapped
+
+MARGIN = 24
+WIDTH = 1100
+
+_RANK = 36
+_BAR_SHARE = 0.52
+_COLUMN = 60
+"""Pixels of a column of shares or figures at least."""
+
+_SETTING = 22
+"""Pixels of the column of a setting."""
+
+_TILT = 60
+"""Degrees by which the names of settings are turned."""
+
+_BAR = 20
+_LONGEST_NAME = 230
+"""Pixels of the longest name of a setting."""
+
+_LINE = 17
+_SHARE_BAR = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of what is counted."""
+
+    label: str
+    style: str
+    """A style of the pictures, such as ``exclusive-0``."""
+    mark: str
+    """A letter that stands for it beside its colour; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlotShare:
+    """A part of a whole."""
+
+    part: int
+    whole: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlotRow:
+    """One thing compared."""
+
+    rank: str
+    lines: tuple[str, ...]
+    """What is to be said about it; the first line is the important one."""
+    is_strong: bool
+    """Whether it is to be found at once."""
+    settings: tuple[bool, ...] = ()
+    """Whether it has each of the settings."""
+    counts: tuple[int, ...] = ()
+    """One for each kind; empty where there is nothing to count."""
+    shares: tuple[PlotShare, ...] = ()
+    """One for each heading of shares."""
+    figures: tuple[str, ...] = ()
+    """One for each heading of figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """The whole picture."""
+
+    title: str
+    lines: tuple[str, ...]
+    """Below the title."""
+    noun: str
+    """What is counted, in the singular."""
+    kinds: tuple[Kind, ...]
+    share_headings: tuple[str, ...]
+    figure_headings: tuple[str, ...]
+    rows: tuple[PlotRow, ...]
+    notes: tuple[str, ...] = ()
+    """Sentences below the bars."""
+    settings: tuple[str, ...] = ()
+    """Names of the settings in which the rows differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """Where the columns are, in pixels from the left."""
+
+    settings: int
+    bar: int
+    bar_width: float
+    columns: tuple[int, ...]
+    column_width: float
+    most: int
+    """The count that fills a bar."""
+
+
+def plot_svg(plot: Plot) -> str:
+    """Return the plot as a self-contained, deterministic SVG document."""
+    frame = _frame(plot)
+    y: float = MARGIN + TITLE_SIZE - 4
+    lines = [text(MARGIN, y, fitting(plot.title, (WIDTH - 2 * MARGIN) / BOLD, TITLE_SIZE), "name")]
+    y += 6
+    for line in plot.lines:
+        for piece in wrapped(line, WIDTH - 2 * MARGIN, TEXT_SIZE):
+            y += _LINE
+            lines.append(text(MARGIN, y, piece, "quiet"))
+    y += 34 + _names_height(plot)
+    lines += _headings(plot, frame, y)
+    y += 8
+    for row in plot.rows:
+        elements, y = _row(row, plot, frame, y)
+        lines += elements
+    elements, y = _legend(plot, y + 12)
+    lines += elements
+    for note in plot.notes:
+        for piece in wrapped(note, WIDTH - 2 * MARGIN, TEXT_SIZE):
+            y += _LINE
+            lines.append(text(MARGIN, y, piece, "quiet"))
+    height = ceil(y + MARGIN)
+    size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
+    document = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
+        tooltip(plot.title),
+        style_sheet(),
+        PATTERNS,
+        rect(0, 0, WIDTH, height, "page", round_=8),
+        *lines,
+        "</svg>",
+    )
+    return "".join(f"{line}\n" for line in document)
+
+
+def _frame(plot: Plot) -> _Frame:
+    settings = MARGIN + _RANK
+    left = settings + (len(plot.settings) * _SETTING + 12 if plot.settings else 0)
+    count = len(plot.share_headings) + len(plot.figure_headings)
+    width = min((WIDTH - left - MARGIN) * _BAR_SHARE, WIDTH - left - MARGIN - count * _COLUMN - 16)
+    room = WIDTH - MARGIN - left - width
+    step = room / count if count else 0
+    columns = tuple(ceil(left + width + 16 + step * number) for number in range(count))
+    most = max((sum(row.counts) for row in plot.rows), default=0)
+    return _Frame(settings, left, width, columns, step - 16, max(most, 1))
+
+
+def _headings(plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
+    for number, name in enumerate(plot.settings):
+        x = frame.settings + number * _SETTING + _SETTING / 2 + 4
+        yield turned(text(x, y, fitting(name, _LONGEST_NAME, SMALL_SIZE), "small"), -_TILT, x, y)
+    yield text(frame.bar, y, f"{plot.noun}s", "small")
+    for x, heading in zip(frame.columns, (*plot.share_headings, *plot.figure_headings), strict=True):
+        yield text(x, y, fitting(heading, frame.column_width + 12, SMALL_SIZE), "small")
+
+
+def _names_height(plot: Plot) -> int:
+    """Return the pixels above the bars that the names of the settings need."""
+    names = (fitting(name, _LONGEST_NAME, SMALL_SIZE) for name in plot.settings)
+    widest = max((text_width(name, SMALL_SIZE) for name in names), default=0)
+    return max(0, ceil(widest * sin(radians(_TILT))) - 14)
+
+
+def _settings(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
+    """Yield a mark for each setting that a row has, and a dot for each that it has not."""
+    for number, (name, on) in enumerate(zip(plot.settings, row.settings, strict=False)):
+        x = frame.settings + number * _SETTING
+        style = "contested" if on else "free"
+        mark = [text(x + 9, y + _BAR - 6, "✓", f"mark on-{style}", anchor="middle")] if on else []
+        cell = rect(x + 0.5, y + 1.5, 17, _BAR - 3, style, round_=3)
+        yield group(cell, *mark, title=name if on else f"not {name}")
+
+
+def _row(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> tuple[list[str], float]:
+    """Return the elements of a row and where it ends."""
+    found = []
+    style = "strong" if row.is_strong else "plain"
+    # Bold letters are wider than the estimate.
+    room = (WIDTH - MARGIN - frame.settings) * (0.88 if row.is_strong else 1)
+    y += 10 if row.lines else 4
+    for number, line in enumerate(row.lines):
+        for piece in wrapped(line, room, TEXT_SIZE):
+            y += _LINE
+            found.append(text(frame.settings, y, piece, style if number == 0 else "quiet"))
+    y += 6
+    found.append(text(frame.settings - GAP, y + _BAR - 6, row.rank, style, anchor="end"))
+    found += _settings(row, plot, frame, y)
+    found += _bar(row, plot, frame, y)
+    found += _beside(row, plot, frame, y)
+    return found, y + _BAR
+
+
+def _bar(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
+    x: float = frame.bar
+    for kind, amount in zip(plot.kinds, row.counts, strict=False):
+        if not amount:
+            continue
+        width = frame.bar_width * amount / frame.most
+        words = f"{amount} {kind.mark}".strip()
+        parts = [rect(x + 0.5, y + 0.5, max(width - 1, 1), _BAR - 1, kind.style, round_=2)]
+        fit = next((form for form in (words, str(amount)) if text_width(form, SMALL_SIZE) + 6 <= width), "")
+        if fit:
+            parts.append(text(x + width / 2, y + _BAR - 6, fit, f"mark on-{kind.style}", anchor="middle"))
+        yield group(*parts, title=f"{plural(amount, plot.noun)} {kind.label}")
+        x += width
+
+
+def _beside(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
+    count = len(plot.share_headings)
+    for x, heading, share in zip(frame.columns, plot.share_headings, row.shares, strict=False):
+        width = min(frame.column_width, 60)
+        filled = width * share.part / share.whole if share.whole else 0
+        words = f"{share.part}/{share.whole}" if share.whole else "–"
+        yield group(
+            text(x, y + 8, words, "small"),
+            rect(x, y + 12, width, _SHARE_BAR, "bar"),
+            rect(x, y + 12, filled, _SHARE_BAR, "used"),
+            title=f"{heading}: {share.part} of {share.whole}",
+        )
+    for x, heading, figure in zip(frame.columns[count:], plot.figure_headings, row.figures, strict=False):
+        yield group(text(x, y + _BAR - 6, figure, "plain"), title=f"{heading}: {figure}")
+
+
+def _legend(plot: Plot, y: float) -> tuple[list[str], float]:
+    found = []
+    x: float = MARGIN
+    y += 8
+    for kind in plot.kinds:
+        width = 36 + text_width(kind.label, TEXT_SIZE) + 24
+        if x > MARGIN and x + width > WIDTH - MARGIN:
+            x, y = MARGIN, y + 22
+        found.append(
+            group(
+                rect(x + 0.5, y + 0.5, 27, 15, kind.style, round_=2),
+                text(x + 14, y + 12, kind.mark, f"mark on-{kind.style}", anchor="middle"),
+            )
+        )
+        found.append(text(x + 36, y + 12, kind.label, "plain"))
+        x += width
+    return found, y + 24

@@ -1,0 +1,252 @@
+"""The picture in a terminal: a map with one cell per CPU, then the owners, then the NUMA nodes in figures.
+
+Small machines get the CPU number in every cell; on larger ones a cell is only the mark, and rows start with their CPU
+range. Letters and signs say the same without colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from mooring.engine.core.cpuset import CPUSet
+from mooring.explain.phrases import plural
+from mooring.views.console import STYLES
+from mooring.views.devices import device_names, most_of_one_kind
+from mooring.views.layout import PictureLayout, PlacedBox, PlacedGroup, PlacedRow, arrange
+from mooring.views.measure import CellMetrics, Insets
+from mooring.views.palette import cpu_style, device_style, use_style
+from mooring.views.tables import devices_table, numa_table, owners_table
+from mooring.views.view import BoxKind, BoxView, CPUUse, CPUView, NodeView
+from mooring.views.wording import MARKS, box_titles, cpu_mark, device_mark, shorten, wanted_title
+
+FRAMES = {"light": tuple("╭─╮│╰╯"), "heavy": tuple("┏━┓┃┗┛"), "dashed": tuple("┌╌┐╎└┘")}
+"""Corner, horizontal, corner, vertical, corner, corner."""
+
+
+class _Canvas:
+    """Characters at coordinates; what is drawn later covers what was drawn earlier, what lies outside is cut off."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self._chars = [[" "] * width for _ in range(height)]
+        self._styles = [[""] * width for _ in range(height)]
+
+    def write(self, x: int, y: int, text: str, style: str = "") -> None:
+        """Write ``text`` from (x, y) to the right; every character must be one column wide."""
+        if not 0 <= y < len(self._chars):
+            return
+        for column, char in enumerate(text, start=x):
+            if 0 <= column < len(self._chars[y]):
+                self._chars[y][column] = char
+                self._styles[y][column] = style
+
+    def frame(self, x: int, y: int, width: int, height: int, lines: tuple[str, ...], style: str) -> None:
+        """Draw a frame with ``lines``, one of :data:`FRAMES`."""
+        left, across, right, down, low_left, low_right = lines
+        self.write(x, y, left + across * (width - 2) + right, style)
+        for row in range(y + 1, y + height - 1):
+            self.write(x, row, down, style)
+            self.write(x + width - 1, row, down, style)
+        self.write(x, y + height - 1, low_left + across * (width - 2) + low_right, style)
+
+    def lines(self) -> Iterator[list[tuple[str, str]]]:
+        """Yield every line as runs of text in one style, without trailing blanks."""
+        for chars, styles in zip(self._chars, self._styles, strict=True):
+            pairs = list(zip(chars, styles, strict=True))
+            while pairs and pairs[-1] == (" ", ""):
+                pairs.pop()
+            yield [("".join(char for char, _ in run), style) for style, run in groupby(pairs, key=lambda pair: pair[1])]
+
+
+TALLEST_NUMBERED_MAP = 48
+"""Lines; a map that would be taller with a number in every cell is drawn with marks alone."""
+
+_MOST_NAMED_DEVICES = 12
+"""Devices of one resource at one NUMA node up to which each is named on the map; more are marks alone."""
+
+_LONGEST_ID = 14
+
+_FRAMED = Insets(2, 1, 2, 1)
+_TITLED = Insets(0, 1, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """How a CPU is written: with its number, or as its mark alone."""
+
+    numbered: bool
+    digits: int
+    """Digits of the largest CPU id."""
+    mark: int
+    """Length of the longest mark."""
+    devices: Mapping[tuple[str, str], str]
+    """What is written for each device, by resource and id; empty where devices are marks alone."""
+
+    @property
+    def width(self) -> int:
+        """Columns of a CPU."""
+        return self.digits * self.numbered + self.mark + 1
+
+    def text(self, cpu: CPUView, view: NodeView) -> str:
+        """Return how the CPU is written."""
+        mark = cpu_mark(cpu, view).ljust(self.mark)
+        return f" {cpu.cpu:>{self.digits}}{mark}" if self.numbered else f"{mark} "
+
+
+def picture(view: NodeView, width: int) -> RenderableType:
+    """Return the whole picture for ``width`` columns."""
+    caption = (Text(line, STYLES["quiet"]) for line in view.caption)
+    parts: list[RenderableType] = [_heading(view), "", _node_map(view, width), "", *caption, "", _legend(view)]
+    if view.owners:
+        parts += ["", owners_table(view)]
+    if view.devices:
+        parts += ["", devices_table(view)]
+    if view.numa:
+        parts += ["", numa_table(view, width)]
+    if view.rejected:
+        parts += ["", _rejected(view)]
+    return Group(*parts)
+
+
+def _heading(view: NodeView) -> Text:
+    heading = Text.assemble((view.name, "bold"), f": {view.title}" if view.name else view.title)
+    return heading.append(f"\n{view.subtitle}", STYLES["quiet"]) if view.subtitle else heading
+
+
+def _node_map(view: NodeView, width: int) -> RenderableType:
+    """Return the map of the machine, at most ``width`` columns wide if it can be."""
+    layout, cells = map_layout(view, width)
+    parts = [_drawn(layout, cells, view)]
+    if not cells.numbered:
+        parts.append(Text("Rows start with their CPU range; … marks gaps.", STYLES["quiet"]))
+    return Group(*parts)
+
+
+def map_layout(view: NodeView, width: int) -> tuple[PictureLayout, Cells]:
+    """Arrange the map: CPUs with their numbers, or as marks alone where that would be too tall."""
+    digits = len(str(max((cpu.cpu for cpu in view.cpus()), default=0)))
+    mark = max((len(owner.mark) for owner in view.owners), default=1)
+    named = most_of_one_kind(view.devices) <= _MOST_NAMED_DEVICES
+    cells = Cells(True, digits, mark, device_names(view.devices, _LONGEST_ID) if named else {})
+    layout = _arrange(view, cells, width)
+    if layout.height > TALLEST_NUMBERED_MAP:
+        cells = replace(cells, numbered=False)
+        layout = _arrange(view, cells, width)
+    return layout, cells
+
+
+def _drawn(layout: PictureLayout, cells: Cells, view: NodeView) -> Text:
+    canvas = _Canvas(layout.width, layout.height)
+    for box in layout.boxes:
+        _draw_box(canvas, box, view)
+        for row in box.rows:
+            _draw_row(canvas, row, cells, view)
+        for placed in box.devices:
+            _draw_devices(canvas, placed, cells, view)
+    lines = (Text.assemble(*((run, STYLES[style]) for run, style in line)) for line in canvas.lines())
+    found = Text("\n").join(lines)
+    found.no_wrap, found.overflow = True, "crop"
+    return found
+
+
+def _arrange(view: NodeView, cells: Cells, width: int) -> PictureLayout:
+    metrics = CellMetrics(
+        cell_width=cells.width,
+        cell_height=1,
+        insets=lambda box: _FRAMED if _is_framed(box) else _TITLED,
+        title_width=lambda box, roomy: len(str(wanted_title(box, view, roomy=roomy))) + (5 if _is_framed(box) else 0),
+        label_width=0 if cells.numbered else 2 * cells.digits + 2,
+        # Between rows of cores with several threads, a line marks where one core ends and the next begins.
+        row_gap=1 if any(len(core.cpus) > 1 for box in view.boxes for core in box.all_cores()) else 0,
+        gap_x=2,
+        slack=12,
+        device_width=max((len(name) + 1 for name in cells.devices.values()), default=0) + cells.mark,
+    )
+    return arrange(view.boxes, metrics, width)
+
+
+def _is_framed(box: BoxView) -> bool:
+    return box.is_apart() or box.holds_numa_nodes()
+
+
+def _lines(box: BoxView) -> tuple[str, ...]:
+    if box.is_apart():
+        return FRAMES["dashed"]
+    return FRAMES["heavy" if box.labels[0].kind is BoxKind.SOCKET else "light"]
+
+
+def _draw_box(canvas: _Canvas, box: PlacedBox, view: NodeView) -> None:
+    framed = _is_framed(box.view)
+    titles = [str(title) for title in box_titles(box.view, view)]
+    title = next((title for title in titles if len(title) <= box.width - (5 if framed else 0)), titles[-1])
+    if framed:
+        canvas.frame(box.x, box.y, box.width, box.height, _lines(box.view), "quiet")
+        canvas.write(box.x + 1, box.y, f" {title} ", "title")
+    else:
+        canvas.write(box.x, box.y, title, "quiet")
+
+
+def _draw_row(canvas: _Canvas, row: PlacedRow, cells: Cells, view: NodeView) -> None:
+    if not cells.numbered:
+        for thread, cpus in _lines_of(row).items():
+            canvas.write(row.x, row.y + thread, _range_text(cpus).rjust(2 * cells.digits + 1), "quiet")
+    for core in row.cells:
+        for cell in core:
+            canvas.write(cell.x, cell.y, cells.text(cell.view, view), cpu_style(cell.view, view.owners))
+
+
+def _draw_devices(canvas: _Canvas, placed: PlacedGroup, cells: Cells, view: NodeView) -> None:
+    headings = placed.group.headings
+    heading = next((form for form in headings if len(form) <= placed.width), shorten(headings[-1], placed.width))
+    canvas.write(placed.x, placed.y, heading, "quiet")
+    for device in placed.devices:
+        name = cells.devices.get((device.view.resource, device.view.id), "")
+        words = f" {name}" if name else ""
+        mark = device_mark(device.view, view.owners)
+        canvas.write(device.x, device.y, words + mark, device_style(device.view, view.owners))
+
+
+def _lines_of(row: PlacedRow) -> dict[int, CPUSet]:
+    lines: dict[int, list[int]] = {}
+    for core in row.cells:
+        for cell in core:
+            lines.setdefault(cell.y - row.y, []).append(cell.view.cpu)
+    return {line: CPUSet.from_ids(cpus) for line, cpus in lines.items()}
+
+
+def _range_text(cpus: CPUSet) -> str:
+    """Return ``first-last`` for CPUs without holes, ``first…last`` with holes."""
+    listed = str(cpus)
+    if "," not in listed:
+        return listed
+    ids = list(cpus)
+    return f"{ids[0]}…{ids[-1]}"
+
+
+def _legend(view: NodeView) -> RenderableType:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    marks = [owner.mark for owner in view.owners]
+    for entry in view.legend:
+        sign = "…".join(dict.fromkeys((marks[0], marks[-1]))) if entry.use is CPUUse.EXCLUSIVE else MARKS[entry.use]
+        style = "" if entry.use is CPUUse.EXCLUSIVE else use_style(entry.use)
+        words = Text(entry.use.value), Text(plural(entry.count, "CPU")), Text(entry.meaning)
+        table.add_row(Text.assemble((f" {sign} ", STYLES[style])), *words)
+    return table
+
+
+def _rejected(view: NodeView) -> RenderableType:
+    parts: list[RenderableType] = [Text("Not admitted", STYLES["title"])]
+    for pod in view.rejected:
+        parts.append(Padding(Text(f"{pod.name}: {pod.reason}" if pod.reason else pod.name), (0, 0, 0, 1)))
+        parts += [Padding(Text(pod.why), (0, 0, 0, 3))] if pod.why else []
+    return Group(*parts)
