@@ -139,7 +139,7 @@ def _static_policy(
         return refused
     rules = options.take_rules(fixed, mooring.release.rules)
     host = None
-    if mooring.engine.plugins.plugins:
+    if mooring.plugins.plugins:
         host = _host(config, mooring.plugins, plugin_host.machine_view(topology, rules, facts))
     reserved = explicit.mask
     if not reserved:

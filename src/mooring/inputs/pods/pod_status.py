@@ -89,7 +89,7 @@ def bound_nodes(documents: Iterable[Document]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedPod:
+class DescribedPod:
     """A pod as a list names it, before it is read."""
 
     pod: Pod
@@ -105,7 +105,7 @@ class ListedPod:
         return self.standing in HOLDS_NOTHING
 
 
-def listed_pods(documents: Iterable[Document]) -> list[ListedPod]:
+def listed_pods(documents: Iterable[Document]) -> list[DescribedPod]:
     """Return the pods of documents, without those of workloads."""
     found = []
     for one in (one for document in documents for one in _pod_objects(document) if one.replicas is None):
@@ -113,7 +113,7 @@ def listed_pods(documents: Iterable[Document]) -> list[ListedPod]:
         with suppress(InputError):
             name, namespace, uid, _ = identity_of(mapping_at(one.content, "metadata"))
             pod, content = Pod(uid, name, namespace), one.content
-            found.append(ListedPod(pod, node_of(content), standing_of(content), recorded_failure(content)))
+            found.append(DescribedPod(pod, node_of(content), standing_of(content), recorded_failure(content)))
     return found
 
 

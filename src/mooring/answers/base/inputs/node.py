@@ -286,7 +286,7 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
 
 
 def _with_named(
-    options: NodeOptions, archive: NodeArchive | None, pods: Sequence[pod_status.ListedPod]
+    options: NodeOptions, archive: NodeArchive | None, pods: Sequence[pod_status.DescribedPod]
 ) -> tuple[NodeOptions, frozenset[str]]:
     """Return the options with the node of the pod that is named, and the uids of named pods that have ended.
 
