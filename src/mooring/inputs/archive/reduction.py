@@ -11,6 +11,7 @@ from typing import Any, Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.extensions import interrupts
 from mooring.engine.node import mixed
+from mooring.engine.node.start_checks import CHECKED_FIELDS
 from mooring.engine.plugins.shipped import core_kinds, hidden_siblings, isolated_cpus, spread
 from mooring.inputs.configuration.kubelet_config import API_VERSION, CONFIGZ, KIND, KNOWN, READ
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
@@ -37,8 +38,12 @@ _LONGEST_NAME: Final = 63
 """Longer names of unknown fields are no misspellings."""
 
 
+_KEPT = READ.union(path.partition(".")[0] for path in CHECKED_FIELDS) - {"preloadedImagesVerificationAllowlist"}
+"""What the managers read, and what decides whether a kubelet starts, but names of images."""
+
+
 def reduced_configuration(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a KubeletConfiguration with the fields that the managers read.
+    """Return a KubeletConfiguration with the fields that the managers and the checks of a start read.
 
     Of fields that no kubelet knows the name is kept, because a misspelt one explains a lot.
 
@@ -49,7 +54,7 @@ def reduced_configuration(content: Mapping[str, Any]) -> dict[str, Any]:
     inner = content.get(CONFIGZ)
     fields = inner if isinstance(inner, dict) else content
     kept: dict[str, Any] = {"apiVersion": fields.get("apiVersion", API_VERSION), "kind": KIND}
-    for name in sorted(READ & fields.keys()):
+    for name in sorted(_KEPT & fields.keys()):
         kept[name] = fields[name]
     for name in fields:
         if name not in KNOWN and len(name) <= _LONGEST_NAME:
