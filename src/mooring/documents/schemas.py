@@ -20,17 +20,17 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _CLASSES: Final[Mapping[str, str]] = {
     "AgentStatus": "status:StatusDocument",
     "Capacity": "capacity:CapacityDocument",
-    "ClusterArchive": "cluster.live:ClusterArchiveDocument",
+    "ClusterArchive": "mooring.fleet.documents:ClusterArchiveDocument",
     "CodePage": "explanation:CodePageDocument",
     "Comparison": "comparison:ComparisonDocument",
     "Diagnosis": "diagnosis:DiagnosisDocument",
     "Explanation": "explanation:ExplanationDocument",
     "ExplanationList": "explanation:ExplanationListDocument",
-    "Fleet": "cluster.fleet:FleetDocument",
-    "FleetComparison": "cluster.fleet:FleetComparisonDocument",
-    "FleetDrain": "cluster.live:FleetDrainDocument",
-    "FleetFit": "cluster.live:FleetFitDocument",
-    "FleetUpgrade": "cluster.live:FleetUpgradeDocument",
+    "Fleet": "mooring.fleet.documents:FleetDocument",
+    "FleetComparison": "mooring.fleet.documents:FleetComparisonDocument",
+    "FleetDrain": "mooring.fleet.documents:FleetDrainDocument",
+    "FleetFit": "mooring.fleet.documents:FleetFitDocument",
+    "FleetUpgrade": "mooring.fleet.documents:FleetUpgradeDocument",
     "Isolation": "diagnosis:IsolationDocument",
     "LargestRequests": "capacity:LargestRequestsDocument",
     "Machine": "machine:MachineDocument",
@@ -70,7 +70,8 @@ def document_type(kind: str) -> type[Any]:
     if kind not in _CLASSES:
         raise InputError("is not a kind of document", source=kind, remedy=f"kinds are {', '.join(kinds())}")
     module, _, name = _CLASSES[kind].partition(":")
-    found: type[Any] = getattr(import_module(f"mooring.documents.{module}"), name)
+    dotted = module if module.startswith("mooring.") else f"mooring.documents.{module}"
+    found: type[Any] = getattr(import_module(dotted), name)
     return found
 
 

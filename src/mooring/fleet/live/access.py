@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from mooring.engine.core.errors import InputError
-from mooring.fleet.live.objects import BUDGET, NODE, POD, TOPOLOGY, ClusterObjects, Content, check_has_nodes, name_of
+from mooring.fleet.live.archive import BUDGET, NODE, POD, TOPOLOGY, ClusterObjects, Content, check_has_nodes, name_of
 from mooring.inputs.pods.dynamic.claims import CLAIM
 from mooring.inputs.pods.dynamic.slices import SLICE
 from mooring.lazy import lazily

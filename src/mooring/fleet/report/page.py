@@ -1,4 +1,6 @@
-"""``mooring fleet simulate -o html``: the report of a simulated cluster as one page.
+"""What the report of a simulated cluster shows: figures, nodes over time, pictures of their states, pods.
+
+``mooring fleet simulate -o html``: the report of a simulated cluster as one page.
 
 What is large is compressed; the page's script decompresses pictures when they are opened.
 """
@@ -12,17 +14,104 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mooring.documents.cluster.fleet import FleetDocument
 from mooring.engine.core.errors import clean
 from mooring.explain.phrases import duration, size
-from mooring.views.fleet import FleetPagePod, FleetView
+from mooring.fleet.documents import FleetDocument
+from mooring.fleet.report.charts import HeatMap, TimeChart, TimeSeries, heatmap_svg, time_chart_svg
+from mooring.views.decision import DecisionView
 from mooring.views.html.data import UNSAFE
 from mooring.views.html.document import page_text, script_text
 from mooring.views.svg.decision import decision_svg
 from mooring.views.svg.elements import PATTERNS, style_sheet
-from mooring.views.svg.heatmap import heatmap_svg
 from mooring.views.svg.picture import svg_text
-from mooring.views.svg.time_chart import TimeChart, TimeSeries, time_chart_svg
+from mooring.views.view import NodeView
+
+
+@dataclass(frozen=True, slots=True)
+class NodesOverTime:
+    """Every node at every moment."""
+
+    names: tuple[str, ...]
+    rows: tuple[tuple[int, ...], ...]
+    """Places of the nodes of each row of the heat maps."""
+    moments: tuple[float, ...]
+    """Seconds since the beginning."""
+    shares: Mapping[str, bytes]
+    """Resource -> requested percent, a byte each, the moments of a node together."""
+    states: bytes
+    """Number of the picture, from 1; 0 for a state that is not drawn. Two bytes each, low byte first."""
+    distinct: int
+    """States that the nodes had."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatePicture:
+    """The picture of a state that several nodes may have had."""
+
+    view: NodeView
+    marks: Mapping[str, str]
+    """Name of a pod in the state -> its letters in the picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPagePod:
+    """One pod."""
+
+    name: str
+    first: str
+    """Name of the pod for which it was made anew, or its own."""
+    fate: str
+    node: int | None
+    """Place of its node, also of the one that refused it."""
+    state_name: str
+    """Its name in the state of its node."""
+    created: float
+    admitted: float | None
+    ended: float | None
+    code: str
+    requests: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalStory:
+    """Why a node in some state refused pods of some shape."""
+
+    code: str
+    reason: str
+    """The kubelet's reason."""
+    message: str
+    """The kubelet's message."""
+    why: str
+    remedy: str
+    decision: DecisionView
+    picture: int
+    """Number of the picture of the node before; 0 for none."""
+    pods: tuple[str, ...]
+    """Names of the pods that were refused so; the picture of the decision names the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStory:
+    """Why pods of one kind found no node."""
+
+    causes: tuple[tuple[str, int], ...]
+    """Cause, and number of nodes."""
+    pods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """The whole report."""
+
+    document: FleetDocument
+    heats: tuple[HeatMap, ...]
+    """One for each resource of :attr:`NodesOverTime.shares`, in that order."""
+    nodes: NodesOverTime
+    pictures: tuple[StatePicture, ...]
+    pods: tuple[FleetPagePod, ...]
+    refusals: tuple[RefusalStory, ...]
+    waits: tuple[WaitStory, ...]
+
 
 SCRIPTS: Final = ("theme.js", "words.js", "fleet-data.js", "fleet-nodes.js", "fleet-pods.js", "fleet-map.js")
 """The parts of the script, in their order; together they are one module."""

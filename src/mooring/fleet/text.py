@@ -16,9 +16,8 @@ from mooring.explain.phrases import duration, plural, size
 from mooring.fleet.answer import FleetAnswer, unhappy
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.records import Fate
-from mooring.fleet.relocation.room import causes
-from mooring.fleet.scheduler.asked import PodDemand
+from mooring.fleet.relocation.moves import causes
+from mooring.fleet.work import Fate, PodDemand
 from mooring.views.console import new_table
 
 _INDENT = (0, 0, 0, 2)

@@ -1,4 +1,6 @@
-"""Many nodes over time as one picture: a row for each node, or for several alike, a column for each moment.
+"""What changes over time, as SVG: series stacked on each other, each held until the next moment.
+
+Many nodes over time as one picture: a row for each node, or for several alike, a column for each moment.
 
 The darker a cell, the more of the resource is requested. Cells of one shade are one path, so that the picture stays
 small; a page's script finds row and column under the pointer from the numbers in the root element.
@@ -6,7 +8,7 @@ small; a page's script finds row and column under the pointer from the numbers i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -18,12 +20,117 @@ from mooring.views.svg.elements import (
     TITLE_SIZE,
     escape,
     fitting,
+    group,
     number,
     rect,
     style_sheet,
     text,
+    text_width,
     tooltip,
 )
+
+_WIDTH, _HEIGHT = 560, 130
+_LEFT, _TOP, _RIGHT = 58, 28, 12
+_TIME_TICKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSeries:
+    """One series."""
+
+    label: str
+    style: str
+    """A style of the pictures, such as ``exclusive-0``."""
+    values: tuple[float, ...]
+    """One for each moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeChart:
+    """Series over the same time."""
+
+    title: str
+    moments: tuple[float, ...]
+    """Seconds since the beginning, ascending."""
+    series: tuple[TimeSeries, ...]
+    """From the bottom up."""
+    figure: Callable[[float], str] = lambda value: f"{value:g}"
+    """Writes a value."""
+    most: float = 0.0
+    """What fills the height at least."""
+
+
+def time_chart_svg(line: TimeChart) -> str:
+    """Return the picture, without styles, for a page that has them."""
+    keys = list(_keys(line))
+    top = _TOP + 18 * (1 + max((row for _, row, _ in keys), default=0))
+    high = max([line.most, *(sum(values) for values in zip(*(one.values for one in line.series), strict=True))]) or 1.0
+    height = top + _HEIGHT + 26
+    root = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring timeline" role="img" width="{_WIDTH}" '
+        f'height="{height}" viewBox="0 0 {_WIDTH} {height}" aria-label="{escape(line.title)}">'
+    )
+    parts = [text(0, 14, line.title, "node-title")]
+    for one, row, x in keys:
+        y = _TOP - 6 + 18 * row
+        parts += [rect(x + 0.5, y + 1.5, 12, 12, one.style, round_=2), text(x + 18, y + 12, one.label, "plain")]
+    parts += [
+        rect(_LEFT - 1, top, _WIDTH - _LEFT - _RIGHT + 1, _HEIGHT, "bar"),
+        text(_LEFT - 6, top + 9, line.figure(high), "small", anchor="end"),
+        text(_LEFT - 6, top + _HEIGHT, line.figure(0), "small", anchor="end"),
+        *_areas(line, top, high),
+        *_time_axis(line, top + _HEIGHT),
+    ]
+    return "".join(f"{part}\n" for part in (root, *parts, "</svg>"))
+
+
+def _keys(line: TimeChart) -> Iterator[tuple[TimeSeries, int, float]]:
+    """Yield every series with row and left edge of its name."""
+    x, row = 0.0, 0
+    for one in reversed(line.series):
+        width = 18 + text_width(one.label, TEXT_SIZE) + 16
+        if x and x + width > _WIDTH:
+            x, row = 0.0, row + 1
+        yield one, row, x
+        x += width
+
+
+def _x(line: TimeChart, moment: float) -> float:
+    first, last = line.moments[0], line.moments[-1]
+    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * ((moment - first) / (last - first) if last > first else 0.0)
+
+
+def _areas(line: TimeChart, top: float, high: float) -> Iterator[str]:
+    below = [0.0] * len(line.moments)
+    edges = [_x(line, moment) for moment in line.moments]
+    ends = [*edges[1:], _WIDTH - _RIGHT]
+
+    def y(value: float) -> str:
+        return number(top + _HEIGHT * (1 - value / high))
+
+    for one in line.series:
+        above = [low + value for low, value in zip(below, one.values, strict=True)]
+        if any(one.values):
+            forth = "".join(f"H{number(x)}V{y(value)}" for x, value in zip(edges, above, strict=True))
+            back = "".join(
+                f"V{y(value)}H{number(x)}" for x, value in zip(reversed(edges), reversed(below), strict=True)
+            )
+            path = f"M{number(edges[0])} {y(below[0])}{forth}H{number(ends[-1])}{back}z"
+            yield group(f'<path class="{one.style}" d="{path}"/>', title=one.label)
+        below = above
+
+
+def _time_axis(line: TimeChart, bottom: float) -> Iterator[str]:
+    first, last = line.moments[0], line.moments[-1]
+    for tick in range(_TIME_TICKS):
+        moment = first + (last - first) * tick / (_TIME_TICKS - 1)
+        x = _x(line, moment)
+        yield rect(min(x, _WIDTH - _RIGHT - 1), bottom, 1, 4, "used")
+        anchor = "end" if tick == _TIME_TICKS - 1 else "middle" if tick else ""
+        yield text(x, bottom + 5 + SMALL_SIZE, duration(moment), "small", anchor=anchor)
+        if last <= first:
+            return
+
 
 SHADES = 8
 """Steps between nothing and all of a resource."""
@@ -127,10 +234,10 @@ class _Grid:
 def _body(heat: HeatMap, grid: _Grid) -> tuple[list[str], list[str], float]:
     """Return the elements of all rows, the top of each row, and where they end."""
     labels, paths, tops, y = [], [""] * (SHADES + 1), [], grid.top
-    for group in heat.groups:
+    for nodes in heat.groups:
         y += _GAP
-        labels.append(text(grid.left, y - 6, fitting(group.label, WIDTH - grid.left, SMALL_SIZE), "strong"))
-        for one in group.rows:
+        labels.append(text(grid.left, y - 6, fitting(nodes.label, WIDTH - grid.left, SMALL_SIZE), "strong"))
+        for one in nodes.rows:
             tops.append(number(y))
             if grid.row >= SMALL_SIZE:
                 name = fitting(one.label, _LABELS - 8, SMALL_SIZE)
@@ -140,7 +247,7 @@ def _body(heat: HeatMap, grid: _Grid) -> tuple[list[str], list[str], float]:
                 paths[shade] += f"M{number(x)} {number(y)}h{number(width)}v{number(tall)}h-{number(width)}z"
             y += grid.row
         width = grid.column * len(heat.moments)
-        high = grid.row * len(group.rows)
+        high = grid.row * len(nodes.rows)
         labels.append(rect(grid.left - 0.5, y - high - 0.5, width + 1, high + 1, "bar"))
     cells = [_cells(shade, path) for shade, path in enumerate(paths) if shade and path]
     return [*cells, *labels], tops, y
