@@ -170,6 +170,21 @@ def test_a_change_is_announced_and_the_past_can_be_read() -> None:
         assert "at this moment" in site.ask("/body?number=1").text
 
 
+def test_people_see_the_past_of_their_namespaces_only_and_hostile_names_are_texts() -> None:
+    recorded = recording()
+    recorded.take(snapshot_of(hostile()))
+    recorded.take(snapshot_of(replace(question(), pods=())))
+    with node_site(recorded, TokenGuard(), loopback=False) as site:
+        some = site.ask("/body?number=1", Authorization="Bearer data").text
+        assert "data/database-0" in some
+        assert "core/" not in some
+        assert HIDDEN in some
+        assert site.ask("/body?number=1").status == 401
+        page = site.ask("/body?number=2", Authorization="Bearer all").text
+        assert HOSTILE not in page
+        assert escape(HOSTILE) in page
+
+
 def event(answer: HTTPResponse) -> str:
     """Return the data of the next event."""
     while True:

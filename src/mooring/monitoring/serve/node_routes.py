@@ -58,18 +58,11 @@ class NodeRoutes:
     async def body(self, request: Request, viewer: Viewer) -> Response:
         """Return the part of the page that changes, as it is or was."""
         number = moment_of(request)
-        try:
-            seen = await run_in_threadpool(self.recording.at, number)
-        except InputError as error:
-            return HTMLResponse(problem_html(str(error)))
-        return HTMLResponse(await self._body(seen, viewer, current=not number))
+        return HTMLResponse(await self._body(self.recording.at(number), viewer, current=not number))
 
     async def pod(self, request: Request, viewer: Viewer) -> Response:
         """Explain a pod that is on the node now, or was at a moment."""
-        try:
-            seen = await run_in_threadpool(self.recording.at, moment_of(request))
-        except InputError as error:
-            return HTMLResponse(problem_html(str(error)))
+        seen = self.recording.at(moment_of(request))
         snapshot = seen.snapshot.seen_by(viewer.may_list)
         uid = request.query_params.get("uid", "")
         pod = next((one for one in snapshot.pods if one.uid == uid), None)

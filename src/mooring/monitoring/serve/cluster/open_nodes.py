@@ -5,18 +5,15 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from cachetools import LRUCache
 
-from mooring.engine.core.errors import InputError
 from mooring.monitoring.serve.cluster.known import KnownCluster, NodeNow
 from mooring.monitoring.serve.cluster.published_node import snapshot_of_node, unknown_node, unusable
 from mooring.monitoring.serve.node_html import Addresses
 from mooring.monitoring.serve.node_routes import NodeRoutes
-from mooring.monitoring.serve.recording import KeptMoments, Recording
-from mooring.monitoring.serve.shadowed import ShadowedMoments
+from mooring.monitoring.serve.recording import Recording
 
 MOST_OPEN: Final = 32
 """Nodes whose pages are recorded; the one that was opened longest ago is forgotten."""
@@ -35,8 +32,6 @@ class OpenNodes:
 
     cluster: KnownCluster
     assets: tuple[str, str]
-    recordings: Path | None = None
-    """Folder of ``mooring record``: one for each node."""
     _open: LRUCache[str, _OpenNode] = field(default_factory=lambda: LRUCache(MOST_OPEN))
     _lock: threading.Lock = field(default_factory=threading.Lock)
     """Around ``_open``: reading it changes its order."""
@@ -53,7 +48,7 @@ class OpenNodes:
         first = self.cluster.faults.guarded(
             name, lambda: snapshot_of_node(now), lambda error: unknown_node(name, unusable(error))
         )
-        recording = Recording(first, kept=kept_of_node(self.recordings, name))
+        recording = Recording(first)
         styles, script = (f"../../{one}" for one in self.assets)
         made = _OpenNode(NodeRoutes(recording, Addresses(up="../../"), (styles, script)), now)
         with self._lock:  # another client can have opened it meanwhile
@@ -79,13 +74,3 @@ class OpenNodes:
 
 def _failed(page: _OpenNode, error: Exception) -> None:
     page.routes.recording.fail(f"{unusable(error).brief} ({type(error).__name__})")
-
-
-def kept_of_node(recordings: Path | None, name: str) -> KeptMoments | None:
-    """Return what was recorded of a node; None where nothing was, or where it cannot be read."""
-    try:
-        if recordings is None or recordings / name not in recordings.iterdir():  # no name leads out of it
-            return None
-        return ShadowedMoments(recordings / name)
-    except (OSError, InputError):
-        return None

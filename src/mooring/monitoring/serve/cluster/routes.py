@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 
 from cachetools import LRUCache
@@ -132,13 +131,13 @@ def ticking(routes: ClusterRoutes) -> Iterator[None]:
 
 
 def cluster_application(
-    cluster: KnownCluster, name: str, guard: Guard, *, loopback: bool, recordings: Path | None = None
+    cluster: KnownCluster, name: str, guard: Guard, *, loopback: bool
 ) -> tuple[Application, ClusterRoutes]:
     """Return the pages of a cluster as an application, and what keeps them up to date."""
     found = assets()
     styles, script = found.names
     names = f"assets/{styles}", f"assets/{script}"
-    routes = ClusterRoutes(cluster, name, names, OpenNodes(cluster, names, recordings))
+    routes = ClusterRoutes(cluster, name, names, OpenNodes(cluster, names))
     entrance = Entrance(guard, lambda _request: cluster.namespaces, found)
 
     async def node_events(node: NodeRoutes, _request: Request, _viewer: Viewer) -> Response:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 from mooring.engine.core.errors import InputError
@@ -37,7 +36,7 @@ def following(
             one.stop()
 
 
-def serve_cluster(options: ServeOptions, recordings: Path | None, say: Callable[[str], object]) -> None:
+def serve_cluster(options: ServeOptions, say: Callable[[str], object]) -> None:
     """Serve the pages of a cluster until SIGTERM or SIGINT.
 
     Raises:
@@ -47,9 +46,7 @@ def serve_cluster(options: ServeOptions, recordings: Path | None, say: Callable[
         KnownCluster(NodeFaults(lambda about, problem: say(f"{about}: {problem}"))),
         connection(options.kubeconfig),
     )
-    app, routes = cluster_application(
-        cluster, NAME, guard_of(options), loopback=options.is_loopback, recordings=recordings
-    )
+    app, routes = cluster_application(cluster, NAME, guard_of(options), loopback=options.is_loopback)
     with following(cluster, connect, say), ticking(routes):
         run_application(app, options, say)
 

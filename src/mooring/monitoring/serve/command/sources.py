@@ -15,14 +15,12 @@ with lazily():
     from mooring.agent.status import api
     from mooring.agent.status import picture as status_picture
     from mooring.answers.base.inputs import running as running_inputs
-    from mooring.monitoring.serve import agent_status, node_plan, shadowed, watched
-    from mooring.monitoring.serve import history as histories
+    from mooring.monitoring.serve import agent_status, node_plan, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mooring.cli.options import NodeOptions
-    from mooring.monitoring.serve.recording import KeptMoments
     from mooring.monitoring.serve.snapshot import NodeSnapshot
 
 
@@ -62,22 +60,6 @@ def check_rereadable(inputs: NodeOptions) -> None:
     Raises:
         InputError: an option names it.
     """
-    if STANDARD_INPUT in (*inputs.manifests, *inputs.active, *inputs.config, inputs.machine):
+    if STANDARD_INPUT in (*inputs.manifests, *inputs.active, *inputs.config, *inputs.machine.split("\n")):
         problem = "can be read only once, and the page reads the node periodically"
         raise InputError(problem, source="standard input", remedy="name a file, or write one page with --export")
-
-
-def kept_moments(history: str, recordings: str, report: Callable[[str], object]) -> KeptMoments | None:
-    """Return the moments before the page's start; None where no folder is named.
-
-    Args:
-        history: folder of the page's own timeline.
-        recordings: folder of a shadow.
-        report: receives why a moment cannot be kept.
-
-    Raises:
-        InputError: the folder cannot be used.
-    """
-    if history:
-        return histories.SnapshotHistory(Path(history), report)
-    return shadowed.ShadowedMoments(Path(recordings)) if recordings else None

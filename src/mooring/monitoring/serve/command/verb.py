@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -34,8 +33,6 @@ Examples:
   mooring serve --node node.tar.gz
   mooring serve --machine epyc-7763-2s-nps4 --config kubelet.yaml -f pods.yaml
   mooring serve --listen 0.0.0.0:9478 --certificate tls.crt --key tls.key --kubeconfig kubeconfig
-  mooring serve --history /var/lib/mooring/history
-  mooring serve --recordings /var/lib/mooring/shadow
   mooring serve --export node.html
 """
 
@@ -61,18 +58,6 @@ Examples:
     metavar="SECONDS",
     help="Time between two readings of the node.",
 )
-@click.option(
-    "--history",
-    default="",
-    metavar="DIR",
-    help="Keep the timeline of the last day in this folder, so that it is there after a restart.",
-)
-@click.option(
-    "--recordings",
-    default="",
-    metavar="DIR",
-    help="Begin the timeline with what mooring shadow or mooring record wrote in the last day.",
-)
 @click.option("--certificate", default="", metavar="FILE", help="Certificate for HTTPS, PEM.")
 @click.option("--key", default="", metavar="FILE", help="Its key, PEM.")
 @options.kubeconfig("the pod's service account")
@@ -84,8 +69,6 @@ def command(
     socket: str,
     listen: str,
     period: float,
-    history: str,
-    recordings: str,
     certificate: str,
     key: str,
     kubeconfig: str,
@@ -103,12 +86,12 @@ def command(
         if export:
             check_destination(export, _EXPORT)
         asked = _options(listen, kubeconfig, certificate, key)
-        if history and recordings:
-            raise click.UsageError("give --history or --recordings, not both")
-        if cluster and history:
-            raise click.UsageError("--history is for one node; --cluster takes --recordings")
         if cluster:
-            return _cluster(asked, export, recordings)
+            if export:
+                emit_document(cluster_run.export_cluster(asked.kubeconfig), export, _EXPORT)
+            else:
+                cluster_run.serve_cluster(asked, tell)
+            return YES
         if not export:
             sources.check_rereadable(inputs)
         source = sources.agent_source(socket) if agent or socket else sources.described_source(inputs)
@@ -116,23 +99,11 @@ def command(
         if export:
             emit_document(node_html.exported(first), export, _EXPORT)
             return YES
-        recorded = recording.Recording(first, kept=sources.kept_moments(history, recordings, _say))
+        recorded = recording.Recording(first)
         app = run.node_application(recorded, run.guard_of(asked), loopback=asked.is_loopback)
         with run.looking(recorded, source, period):
-            run.run_application(app, asked, _say)
+            run.run_application(app, asked, tell)
     return YES
-
-
-def _cluster(asked: ServeOptions, export: str, recordings: str) -> int:
-    if export:
-        emit_document(cluster_run.export_cluster(asked.kubeconfig), export, _EXPORT)
-    else:
-        cluster_run.serve_cluster(asked, Path(recordings) if recordings else None, _say)
-    return YES
-
-
-def _say(words: str) -> None:
-    tell(words)
 
 
 def _options(listen: str, kubeconfig: str, certificate: str, key: str) -> ServeOptions:
