@@ -27,8 +27,8 @@ from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.pods import pod_from_object
+from mooring.monitoring.serve.cluster.html import tile
 from mooring.monitoring.serve.cluster.known import ClusterNode, NodeNow
-from mooring.monitoring.serve.cluster.tiles import tile
 from mooring.published.facts_document import facts_document, facts_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.restored import kind_of

@@ -22,12 +22,11 @@ from mooring.agent.status.snapshot import AgentCounts
 from mooring.agent.status.status_document import status_document
 from mooring.command.main import run
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
-from mooring.monitoring.serve.agent_status import snapshot_of_status
 from mooring.monitoring.serve.node_html import exported, picture
 from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.recording import Recording
-from mooring.monitoring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot
-from mooring.monitoring.serve.watched import AGAIN, WatchedNode
+from mooring.monitoring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot, snapshot_of_status
+from mooring.monitoring.serve.sources import AGAIN, WatchedNode
 from mooring.views.svg.picture import svg_text
 
 MANIFEST = """apiVersion: v1

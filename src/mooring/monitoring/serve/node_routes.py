@@ -16,7 +16,6 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from mooring.engine.core.errors import InputError
 from mooring.monitoring.serve.access import Viewer
-from mooring.monitoring.serve.feed import Feed
 from mooring.monitoring.serve.node_html import (
     Addresses,
     body_html,
@@ -26,7 +25,7 @@ from mooring.monitoring.serve.node_html import (
     what_if_html,
 )
 from mooring.monitoring.serve.node_plan import story_of, what_if
-from mooring.monitoring.serve.recording import Recorded, Recording
+from mooring.monitoring.serve.recording import Feed, Recorded, Recording
 
 LARGEST_MANIFEST: Final = 262_144
 """Bytes."""

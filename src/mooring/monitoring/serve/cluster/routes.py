@@ -20,8 +20,14 @@ from starlette.routing import Route
 from mooring.engine.core.errors import InputError
 from mooring.monitoring.serve.access import Guard, Viewer
 from mooring.monitoring.serve.app import Answer, Entrance, application, assets
-from mooring.monitoring.serve.cluster.fitting import Fitting, FittingSearch, fittings_in_text
-from mooring.monitoring.serve.cluster.html import TileSheet, cluster_page, fittings_html
+from mooring.monitoring.serve.cluster.html import (
+    Fitting,
+    FittingSearch,
+    TileSheet,
+    cluster_page,
+    fittings_html,
+    fittings_in_text,
+)
 from mooring.monitoring.serve.cluster.known import KnownCluster
 from mooring.monitoring.serve.cluster.open_nodes import OpenNodes
 from mooring.monitoring.serve.node_html import problem_html

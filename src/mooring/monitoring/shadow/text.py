@@ -1,4 +1,7 @@
-"""``mooring shadow -o text``: how often the engine decided as the kubelet, for people."""
+"""``mooring shadow -o text``: how often the engine decided as the kubelet, for people.
+
+``mooring record -o text``: what was recorded of each node, for people.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
-from mooring.documents.observed.shadow import ShadowDocument, WouldBePart
 from mooring.engine.core.errors import clean
 from mooring.explain.phrases import plural
+from mooring.monitoring.shadow.tally import RecordingDocument
+from mooring.published.shadow_document import ShadowDocument, WouldBePart
 from mooring.views.console import STYLES, Breaking, new_table
 
 _INDENT = (0, 0, 0, 2)
@@ -68,3 +72,14 @@ def _would_be(found: ShadowDocument, other: WouldBePart) -> Iterator[RenderableT
     for words, names in (("only then refused", other.refused), ("only then admitted", other.admitted)):
         if names:
             yield Breaking(f"{words}: {', '.join(clean(one) for one in names[-_MOST:])}")
+
+
+def recording_text(found: RecordingDocument, to: str = "") -> str:
+    """Return the text for a terminal of the present width, or for the file ``to``."""
+    table = new_table("NODE", "KUBELET", "FOLDER")
+    for name in ("SCENARIOS", "LEFT OUT", "AGREED", "DIFFERS", "CANNOT TELL"):
+        table.add_column(name, justify="right")
+    for one in found.nodes:
+        counts = (one.scenarios, one.left_out, one.agreed, one.differs, one.unknown)
+        table.add_row(clean(one.node), one.release or "-", clean(one.folder), *map(str, counts))
+    return text_for(table, to)

@@ -14,9 +14,8 @@ from mooring.cli.verb import Seconds, Verb
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.monitoring.serve import node_html, recording, run
+    from mooring.monitoring.serve import node_html, recording, run, sources
     from mooring.monitoring.serve.cluster import run as cluster_run
-    from mooring.monitoring.serve.command import sources
     from mooring.service import options as service_options
 
 if TYPE_CHECKING:
