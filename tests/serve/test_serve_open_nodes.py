@@ -19,7 +19,7 @@ from mooring.monitoring.serve.cluster.open_nodes import OpenNodes, snapshot_of_n
 from mooring.monitoring.serve.cluster.routes import cluster_application, ticking
 from mooring.monitoring.serve.node_routes import NodeRoutes
 from mooring.monitoring.serve.snapshot import NodeSnapshot
-from mooring.published.situation import NodeFaults
+from mooring.published.possible_kubelets import NodeFaults
 
 SNAPSHOT = "mooring.monitoring.serve.cluster.open_nodes.snapshot_of_node"
 

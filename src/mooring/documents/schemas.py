@@ -20,7 +20,7 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _CLASSES: Final[Mapping[str, str]] = {
     "AgentStatus": "status:StatusDocument",
     "Capacity": "capacity:CapacityDocument",
-    "ClusterArchive": "mooring.fleet.documents:ClusterArchiveDocument",
+    "ClusterArchive": "machine:ClusterArchiveDocument",
     "CodePage": "explanation:CodePageDocument",
     "Comparison": "comparison:ComparisonDocument",
     "Diagnosis": "diagnosis:DiagnosisDocument",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from mooring.documents.parts import API_VERSION, APIVersion, Code, Count, DocumentPart, one_of
 
@@ -272,22 +272,3 @@ class FleetUpgradeDocument(DocumentPart, kw_only=True):
     nodes: Annotated[list[NodeUpgradePart], Meta(description="In the order of the upgrade.")]
     pods: Annotated[list[RelocatedPart], Meta(description="That lost their node; a pod can move more than once.")]
     assumed: Annotated[list[str], _ASSUMED]
-
-
-class ClusterArchivePart(DocumentPart):
-    """One kind of objects in an archive of a cluster."""
-
-    name: Annotated[str, Meta(description="Kind of the objects; configz for configurations of kubelets.")]
-    objects: Count = 0
-    bytes: Count = 0
-
-
-class ClusterArchiveDocument(DocumentPart, kw_only=True):
-    """What mooring collect --cluster -o json prints, and what mooring-cluster.json in an archive holds."""
-
-    api_version: APIVersion = API_VERSION
-    kind: Literal["ClusterArchive"] = "ClusterArchive"
-    mooring: Annotated[str, Meta(description="Version of Mooring that collected.")] = ""
-    captured: Annotated[str, Meta(description="When it was collected, as in 2026-11-01T12:00:00Z.")] = ""
-    parts: list[ClusterArchivePart] = field(default_factory=list)
-    unread: Annotated[list[str], Meta(description="What could not be read, in words.")] = field(default_factory=list)

@@ -23,9 +23,9 @@ from typing import Any, Final
 from msgspec import to_builtins
 
 from mooring import __version__
+from mooring.documents.machine import ClusterArchiveDocument, ClusterArchivePart
 from mooring.documents.parts import API_VERSION
 from mooring.engine.core.errors import InputError
-from mooring.fleet.documents import ClusterArchiveDocument, ClusterArchivePart
 from mooring.inputs.archive.claims import reduced_claims
 from mooring.inputs.archive.reduction import reduced_configuration, reduced_pods
 from mooring.inputs.decoding.documents import documents_in, load_documents

@@ -1,6 +1,6 @@
 """A live cluster as exact nodes: each is what it published, or a machine that is assumed, with the pods bound to it.
 
-Both come to a :class:`~mooring.published.situation.Situation`, the extender's own value, so that there is one way from
+Both come to a :class:`~mooring.published.possible_kubelets.Situation`, the extender's own value: there is one way from
 objects to kubelets. Pods that no state names are admitted in the order of their start, and counted as assumed.
 
 What is taken for granted about a live cluster, counted, for the reader of an answer.
@@ -39,8 +39,8 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_relations import ZONE
 from mooring.published.facts_document import digest_of, facts_of
 from mooring.published.objects import FACTS, STATE, NodeFacts, NodeState
+from mooring.published.possible_kubelets import NodeFaults, Situation, kubelets_of, unjudged
 from mooring.published.restored import NodeKind, kind_of
-from mooring.published.situation import NodeFaults, Situation, kubelets_of, unjudged
 from mooring.published.state_document import state_of
 
 _MOST_NAMED: Final = 3

@@ -29,7 +29,7 @@ from mooring.monitoring.serve.access import Guard, Viewer
 from mooring.monitoring.serve.node_routes import read_body
 from mooring.service.cluster.apiserver import ClusterError
 from mooring.service.daemon import Heartbeat
-from mooring.service.pages import Application, ASGIMessage, Receive, Send
+from mooring.service.http import Application, ASGIMessage, Receive, Send
 from mooring.views.html.document import part_text, script_text, style_text
 
 POLICY: Final = (

@@ -23,8 +23,7 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.monitoring.shadow.observed import ObservedPod, observed_pod
 from mooring.published.naming import Names, names_of
 from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.following import Follower
-from mooring.service.cluster.watching import CACHED, PODS, Pages, mapping_of, pods_of
+from mooring.service.cluster.following import CACHED, PODS, Follower, Pages, mapping_of, pods_of
 
 
 class BoundPods:

@@ -25,8 +25,8 @@ from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, s
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
 from mooring.monitoring.serve.cluster.known import UNPUBLISHED, UNUSABLE, ClusterPod, KnownCluster, NodeNow
 from mooring.monitoring.serve.node_plan import pods_in_text
+from mooring.published.possible_kubelets import UNJUDGED, NodeFaults
 from mooring.published.shadow_document import AgreementCounts, agreement_by_release
-from mooring.published.situation import UNJUDGED, NodeFaults
 from mooring.views.html.document import page_text, part_text
 
 UNKNOWN = "nothing is known of the node"

@@ -33,7 +33,7 @@ from mooring.monitoring.serve.cluster.open_nodes import OpenNodes
 from mooring.monitoring.serve.node_html import problem_html
 from mooring.monitoring.serve.node_routes import LARGEST_MANIFEST, NodeRoutes, read_body, stream
 from mooring.service.daemon import Heartbeat
-from mooring.service.pages import Application
+from mooring.service.http import Application
 
 TICK: Final = 0.5
 """Seconds between two announcements of changes."""

@@ -24,12 +24,11 @@ from mooring.monitoring.serve.cluster.routes import cluster_application, ticking
 from mooring.monitoring.serve.run import ServeOptions, connection, guard_of, run_application
 from mooring.published.facts_document import facts_of
 from mooring.published.objects import FACTS, GROUP, PLURALS, SHADOW, STATE, VERSION
+from mooring.published.possible_kubelets import NodeFaults, unjudged
 from mooring.published.shadow_document import shadow_of
-from mooring.published.situation import NodeFaults, unjudged
 from mooring.published.state_document import state_of
 from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.following import Follower
-from mooring.service.cluster.watching import PODS, mapping_of
+from mooring.service.cluster.following import PODS, Follower, mapping_of
 
 NODES: Final = "api/v1/nodes"
 _PATH: Final = f"apis/{GROUP}/{VERSION}"

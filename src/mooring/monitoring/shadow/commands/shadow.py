@@ -37,7 +37,7 @@ with lazily():
     from mooring.monitoring.shadow import publishing, text
     from mooring.monitoring.shadow import shadow as shadows
     from mooring.monitoring.shadow import tally as tallies
-    from mooring.service import daemon, http, pages
+    from mooring.service import daemon, http
     from mooring.service import options as service_options
 
 if TYPE_CHECKING:
@@ -225,4 +225,4 @@ def _publishing(shadow: Shadow, asked: Asked) -> publishing.ShadowPublisher:
 
 
 def _serving(shadow: Shadow, address: service_options.Address) -> http.HTTPServer:
-    return http.serve_tcp(address, {"/metrics": lambda: pages.Page(shadow.tally.metrics(), pages.PROMETHEUS)})
+    return http.serve_tcp(address, {"/metrics": lambda: http.Page(shadow.tally.metrics(), http.PROMETHEUS)})
