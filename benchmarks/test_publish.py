@@ -28,10 +28,10 @@ from mooring.published.kubelet_source import KubeletSource
 from mooring.published.node_topology import fingerprint, topology_document
 from mooring.published.objects import NodeFacts, encoded
 from mooring.published.observation import EngineObserver, Observation
-from mooring.published.pace import Rhythm
 from mooring.published.publisher import Publisher
+from mooring.published.writing import Rhythm
 from mooring.service.cluster.apiserver import Cluster, cluster_of
-from mooring.service.podresources_messages import ListPodResourcesResponseMessage
+from mooring.service.messages import ListPodResourcesResponseMessage
 
 EXCLUSIVE, SHARING = 40, 210
 CONFIG = whole("best-effort", 256)

@@ -39,7 +39,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.claimed import claim_of
 from mooring.engine.extensions.owners import claim_key
 from mooring.engine.node.claims import Claim, Share
-from mooring.service.claims_messages import PrepareRequestMessage, ShareMessage
+from mooring.service.messages import PrepareRequestMessage, ShareMessage
 
 NUMA1 = 0xF0
 TWO = Claim(

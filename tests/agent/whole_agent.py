@@ -27,7 +27,7 @@ from mooring.agent.status.api import ask_status
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.inputs.machines.loader import load_machine
-from mooring.published.background import PublisherThread
+from mooring.published.publisher import PublisherThread
 from mooring.service.logs import Log
 
 until = partial(patience.until, seconds=TIMEOUT)

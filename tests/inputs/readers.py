@@ -46,9 +46,8 @@ from mooring.inputs.machines.shipped import SHIPPED
 from mooring.inputs.pods.pod_files import active_pods, pods_of
 from mooring.inputs.pods.pod_status import bound_nodes
 from mooring.inputs.pods.scenario import load_scenarios
-from mooring.service.claims_messages import PrepareRequestMessage
+from mooring.service.messages import ListPodResourcesResponseMessage, PrepareRequestMessage
 from mooring.service.podresources import pods_in
-from mooring.service.podresources_messages import ListPodResourcesResponseMessage
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CORPORA = ROOT / "tests" / "corpora"

@@ -22,12 +22,11 @@ from mooring.agent.status.snapshot import AgentCounts
 from mooring.agent.status.status_document import status_document
 from mooring.command.main import run
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
-from mooring.monitoring.serve.agent_status import snapshot_of_status
 from mooring.monitoring.serve.node_html import exported, picture
 from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.recording import Recording
-from mooring.monitoring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot
-from mooring.monitoring.serve.watched import AGAIN, WatchedNode
+from mooring.monitoring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot, snapshot_of_status
+from mooring.monitoring.serve.sources import AGAIN, WatchedNode
 from mooring.views.svg.picture import svg_text
 
 MANIFEST = """apiVersion: v1
@@ -168,6 +167,21 @@ def test_a_change_is_announced_and_the_past_can_be_read() -> None:
         assert len(re.findall("data-uid", site.ask("/body").text)) == 2
         assert len(re.findall("data-uid", site.ask("/body?number=1").text)) == len(question().pods)
         assert "at this moment" in site.ask("/body?number=1").text
+
+
+def test_people_see_the_past_of_their_namespaces_only_and_hostile_names_are_texts() -> None:
+    recorded = recording()
+    recorded.take(snapshot_of(hostile()))
+    recorded.take(snapshot_of(replace(question(), pods=())))
+    with node_site(recorded, TokenGuard(), loopback=False) as site:
+        some = site.ask("/body?number=1", Authorization="Bearer data").text
+        assert "data/database-0" in some
+        assert "core/" not in some
+        assert HIDDEN in some
+        assert site.ask("/body?number=1").status == 401
+        page = site.ask("/body?number=2", Authorization="Bearer all").text
+        assert HOSTILE not in page
+        assert escape(HOSTILE) in page
 
 
 def event(answer: HTTPResponse) -> str:

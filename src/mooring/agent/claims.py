@@ -23,8 +23,10 @@ from mooring.engine.extensions.claimed import HeldClaim, claim_of, claims_of
 from mooring.engine.extensions.owners import claim_key
 from mooring.engine.node.claims import Claim, Share, claimable
 from mooring.inputs.machines.machineinfo_json import machine_info_document
-from mooring.service.claims_messages import (
-    SERVICE,
+from mooring.service.grpc_socket import GRPCSocket, Method, Methods
+from mooring.service.logs import Log
+from mooring.service.messages import (
+    CLAIMS_SERVICE,
     HeldShareMessage,
     NodeRequestMessage,
     NodeResponseMessage,
@@ -33,9 +35,6 @@ from mooring.service.claims_messages import (
     UnprepareRequestMessage,
     UnprepareResponseMessage,
 )
-from mooring.service.grpc_methods import Method, Methods
-from mooring.service.grpc_socket import GRPCSocket
-from mooring.service.logs import Log
 
 MOST_SHARES: Final = 64
 """Shares of one claim; the API server allows 32 devices."""
@@ -65,7 +64,7 @@ class ClaimsService:
             "Unprepare": Method(UnprepareRequestMessage, self._unprepare),
             "Node": Method(NodeRequestMessage, lambda _request: node_message(self._provider.snapshot())),
         }
-        self._socket = GRPCSocket(path, SERVICE, methods, log)
+        self._socket = GRPCSocket(path, CLAIMS_SERVICE, methods, log)
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""

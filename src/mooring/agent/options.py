@@ -31,8 +31,17 @@ from mooring.agent.reactor.values import AssignedScope, Options
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.release import NEWEST, Release
 from mooring.inputs.decoding.fields import choice_at
-from mooring.service.configuration import given_values, names_of, option, read_options
-from mooring.service.options import AGENT_CONFIGURATION, Address, LogFormat, LogLevel, address_at
+from mooring.service.options import (
+    AGENT_CONFIGURATION,
+    Address,
+    LogFormat,
+    LogLevel,
+    address_at,
+    given_values,
+    names_of,
+    option,
+    read_options,
+)
 
 KIND = AGENT_CONFIGURATION
 

@@ -31,12 +31,11 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Node
 from mooring.inputs.decoding.fields import Report
 from mooring.service.daemon import Heartbeat
-from mooring.service.grpc_methods import CallRefusedError, Method, Methods
-from mooring.service.grpc_socket import GRPCSocket
+from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method, Methods
 from mooring.service.http import serve_tcp, serve_unix
 from mooring.service.logs import Log
-from mooring.service.podresources_messages import (
-    SERVICE,
+from mooring.service.messages import (
+    PODRESOURCES_SERVICE,
     AllocatableResourcesRequestMessage,
     AllocatableResourcesResponseMessage,
     GetPodResourcesRequestMessage,
@@ -150,7 +149,7 @@ class PodResourcesService:
             "Get": Method(GetPodResourcesRequestMessage, self._get),
             "GetAllocatableResources": Method(AllocatableResourcesRequestMessage, lambda _asked: self._allocatable()),
         }
-        self._socket = GRPCSocket(path, SERVICE, methods, log)
+        self._socket = GRPCSocket(path, PODRESOURCES_SERVICE, methods, log)
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""

@@ -20,17 +20,17 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _CLASSES: Final[Mapping[str, str]] = {
     "AgentStatus": "status:StatusDocument",
     "Capacity": "capacity:CapacityDocument",
-    "ClusterArchive": "cluster.live:ClusterArchiveDocument",
+    "ClusterArchive": "machine:ClusterArchiveDocument",
     "CodePage": "explanation:CodePageDocument",
     "Comparison": "comparison:ComparisonDocument",
     "Diagnosis": "diagnosis:DiagnosisDocument",
     "Explanation": "explanation:ExplanationDocument",
     "ExplanationList": "explanation:ExplanationListDocument",
-    "Fleet": "cluster.fleet:FleetDocument",
-    "FleetComparison": "cluster.fleet:FleetComparisonDocument",
-    "FleetDrain": "cluster.live:FleetDrainDocument",
-    "FleetFit": "cluster.live:FleetFitDocument",
-    "FleetUpgrade": "cluster.live:FleetUpgradeDocument",
+    "Fleet": "mooring.fleet.documents:FleetDocument",
+    "FleetComparison": "mooring.fleet.documents:FleetComparisonDocument",
+    "FleetDrain": "mooring.fleet.documents:FleetDrainDocument",
+    "FleetFit": "mooring.fleet.documents:FleetFitDocument",
+    "FleetUpgrade": "mooring.fleet.documents:FleetUpgradeDocument",
     "Isolation": "diagnosis:IsolationDocument",
     "LargestRequests": "capacity:LargestRequestsDocument",
     "Machine": "machine:MachineDocument",
@@ -39,10 +39,10 @@ _CLASSES: Final[Mapping[str, str]] = {
     "NodeArchive": "machine:NodeArchiveDocument",
     "Plan": "plan:PlanDocument",
     "PodResources": "podresources:PodResourcesDocument",
-    "Recording": "observed.recording:RecordingDocument",
+    "Recording": "mooring.monitoring.shadow.tally:RecordingDocument",
     "ReleaseComparison": "comparison:ReleaseComparisonDocument",
     "Resize": "resize:ResizeDocument",
-    "Shadow": "observed.shadow:ShadowDocument",
+    "Shadow": "mooring.published.shadow_document:ShadowDocument",
     "Upgrade": "upgrade:UpgradeDocument",
     "UpgradeList": "upgrade:UpgradeListDocument",
     "Version": "version:VersionDocument",
@@ -70,7 +70,8 @@ def document_type(kind: str) -> type[Any]:
     if kind not in _CLASSES:
         raise InputError("is not a kind of document", source=kind, remedy=f"kinds are {', '.join(kinds())}")
     module, _, name = _CLASSES[kind].partition(":")
-    found: type[Any] = getattr(import_module(f"mooring.documents.{module}"), name)
+    dotted = module if module.startswith("mooring.") else f"mooring.documents.{module}"
+    found: type[Any] = getattr(import_module(dotted), name)
     return found
 
 

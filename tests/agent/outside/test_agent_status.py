@@ -33,8 +33,7 @@ from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.loader import load_machine
-from mooring.service.http import serve_unix
-from mooring.service.pages import Page
+from mooring.service.http import Page, serve_unix
 
 COUNTS = AgentCounts(replies=1200, reply_seconds=0.9, rejections=3, repairs=1, reconnects=2)
 

@@ -29,7 +29,7 @@ from mooring.agent.pods.writes import TAINT, evict_pod, set_taint, write_event
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import ContainerKind, QoS
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
-from mooring.service.cluster.watching import PODS, Pages, mapping_of, pods_of, watch_lines
+from mooring.service.cluster.following import PODS, Pages, mapping_of, pods_of, watch_lines
 
 KUBECONFIG = os.environ.get("MOORING_E2E_KUBECONFIG", "")
 PATIENCE = 30.0

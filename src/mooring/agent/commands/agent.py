@@ -20,7 +20,7 @@ from mooring.service.daemon import uncollected
 with lazily():
     from mooring.agent import run, startup, uninstall
     from mooring.agent.nri import plugin, types
-    from mooring.published import background
+    from mooring.published import publisher
 
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _given() -> Session | None:
 def _publisher(
     kubelet: Callable[[], Kubelet | None], connect: Callable[[], Cluster], node: str, report: Report
 ) -> RunningPublisher:
-    return background.PublisherThread(kubelet, connect, node, report)
+    return publisher.PublisherThread(kubelet, connect, node, report)
 
 
 def _left(asked: AgentCommand) -> int:

@@ -17,8 +17,8 @@ with lazily():
     from mooring.agent import options as agent_options
     from mooring.agent.commands import status_text as text
     from mooring.agent.status import api
-    from mooring.monitoring.shadow import counts_file
-    from mooring.monitoring.shadow.commands import shadow_text
+    from mooring.monitoring.shadow import tally
+    from mooring.monitoring.shadow import text as shadow_text
 
 
 EPILOG = """\b
@@ -61,10 +61,10 @@ def command(socket: str, folder: str, form: str, to: str) -> int:
 
 
 def _counted(folder: Path, form: str, to: str) -> int:
-    found = counts_file.read_counts(folder)
+    found = tally.read_counts(folder)
     if found is None:
         remedy = "name the folder that mooring shadow --folder writes"
-        raise InputError(f"there is no {counts_file.COUNTS}", source=str(folder), remedy=remedy)
+        raise InputError(f"there is no {tally.COUNTS}", source=str(folder), remedy=remedy)
     if form == "json":
         emit_document(json_text(found), to)
     else:

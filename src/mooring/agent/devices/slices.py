@@ -21,8 +21,7 @@ from mooring.engine.extensions.device_location import LocationRules, dynamic_dev
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.inputs.pods.dynamic.slices import ResourceSlice, current_devices, slice_of
 from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.following import Follower
-from mooring.service.cluster.watching import CACHED, mapping_of
+from mooring.service.cluster.following import CACHED, Follower, mapping_of
 
 SLICES: Final = "apis/resource.k8s.io/v1/resourceslices"
 _SUBJECT: Final = "ResourceSlices"

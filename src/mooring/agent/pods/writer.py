@@ -22,7 +22,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.watching import pause_before
+from mooring.service.cluster.following import pause_before
 
 MOST_WAITING = 256
 """Writes that may wait; the oldest is given up for the newest."""

@@ -19,7 +19,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.inputs.machines.machineinfo_json import machine_info_document, parse_machine_info
 from mooring.service.daemon import present_moment
-from mooring.service.pages import JSON, Page, Pages
+from mooring.service.http import JSON, Page, Pages
 
 STATUS = "/status"
 MACHINE = "/machine"

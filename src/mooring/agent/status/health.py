@@ -14,7 +14,7 @@ from mooring.agent.reactor.enforcement import CPUSET_NOT_ENFORCED
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Phase
 from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
 from mooring.service.daemon import Heartbeat
-from mooring.service.pages import Page, Pages
+from mooring.service.http import Page, Pages
 
 LONGEST_PAUSE = 30.0
 """Seconds without a heartbeat after which the agent counts as dead; a reconciliation takes two at most."""

@@ -23,7 +23,7 @@ from mooring.agent.status.snapshot import AgentCounts, InterruptView, Snapshot, 
 from mooring.answers.base.exposition import exposition
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.offline import broken_sets
-from mooring.service.pages import PROMETHEUS, Page
+from mooring.service.http import PROMETHEUS, Page
 
 REPLY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 """Seconds; a runtime waits for two by default."""

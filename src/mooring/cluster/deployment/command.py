@@ -19,7 +19,7 @@ from mooring.service.daemon import stop_signals
 
 with lazily():
     from mooring.cluster.deployment import certificates as making
-    from mooring.cluster.deployment import leaving, node_files
+    from mooring.cluster.deployment import node_files
     from mooring.service.cluster import apiserver
 
 
@@ -100,7 +100,7 @@ def leave(namespace: str, kubeconfig: str, timeout: int) -> int:
         needs_extra("kube", source="mooring deploy leave"),
         apiserver.cluster_of(apiserver.configuration_of(kubeconfig or None)) as cluster,
     ):
-        nodes = leaving.leave(cluster, namespace, float(timeout))
+        nodes = node_files.leave(cluster, namespace, float(timeout))
     emit("The agent has left 1 node." if nodes == 1 else f"The agent has left {nodes} nodes.")
     return YES
 

@@ -28,17 +28,17 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.cluster.publisher import text
     from mooring.inputs.decoding import quantities, yaml_scalars
-    from mooring.published import observation, pace, writing
+    from mooring.published import observation, writing
     from mooring.published import publisher as publishing
-    from mooring.service import daemon, http, logs, pages
+    from mooring.service import daemon, http, logs
     from mooring.service import options as service_options
 
 
 if TYPE_CHECKING:
     from mooring.engine.core.machine import Finding
     from mooring.published.observation import Observation, Source
-    from mooring.published.pace import Rhythm
     from mooring.published.publisher import Publisher
+    from mooring.published.writing import Rhythm
     from mooring.service.http import HTTPServer
     from mooring.service.options import Address
 
@@ -179,7 +179,7 @@ def _serving(publisher: Publisher, address: Address) -> HTTPServer:
         InputError: the address cannot be had.
     """
     metrics = publishing.PublisherMetrics(publisher.counts, time.monotonic)
-    return http.serve_tcp(address, {"/metrics": lambda: pages.Page(metrics.text(), pages.PROMETHEUS)})
+    return http.serve_tcp(address, {"/metrics": lambda: http.Page(metrics.text(), http.PROMETHEUS)})
 
 
 def _once(publisher: Publisher, name: str) -> int:
@@ -208,11 +208,11 @@ def _bad(error: MooringError, remedy: str) -> InputError:
     return error if isinstance(error, InputError) else InputError(str(error), source=_SOURCE, remedy=remedy)
 
 
-def _rhythm(heartbeat: str, *, wakes: bool) -> pace.Rhythm:
+def _rhythm(heartbeat: str, *, wakes: bool) -> writing.Rhythm:
     try:
         seconds = quantities.nanoseconds(heartbeat) / 1e9
     except InputError as error:
         raise InputError(error.problem, field="--heartbeat", remedy=error.remedy) from None
     if not 1 <= seconds <= 86400:
         raise InputError("must be between 1s and 24h", field="--heartbeat")
-    return pace.Rhythm(heartbeat=seconds, waking=pace.LEAST_WAKING if wakes else None)
+    return writing.Rhythm(heartbeat=seconds, waking=writing.LEAST_WAKING if wakes else None)

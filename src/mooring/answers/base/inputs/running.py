@@ -20,7 +20,7 @@ with lazily():
     from mooring.inputs.configuration import kubelet_flags
     from mooring.inputs.machines import files
     from mooring.inputs.machines.capture import process as processes
-    from mooring.service import device_plugins, podresources
+    from mooring.service import podresources
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -105,8 +105,8 @@ def preferences_of(root: str, resources: Collection[str]) -> Mapping[str, Prefer
     """
     if not resources:
         return {}
-    sockets = device_plugins.preferring_plugins(Path(root) / "device-plugins")
-    return dict.fromkeys(device_plugins.resources_of(sockets, resources), device_state.Preference.PLUGIN)
+    sockets = podresources.preferring_plugins(Path(root) / "device-plugins")
+    return dict.fromkeys(podresources.resources_of(sockets, resources), device_state.Preference.PLUGIN)
 
 
 def state_folder(kubelet: RunningKubelet) -> str:

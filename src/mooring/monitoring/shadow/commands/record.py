@@ -18,15 +18,13 @@ from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.documents.observed import recording as documents
-    from mooring.monitoring.shadow import counts_file, published
     from mooring.monitoring.shadow import folder as folders
-    from mooring.monitoring.shadow import judgement as judgements
     from mooring.monitoring.shadow import pods as bound
+    from mooring.monitoring.shadow import published, text
     from mooring.monitoring.shadow import shadow as shadows
     from mooring.monitoring.shadow import tally as tallies
-    from mooring.monitoring.shadow.commands import record_text as text
     from mooring.monitoring.shadow.commands import shadow as beside
+    from mooring.monitoring.shadow.judging import judgement as judgements
     from mooring.service import daemon
 
 if TYPE_CHECKING:
@@ -95,7 +93,7 @@ def command(
             _keep(one, Path(folder))
         with daemon.stop_signals() as stopping:
             shadows.watch(found, stopping, seconds)
-    document = documents.RecordingDocument(nodes=[_part(one, folder) for one in found])
+    document = tallies.RecordingDocument(nodes=[_part(one, folder) for one in found])
     if form == "json":
         emit_document(json_text(document), to)
     else:
@@ -152,12 +150,12 @@ def _keep(one: Shadow, folder: Path) -> None:
             tell(line if line.startswith("watching") else f"{name}: {line}")
 
     one.said, one.folder = say, folders.ShadowFolder(folder / name, tuple(judgements.Agreement))
-    one.tally = counts_file.continued(folder / name, name, one.tally.release, _report)
+    one.tally = tallies.continued(folder / name, name, one.tally.release, _report)
 
 
-def _part(one: Shadow, folder: str) -> documents.RecordedNodePart:
+def _part(one: Shadow, folder: str) -> tallies.RecordedNodePart:
     kept, total = one.folder, one.tally.total
-    return documents.RecordedNodePart(
+    return tallies.RecordedNodePart(
         one.tally.node,
         one.tally.release,
         one.tally.since,

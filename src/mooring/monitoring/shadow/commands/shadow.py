@@ -32,14 +32,12 @@ with lazily():
     from mooring.inputs.configuration import node_configuration
     from mooring.inputs.decoding import quantities
     from mooring.inputs.pods import defaults
-    from mooring.monitoring.shadow import counts_file, publishing
     from mooring.monitoring.shadow import folder as folders
-    from mooring.monitoring.shadow import kubelet_pods as listed
     from mooring.monitoring.shadow import pods as bound
+    from mooring.monitoring.shadow import publishing, text
     from mooring.monitoring.shadow import shadow as shadows
     from mooring.monitoring.shadow import tally as tallies
-    from mooring.monitoring.shadow.commands import shadow_text as text
-    from mooring.service import daemon, http, pages
+    from mooring.service import daemon, http
     from mooring.service import options as service_options
 
 if TYPE_CHECKING:
@@ -130,7 +128,7 @@ def command(
         if folder:
             shadow.folder = folders.ShadowFolder(Path(folder))
             shadow.packed = partial(_packed, asked, anonymous=anonymous)
-            shadow.tally = counts_file.continued(Path(folder), asked.name, shadow.tally.release, _report)
+            shadow.tally = tallies.continued(Path(folder), asked.name, shadow.tally.release, _report)
         shadow.proposed = node_configuration.load_config(proposed).kubelet if proposed else None
         serving = nullcontext() if address is None else closing(_serving(shadow, address))
         published = closing(_publishing(shadow, asked)) if publish else nullcontext()
@@ -182,9 +180,9 @@ def beside_kubelet(asked: Asked, program: str, stack: ExitStack, patience: float
     stack.callback(end)
     facts = source.facts
     gates = defaults.PodGates.of_node(facts.config, facts.mooring)
-    follower: Follower | listed.KubeletPods
+    follower: Follower | bound.KubeletPods
     if asked.kubelet_pods:
-        follower = listed.KubeletPods(connect, known)
+        follower = bound.KubeletPods(connect, known)
     else:
         follower = bound.follower_of(known, connect, asked.name)
     follower.start()
@@ -227,4 +225,4 @@ def _publishing(shadow: Shadow, asked: Asked) -> publishing.ShadowPublisher:
 
 
 def _serving(shadow: Shadow, address: service_options.Address) -> http.HTTPServer:
-    return http.serve_tcp(address, {"/metrics": lambda: pages.Page(shadow.tally.metrics(), pages.PROMETHEUS)})
+    return http.serve_tcp(address, {"/metrics": lambda: http.Page(shadow.tally.metrics(), http.PROMETHEUS)})
