@@ -13,21 +13,20 @@ from tests.render.pictured import terminal_text
 
 from mooring.agent.claims import claim_asked, node_message
 from mooring.agent.commands.status_text import status_text
+from mooring.agent.effects import AgentReport, Persist, ReportKind, WriteCPUSet
 from mooring.agent.nri.messages import NRIContainerMessage
 from mooring.agent.nri.methods import container_from
 from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
-from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import expected
-from mooring.agent.reactor.effects import AgentReport, Persist, ReportKind, WriteCPUSet
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.restart.resume import Stored, resume
-from mooring.agent.reactor.restart.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState, Options, claimed_cpus, variables
-from mooring.agent.status.overlap import exclusive_cpus, overlaps
+from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused, unwritten
+from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.state import AgentState, Options, claimed_cpus, variables
 from mooring.agent.status.picture import status_view
-from mooring.agent.status.snapshot import AgentCounts, Snapshot
+from mooring.agent.status.snapshot import AgentCounts, Snapshot, exclusive_cpus, overlaps
 from mooring.agent.status.status_document import status_document
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.engine.core.bits import CPUMask

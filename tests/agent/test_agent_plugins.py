@@ -16,8 +16,8 @@ from mooring.agent.agent import Agent
 from mooring.agent.commands.status_text import status_text
 from mooring.agent.nri.types import Event, LinuxResources
 from mooring.agent.reactor.placing import place, place_waiting, without_pod
-from mooring.agent.reactor.restart.resume import resume
-from mooring.agent.reactor.values import AgentState, KnownContainer, Phase
+from mooring.agent.reactor.resume import resume
+from mooring.agent.state import AgentState, KnownContainer, Phase
 from mooring.engine.core.config import MooringConfig
 from mooring.inputs.configuration.mooring_config import plugin_choice
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mooring.agent.devices.wanted import DeviceSource, without_devices
 from mooring.agent.nri.types import (
     CallTimeoutError,
     ContainerAdjustment,
@@ -28,18 +29,16 @@ from mooring.agent.nri.types import (
     RuntimeContainer,
     SessionObserver,
 )
-from mooring.agent.pods.devices import DeviceSource, without_devices
 from mooring.agent.pods.resolve import Resolved, resolved
 from mooring.agent.pods.source import OnePod, PodsAtHand, ResizedSource
-from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.containers import as_requested, messages_of, unlisted
+from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
-from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.placing import opted_out
-from mooring.agent.reactor.records import as_requested, messages_of, unlisted
-from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused, answer_lost
+from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
-from mooring.agent.reactor.updates import answer_lost
-from mooring.agent.reactor.values import DevicesFound
+from mooring.agent.state import DevicesFound
 from mooring.agent.state_holder import Decide, StateHolder, updates_of
 from mooring.agent.status.health import REMEDY, SILENCE
 from mooring.agent.status.metrics import AgentMetrics

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
-from mooring.agent.reactor.outcomes import EventOutcome, Refused
-from mooring.agent.reactor.values import AgentState, variables
+from mooring.agent.reactor.response import EventOutcome, Refused
+from mooring.agent.state import AgentState, variables
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
 from mooring.engine.core.bits import CPUMask, list_text

@@ -12,12 +12,11 @@ from tests.render.pictured import terminal_text
 
 from mooring.agent.commands.status_text import status_text
 from mooring.agent.reactor.claims import nodes_of_claim, prepare_claim
-from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.values import AgentState, DevicesFound
-from mooring.agent.status.alignment import ALL, DeviceFit, alignment_counts, devices_of_pod
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
+from mooring.agent.state import AgentState, DevicesFound
 from mooring.agent.status.picture import status_view
-from mooring.agent.status.snapshot import AgentCounts, Snapshot
+from mooring.agent.status.snapshot import ALL, AgentCounts, DeviceFit, Snapshot, alignment_counts, devices_of_pod
 from mooring.agent.status.status_document import status_document
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.machine import Machine

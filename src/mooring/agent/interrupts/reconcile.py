@@ -12,10 +12,16 @@ from pathlib import Path
 from threading import Lock
 
 from mooring.agent.executor import WorkQueue
-from mooring.agent.interrupts.files import BalanceFound, InterruptsFound, InterruptTrouble, IRQFiles
-from mooring.agent.interrupts.journal import InterruptJournal, InterruptWriter
+from mooring.agent.interrupts.files import (
+    BalanceFound,
+    InterruptJournal,
+    InterruptsFound,
+    InterruptTrouble,
+    InterruptWriter,
+    IRQFiles,
+)
 from mooring.agent.options import AgentOptions, IRQAffinity
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import InterruptView

@@ -14,9 +14,9 @@ from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.placing import place
-from mooring.agent.reactor.restart.resume import resume
-from mooring.agent.reactor.restart.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.state import AgentState
 from mooring.answers.base.question import Question
 from mooring.engine.core.bits import CPUMask, members
 from mooring.engine.core.cpuset import CPUSet

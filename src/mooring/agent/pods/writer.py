@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from mooring.agent.pods.accounts import AgentAccount
-from mooring.agent.pods.events import ClusterEvent, EventBook, EventSubject, EventWrite
-from mooring.agent.pods.given_up import MOST_EVICTIONS, GivenUpWrites
-from mooring.agent.pods.tasks import EvictionWrite, TaintWrite, Task
-from mooring.agent.pods.writes import evict_pod, set_taint, write_event
+from mooring.agent.effects import ClusterEvent, EventSubject
+from mooring.agent.eviction import MOST_EVICTIONS, EvictionWrite, GivenUpWrites, TaintWrite, Task, evict_pod, set_taint
+from mooring.agent.pods.cluster import AgentAccount
+from mooring.agent.pods.events import EventBook, EventWrite, write_event
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore

@@ -15,9 +15,8 @@ from dataclasses import replace
 from functools import reduce
 from operator import and_
 
-from mooring.agent.pods.events import warning_about
-from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState, DevicesFound, claimed_cpus
+from mooring.agent.effects import AgentReport, Effect, ReportKind, warning_about
+from mooring.agent.state import HAS_CGROUP, AgentState, DevicesFound, claimed_cpus
 from mooring.answers.base.alignment import extent_of_nodes
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 
-from mooring.agent.reactor.enforcement import CPUSET_NOT_ENFORCED
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Phase
+from mooring.agent.reactor.reconcile import CPUSET_NOT_ENFORCED
+from mooring.agent.state import HAS_CGROUP, AgentState, Phase
 from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
 from mooring.service.daemon import Heartbeat
 from mooring.service.pages import Page, Pages

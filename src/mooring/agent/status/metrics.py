@@ -13,13 +13,19 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from mooring.agent.effects import AgentReport, Effect, ReportKind, ResizeAnswered
 from mooring.agent.reactor.devices import follows_devices
-from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, ResizeAnswered
-from mooring.agent.reactor.values import LIVE, AgentState, claimed_cpus
-from mooring.agent.status.alignment import AlignmentCounts, alignment_counts
+from mooring.agent.state import LIVE, AgentState, claimed_cpus
 from mooring.agent.status.health import unready
-from mooring.agent.status.overlap import exclusive_cpus
-from mooring.agent.status.snapshot import AgentCounts, InterruptView, Snapshot, SnapshotProvider
+from mooring.agent.status.snapshot import (
+    AgentCounts,
+    AlignmentCounts,
+    InterruptView,
+    Snapshot,
+    SnapshotProvider,
+    alignment_counts,
+    exclusive_cpus,
+)
 from mooring.answers.base.exposition import exposition
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.offline import broken_sets

@@ -15,10 +15,16 @@ from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.reactor.desired import DesiredSettings, nodes_of
 from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.reactor.hotplug import is_watched
-from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer, by_name, claimed_cpus
-from mooring.agent.status.alignment import ContainerDevices, devices_of_pod
+from mooring.agent.state import LIVE, AgentState, KnownContainer, by_name, claimed_cpus
 from mooring.agent.status.health import unready
-from mooring.agent.status.snapshot import AgentCounts, InterruptView, PluginFailures, Snapshot
+from mooring.agent.status.snapshot import (
+    AgentCounts,
+    ContainerDevices,
+    InterruptView,
+    PluginFailures,
+    Snapshot,
+    devices_of_pod,
+)
 from mooring.answers.base.plan import free_cpus, reserved_cpus
 from mooring.answers.base.plan_document import numa_parts
 from mooring.answers.base.views.picture import policies

@@ -15,15 +15,14 @@ from typing import TypeAlias
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten, Deviation, lasting_text, shows
+from mooring.agent.effects import LiftQuota, WriteCPUSet
 from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.desired import expected, expected_lifts, write_of
-from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
-from mooring.agent.reactor.enforcement import correct_deviation, correct_quota, report_deviation, without_deviation
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes
-from mooring.agent.reactor.outcomes import EventOutcome
-from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
-from mooring.agent.reactor.updates import outcome
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Setting
+from mooring.agent.reactor.reconcile import correct_deviation, correct_quota, report_deviation, without_deviation
+from mooring.agent.reactor.response import EventOutcome, outcome
+from mooring.agent.reactor.update_container import is_due, reclaiming_writes, released
+from mooring.agent.state import HAS_CGROUP, AgentState, Setting
 from mooring.agent.state_holder import StateHolder
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.moment import Moment

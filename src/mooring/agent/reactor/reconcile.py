@@ -21,13 +21,20 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from mooring.agent.pods.events import ClusterEvent, warning_about
+from mooring.agent.effects import (
+    AgentReport,
+    ClusterEvent,
+    Effect,
+    LiftQuota,
+    Occasion,
+    ReportKind,
+    WriteCPUSet,
+    warning_about,
+)
 from mooring.agent.reactor.desired import DesiredSettings, expected_lifts, write_of
-from mooring.agent.reactor.effects import AgentReport, Effect, LiftQuota, Occasion, ReportKind, WriteCPUSet
-from mooring.agent.reactor.outcomes import EventOutcome, Refused, report_refusal, without_refusal
 from mooring.agent.reactor.placing import text_of
-from mooring.agent.reactor.updates import outcome
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, KnownDeviation, Phase, Setting
+from mooring.agent.reactor.response import EventOutcome, Refused, outcome, report_refusal, without_refusal
+from mooring.agent.state import HAS_CGROUP, AgentState, KnownContainer, KnownDeviation, Phase, Setting
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Rejection
@@ -55,7 +62,7 @@ class Compliance(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """What came of a :class:`~mooring.agent.reactor.effects.WriteCPUSet`."""
+    """What came of a :class:`~mooring.agent.effects.WriteCPUSet`."""
 
     write: WriteCPUSet
     standing: Compliance
@@ -157,7 +164,7 @@ def _event(state: AgentState, known: KnownContainer, reason: str, text: str) -> 
 def correct_deviation(state: AgentState, container_id: str, cpus: CPUSet, mems: NUMAMask) -> EventOutcome:
     """Correct a container whose cgroup is not what it should be; what is correct by now is left alone.
 
-    Whether it was corrected is reported after the write (:func:`mooring.agent.reactor.enforcement.writes_done`).
+    Whether it was corrected is reported after the write (:func:`mooring.agent.reactor.reconcile.writes_done`).
 
     Args:
         state: now.

@@ -8,21 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind
 from mooring.agent.nri.types import ContainerAdjustment, PodSandbox, RuntimeContainer
+from mooring.agent.quota import lift_of_container, lift_of_pod
 from mooring.agent.reactor.assigned import adjustment_of
 from mooring.agent.reactor.claims import why_not_claimed
-from mooring.agent.reactor.desired import (
-    DesiredSettings,
-    difference,
-    lift_of_container,
-    lift_of_pod,
-    on_record,
-    resources_of,
-    write_of,
-)
+from mooring.agent.reactor.containers import recorded, with_sandbox
+from mooring.agent.reactor.desired import DesiredSettings, difference, on_record, resources_of, write_of
 from mooring.agent.reactor.devices import report_waiting, why_wait
-from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind
-from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused, report_refusal
 from mooring.agent.reactor.placing import (
     EMPTY_POOL_MESSAGE,
     EMPTY_SHARED_POOL,
@@ -32,10 +25,18 @@ from mooring.agent.reactor.placing import (
     started,
     text_of,
 )
-from mooring.agent.reactor.records import recorded, with_sandbox
-from mooring.agent.reactor.resizing import resize_missed, restarted
-from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
-from mooring.agent.reactor.values import AgentState, DevicesFound, KnownContainer, Phase, Setting
+from mooring.agent.reactor.response import (
+    Adjusted,
+    EventOutcome,
+    Refused,
+    enforced,
+    outcome,
+    refreshed,
+    report_refusal,
+    with_write,
+)
+from mooring.agent.reactor.update_container import resize_missed, restarted
+from mooring.agent.state import AgentState, DevicesFound, KnownContainer, Phase, Setting
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.observer import Observer
@@ -116,7 +117,7 @@ def start_container(
 ) -> EventOutcome:
     """See to it that the container's cgroup is what it should be now, whatever became of updates since its creation.
 
-    Where that fails it is not started: :func:`mooring.agent.reactor.enforcement.writes_done` says when.
+    Where that fails it is not started: :func:`mooring.agent.reactor.reconcile.writes_done` says when.
 
     Args:
         state: before.

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from mooring.agent.effects import AgentReport, ReportKind
 from mooring.agent.nri.types import ContainerState, PodSandbox, RuntimeContainer
 from mooring.agent.pods.source import labelled_sandbox
 from mooring.agent.reactor.desired import on_record
-from mooring.agent.reactor.effects import AgentReport, ReportKind
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Phase, Setting
+from mooring.agent.state import HAS_CGROUP, AgentState, KnownContainer, Phase, Setting
 
 _PHASES = {
     ContainerState.CREATED: Phase.CREATED,

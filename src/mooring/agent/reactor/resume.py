@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mooring.agent.reactor.effects import AgentReport, ReportKind
-from mooring.agent.reactor.values import AgentState, LastSeen, Options
+from mooring.agent.effects import AgentReport, ReportKind
+from mooring.agent.state import AgentState, LastSeen, Options
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.decision import StartRefusal

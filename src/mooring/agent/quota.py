@@ -1,16 +1,27 @@
-"""How the kubelet turns CPU amounts into shares and quotas, and back; and the quota of a pod's cgroup.
+"""When the CFS quota is lifted, and how the kubelet turns CPU amounts into shares and quotas, and back.
 
-Source: kubelet v1.37.1, cm/helpers_linux.go (MilliCPUToShares, MilliCPUToQuota, ResourceConfigForPod), kuberuntime,
-component-helpers resource (PodLimits); measured with the real kubelet. Shares are rounded down, but a thousandth of a
-CPU is more than one share, so different amounts have different shares: between the two bounds nothing is lost.
+Lifted is the quota of containers with exclusive CPUs, and of the pod and its sandboxes around them
+(:func:`~mooring.engine.node.isolation.container_runs_without_quota`; spec: pod-level.md section 5), unless the kubelet
+has ``cpuCFSQuota: false``. The groups are written by :mod:`mooring.agent.cgroups.quota`.
+
+Source of the amounts: kubelet v1.37.1, cm/helpers_linux.go (MilliCPUToShares, MilliCPUToQuota, ResourceConfigForPod),
+kuberuntime, component-helpers resource (PodLimits); measured with the real kubelet. Shares are rounded down, but a
+thousandth of a CPU is more than one share, so different amounts have different shares: between the two bounds nothing
+is lost.
 """
 
 from __future__ import annotations
 
+from mooring.agent.effects import LiftQuota, QuotaOf
 from mooring.agent.nri.types import LinuxResources
+from mooring.agent.state import AgentState, KnownContainer, Setting
 from mooring.engine.core.pod import Container, Pod, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.node.isolation import pod_runs_without_quota
 from mooring.inputs.pods.defaults import total_limits
+
+NO_QUOTA = -1
+
 
 PERIOD = 100_000
 """Microseconds of a CFS period unless the kubelet is configured otherwise."""
@@ -114,3 +125,28 @@ def quota_of_pod(pod: Pod, period: int = PERIOD) -> int:
 def _cpu(amounts: ResourceList) -> int:
     found = amounts.get("cpu")
     return found.milli if found is not None else 0
+
+
+def lift_of_pod(state: AgentState, uid: str) -> tuple[LiftQuota, ...]:
+    """Return what lifts the quota of a pod's group and of its sandboxes, where it is to be lifted."""
+    node = state.kubelet.node
+    pod = node.active.get(uid)
+    if pod is None or not node.settings.config.cpu_cfs_quota:
+        return ()
+    if not pod_runs_without_quota(node.settings, node.providers, pod):
+        return ()
+    lifts: list[LiftQuota] = []
+    for sandbox in state.sandboxes.values():
+        if sandbox.uid == uid:
+            lifts += [
+                LiftQuota(QuotaOf.POD, uid, "", sandbox.pid, sandbox.cgroup_parent),
+                LiftQuota(QuotaOf.SANDBOX, uid, "", sandbox.pid, sandbox.cgroups_path),
+            ]
+    return tuple(lifts)
+
+
+def lift_of_container(container: KnownContainer, wanted: Setting) -> tuple[LiftQuota, ...]:
+    """Return what lifts a container's own quota through its cgroup, where it is to be lifted."""
+    if wanted.quota is None:
+        return ()
+    return (LiftQuota(QuotaOf.CONTAINER, container.uid, container.id, container.pid, container.cgroup),)

@@ -13,13 +13,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from types import MappingProxyType
 
+from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, warning_about
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
-from mooring.agent.pods.events import warning_about
+from mooring.agent.quota import lift_of_pod
 from mooring.agent.reactor.assigned import files_after_restart, sweep
-from mooring.agent.reactor.desired import DesiredSettings, difference, lift_of_pod, nodes_of, write_of
+from mooring.agent.reactor.containers import kept_sandboxes, listed
+from mooring.agent.reactor.desired import DesiredSettings, difference, nodes_of, write_of
 from mooring.agent.reactor.devices import with_devices
-from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind
-from mooring.agent.reactor.outcomes import Accepted, EventOutcome
 from mooring.agent.reactor.placing import (
     EMPTY_SHARED_POOL,
     opted_out,
@@ -29,12 +29,17 @@ from mooring.agent.reactor.placing import (
     started,
     without_pod,
 )
-from mooring.agent.reactor.records import kept_sandboxes, listed
-from mooring.agent.reactor.resizing import releases_resumed, resizes_missed
-from mooring.agent.reactor.restart.entry_recovery import Reconciled, cpus_of, live_names, taken_over
-from mooring.agent.reactor.restart.resize_recovery import with_resizes_on_record, with_sizes_on_record
-from mooring.agent.reactor.updates import outcome, refreshed
-from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, DevicesFound, HeldPod, LastSeen, Phase
+from mooring.agent.reactor.recovery import (
+    Reconciled,
+    cpus_of,
+    live_names,
+    taken_over,
+    with_resizes_on_record,
+    with_sizes_on_record,
+)
+from mooring.agent.reactor.response import Accepted, EventOutcome, outcome, refreshed
+from mooring.agent.reactor.update_container import releases_resumed, resizes_missed
+from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, DevicesFound, HeldPod, LastSeen, Phase
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod, QoS
@@ -89,7 +94,7 @@ def synchronize(
         pods: by uid, for :func:`unknown_pods`.
         observer: receives the engine's facts, for metrics.
         now: the present moment, for releases that continue or start again.
-        running: ids of those of :func:`~mooring.agent.reactor.records.unlisted` that have processes.
+        running: ids of those of :func:`~mooring.agent.reactor.containers.unlisted` that have processes.
         devices: what is known of those of pods, by uid; empty without the extension device-alignment.
     """
     found = listed(state, sandboxes, containers, running)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from mooring.agent.pods.events import ClusterEvent
-from mooring.agent.reactor.values import AgentState, Assigned
+from mooring.agent.state import AgentState, Assigned
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
@@ -133,7 +132,7 @@ class LiftQuota:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Write the agent's folder. When that fails, :func:`mooring.agent.reactor.outcomes.unwritten` says what now."""
+    """Write the agent's folder. When that fails, :func:`mooring.agent.reactor.response.unwritten` says what now."""
 
     state: AgentState
 
@@ -200,6 +199,29 @@ class AgentReport:
 
 
 @dataclass(frozen=True, slots=True)
+class EventSubject:
+    """The object that an event is about."""
+
+    kind: str
+    """``Pod`` or ``Node``."""
+    name: str
+    uid: str
+    namespace: str = ""
+    """Empty for a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """Something worth an event."""
+
+    about: EventSubject
+    reason: str
+    """One word in CamelCase, the kubelet's where there is one."""
+    note: str
+    warning: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Evict:
     """Evict a pod through the API server, so that its controller tries another node."""
 
@@ -223,3 +245,22 @@ Effect = (
 )
 BEFORE_THE_REPLY = (Persist, ReturnCPUs, WriteCPUSet, LiftQuota, WriteAssigned)
 """Types of effects that the answer to the runtime waits for."""
+
+
+def about_pod(pod: Pod) -> EventSubject:
+    """Return the reference to a pod.
+
+    >>> about_pod(Pod("u", "web-0", "shop")).namespace
+    'shop'
+    """
+    return EventSubject("Pod", pod.name, pod.uid, pod.namespace)
+
+
+def about_node(node: str) -> EventSubject:
+    """Return the reference to a node, whose uid in events is its name, as the kubelet has it."""
+    return EventSubject("Node", node, node)
+
+
+def warning_about(pod: Pod, reason: str, note: str) -> ClusterEvent:
+    """Return an event of type Warning for a pod."""
+    return ClusterEvent(about_pod(pod), reason, note)
