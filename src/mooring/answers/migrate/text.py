@@ -8,22 +8,21 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mooring.agent.migration.migration import Migration
-from mooring.agent.migration.steps import MigrationStep, Places, rollback_of, steps_of
 from mooring.cli.terminal import text_for
+from mooring.documents.migration import MigrationDocument, MigrationStepPart
 from mooring.engine.core.errors import clean
 
 _INDENT = (0, 0, 0, 3)
 
 
-def migration_text(migration: Migration, places: Places, node: str, to: str) -> str:
+def migration_text(migration: MigrationDocument, to: str) -> str:
     """Return the migration as text for the terminal, or without any styling for the file ``to``."""
-    return text_for(Group(*_parts(migration, places, node)), to)
+    return text_for(Group(*_parts(migration)), to)
 
 
-def _parts(migration: Migration, places: Places, node: str) -> Iterator[RenderableType]:
-    name = clean(node or migration.question.machine.name)
-    yield Text.assemble((name, "bold"), f": from the kubelet's managers to the agent, {migration.way.value}")
+def _parts(migration: MigrationDocument) -> Iterator[RenderableType]:
+    name = clean(migration.node or migration.machine)
+    yield Text.assemble((name, "bold"), f": from the kubelet's managers to the agent, {migration.way}")
     failed = [check for check in migration.checks if not check.passed]
     verdict = f"Do not start: {failed[0].name}." if failed else "Every check has passed. Nothing was changed."
     yield Text(verdict, "bold red" if failed else "bold")
@@ -31,11 +30,11 @@ def _parts(migration: Migration, places: Places, node: str) -> Iterator[Renderab
     for check in migration.checks:
         word, style = ("ok    ", "green") if check.passed else ("FAILED", "bold red")
         yield Text.assemble((word, style), f" {check.name}: {clean(check.message)}")
-    yield from _section("Steps", steps_of(migration, places))
-    yield from _section("The way back", rollback_of(migration, places))
+    yield from _section("Steps", migration.steps)
+    yield from _section("The way back", migration.rollback)
 
 
-def _section(title: str, steps: Iterable[MigrationStep]) -> Iterator[RenderableType]:
+def _section(title: str, steps: Iterable[MigrationStepPart]) -> Iterator[RenderableType]:
     yield Text("")
     yield Text(title, "bold")
     for number, step in enumerate(steps, 1):

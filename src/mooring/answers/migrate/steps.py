@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from mooring.agent.migration.migration import Migration, Way
-from mooring.agent.migration.takeover import MigratedContainer, TakeoverOutcome
+from mooring.answers.migrate.migration import Migration, TakeoverOutcome, Way
+from mooring.documents.migration import MigratedContainerPart, MigrationDocument, MigrationStepPart
+from mooring.documents.parts import PlacementPart, finding_parts
 from mooring.engine.core.config import KubeletConfig
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
@@ -31,18 +31,6 @@ _WITHOUT_MANAGERS = "cpuManagerPolicy: none, memoryManagerPolicy: None, no cpuMa
 
 
 @dataclass(frozen=True, slots=True)
-class MigrationStep:
-    """One step."""
-
-    title: str
-    commands: tuple[str, ...]
-    outcome: tuple[str, ...]
-    """What happens, in sentences."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """Path -> text to write before the commands."""
-
-
-@dataclass(frozen=True, slots=True)
 class Places:
     """Names on the node."""
 
@@ -53,12 +41,31 @@ class Places:
     """Its file."""
 
 
-def steps_of(migration: Migration, places: Places) -> tuple[MigrationStep, ...]:
-    """Return the steps in the order in which they are done."""
-    return tuple(_steps(migration, places))
+def migration_document(migration: Migration, places: Places, node: str) -> MigrationDocument:
+    """Return the document.
+
+    Args:
+        migration: what was computed.
+        places: names on the node.
+        node: its name; empty where it is not known.
+    """
+    taken = migration.takeover
+    return MigrationDocument(
+        node=node,
+        machine=migration.question.machine.name,
+        kubelet=migration.question.mooring.release.tag,
+        way=migration.way.value,
+        passed=all(check.passed for check in migration.checks),
+        checks=list(migration.checks),
+        containers=list(taken.containers) if taken is not None else [],
+        shared_pool=str(taken.shared_pool) if taken is not None else "",
+        steps=list(_steps(migration, places)),
+        rollback=list(_rollback(migration, places)),
+        findings=finding_parts(migration.diagnosis.findings),
+    )
 
 
-def rollback_of(migration: Migration, places: Places) -> tuple[MigrationStep, ...]:
+def _rollback(migration: Migration, places: Places) -> tuple[MigrationStepPart, ...]:
     """Return the steps back to the kubelet's managers."""
     drained = migration.way is Way.DRAIN
     answers = migration.rollback.answers
@@ -73,12 +80,12 @@ def rollback_of(migration: Migration, places: Places) -> tuple[MigrationStep, ..
     written = (f"{COPY}/{name}" for name in _written(migration.question.config))
     state = shlex.join(["cp", "-a", *written, f"{places.root}/"])
     return (
-        MigrationStep(
+        _step(
             "Keep pods away" if not drained else "Drain the node",
             (_away(migration.way, places),),
             (),
         ),
-        MigrationStep(
+        _step(
             "Stop the agent and release what it pins",
             (
                 "systemctl disable --now mooring-agent",
@@ -86,12 +93,12 @@ def rollback_of(migration: Migration, places: Places) -> tuple[MigrationStep, ..
             ),
             ("Running containers get every CPU and memory node, without a restart.",),
         ),
-        MigrationStep(
+        _step(
             "Let the kubelet manage CPUs and memory again",
             ("systemctl stop kubelet", files, *(() if drained else (state,)), "systemctl start kubelet"),
             anew if drained else back,
         ),
-        MigrationStep("Let pods come", (_uncordon(places),), ()),
+        _step("Let pods come", (_uncordon(places),), ()),
     )
 
 
@@ -127,18 +134,25 @@ def agent_file(config: KubeletConfig, places: Places, kubelet: str = "") -> str:
     )
 
 
-def _steps(migration: Migration, places: Places) -> Iterator[MigrationStep]:
+def _step(
+    title: str, commands: tuple[str, ...], outcome: tuple[str, ...], files: dict[str, str] | None = None
+) -> MigrationStepPart:
+    """Return a step with its commands, what happens in sentences, and the files to write before."""
+    return MigrationStepPart(title, files or {}, list(commands), list(outcome))
+
+
+def _steps(migration: Migration, places: Places) -> Iterator[MigrationStepPart]:
     question = migration.question
     release = question.mooring.release
     text = agent_file(question.config, places, "" if release == NEWEST else release.name)
-    yield MigrationStep(
+    yield _step(
         "Install the agent, and do not start it",
         ("ls -l /var/run/nri/nri.sock", "mooring --version"),
         ("The agent decides by the kubelet's policies of now.",),
         {AGENT_FILE: text},
     )
     stay = plural(len(question.active), "running pod")
-    yield MigrationStep(
+    yield _step(
         "Keep pods away" if migration.way is Way.IN_PLACE else "Drain the node",
         (_away(migration.way, places),),
         (f"{stay} stay and run on.",)
@@ -146,13 +160,13 @@ def _steps(migration: Migration, places: Places) -> Iterator[MigrationStep]:
         else (f"Of {stay} those of DaemonSets and static pods stay; the others are evicted.",),
     )
     copied = (f"{places.root}/{name}" for name in _written(question.config))
-    yield MigrationStep(
+    yield _step(
         "Copy the kubelet's files for the way back",
         (shlex.join(["mkdir", "-p", COPY]), shlex.join(["cp", "-a", places.config, *copied, f"{COPY}/"])),
         (),
     )
     refused = f"With the state files left in place it would not start: {migration.with_files}"
-    yield MigrationStep(
+    yield _step(
         "Disable the kubelet's own managers",
         (
             "systemctl stop kubelet",
@@ -166,8 +180,8 @@ def _steps(migration: Migration, places: Places) -> Iterator[MigrationStep]:
             "Running containers keep their cpusets; containers that start now run on every CPU.",
         ),
     )
-    yield MigrationStep("Start the agent", ("systemctl enable --now mooring-agent",), tuple(_takeover_lines(migration)))
-    yield MigrationStep(
+    yield _step("Start the agent", ("systemctl enable --now mooring-agent",), tuple(_takeover_lines(migration)))
+    yield _step(
         "Verify, and let pods come",
         ("mooring status", _uncordon(places)),
         tuple(_expected(migration)),
@@ -202,8 +216,8 @@ def _takeover_lines(migration: Migration) -> Iterator[str]:
         yield "Not asked: a check has failed."
         return
     for one in migration.takeover.containers:
-        if one.outcome is not TakeoverOutcome.SHARED:
-            yield container_line(one)
+        if one.outcome != TakeoverOutcome.SHARED:
+            yield _line(one)
     for name, cpus in migration.takeover.ended.items():
         yield f"{name} has ended, and CPUs {cpus} are kept for it until its pod ends."
     if migration.question.config.memory_manager_policy != "None":
@@ -212,14 +226,14 @@ def _takeover_lines(migration: Migration) -> Iterator[str]:
     yield f"{plural(shared, 'container')} in the shared pool: CPUs {migration.takeover.shared_pool or 'none'}."
 
 
-def container_line(one: MigratedContainer) -> str:
+def _line(one: MigratedContainerPart) -> str:
     """Return what becomes of a container in one line."""
-    name = f"{one.pod.namespace}/{one.pod.name}/{one.container}"
-    match one.outcome:
+    name = f"{one.namespace}/{one.name}/{one.container}"
+    match TakeoverOutcome(one.outcome):
         case TakeoverOutcome.KEPT:
-            return f"{name} keeps {_held(one.before.cpus, one.before.mems)}."
+            return f"{name} keeps {_held(one.before)}."
         case TakeoverOutcome.MOVED:
-            before, after = _held(one.before.cpus, one.before.mems), _held(one.after.cpus, one.after.mems)
+            before, after = _held(one.before), _held(one.after)
             return f"{name} moves while it runs: {before} before, {after} afterwards."
         case TakeoverOutcome.WAITS:
             return f"{name} runs in the shared pool until there is room: {one.reason}"
@@ -227,9 +241,9 @@ def container_line(one: MigratedContainer) -> str:
             return f"{name} runs in the shared pool."
 
 
-def _held(cpus: CPUSet, mems: tuple[int, ...]) -> str:
-    parts = [f"CPUs {cpus}"] if cpus else ["no CPUs of its own"]
-    return ", ".join([*parts, *([f"memory of NUMA nodes {','.join(map(str, mems))}"] if mems else [])])
+def _held(one: PlacementPart) -> str:
+    cpus = f"CPUs {one.cpus}" if one.cpus else "no CPUs of its own"
+    return f"{cpus}, memory of NUMA nodes {one.mems}" if one.mems else cpus
 
 
 def _expected(migration: Migration) -> Iterator[str]:

@@ -9,12 +9,12 @@ from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.cli.verb import Verb
+from mooring.engine.core.machine import Finding
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.agent.commands import migrate_text as text
-    from mooring.agent.migration import migration as migrating
-    from mooring.agent.migration import migration_document, steps
+    from mooring.answers.migrate import migration as migrating
+    from mooring.answers.migrate import steps, text
 
 EPILOG = """\b
 Examples:
@@ -47,11 +47,11 @@ def command(form: str, to: str, inputs: NodeOptions, *, drain: bool) -> int:
     root = steps.KUBELET_ROOT if kubelet is None else kubelet.root
     way = migrating.Way.DRAIN if drain else migrating.Way.IN_PLACE
     devices = None if archive is None else archive.devices().record
-    migration = migrating.migration_of(question, way, devices)
     places = steps.Places(node or "NODE", root, f"{root.rstrip('/')}/config.yaml")
+    document = steps.migration_document(migrating.migration_of(question, way, devices), places, node)
     if form == "json":
-        emit_document(json_text(migration_document.migration_document(migration, places, node)), to)
+        emit_document(json_text(document), to)
     else:
-        warn(migration.findings)
-        emit(text.migration_text(migration, places, node, to), to)
-    return YES if migration.passed else NO
+        warn(Finding(one.severity, one.subject, one.message, one.code) for one in document.findings)
+        emit(text.migration_text(document, to), to)
+    return YES if document.passed else NO
