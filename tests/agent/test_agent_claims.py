@@ -25,9 +25,8 @@ from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused, unwr
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, Options, claimed_cpus, variables
-from mooring.agent.status.picture import status_view
+from mooring.agent.status.document import status_document
 from mooring.agent.status.snapshot import AgentCounts, Snapshot, exclusive_cpus, overlaps
-from mooring.agent.status.status_document import status_document
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import MooringConfig
@@ -39,6 +38,7 @@ from mooring.engine.extensions.claimed import claim_of
 from mooring.engine.extensions.owners import claim_key
 from mooring.engine.node.claims import Claim, Share
 from mooring.service.claims_messages import PrepareRequestMessage, ShareMessage
+from mooring.views.status import status_view
 
 NUMA1 = 0xF0
 TWO = Claim(

@@ -18,7 +18,7 @@ from mooring.agent.effects import ClusterEvent, Evict
 from mooring.agent.nri.types import Event, RemoteError, RuntimeContainer
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import Phase
-from mooring.agent.status.health import unready
+from mooring.agent.status.api import unready
 
 PID = 77
 

@@ -40,7 +40,7 @@ from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.state import DevicesFound
 from mooring.agent.state_holder import Decide, StateHolder, updates_of
-from mooring.agent.status.health import REMEDY, SILENCE
+from mooring.agent.status.api import REMEDY, SILENCE
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import RuntimeLink
 from mooring.engine.core.moment import Moment

@@ -30,7 +30,7 @@ from mooring.agent.reconcile import SandboxCheck, release, update_late_files, ve
 from mooring.agent.reload import ConfigurationReloader
 from mooring.agent.startup import Startup, serve, start_publisher
 from mooring.agent.state_holder import CallTraces, StateHolder
-from mooring.agent.status.health import unready
+from mooring.agent.status.api import unready
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import InForce, Published, Snapshot
 from mooring.agent.storage.store import Store

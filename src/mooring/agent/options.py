@@ -21,6 +21,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.releases.catalog import NEWEST_MINOR, minor_of, release_of
 from mooring.inputs.decoding.fields import choice_at, text_at
+from mooring.service.agent_status import STATUS_SOCKET
 from mooring.service.configuration import given_values, names_of, option, read_options
 from mooring.service.options import AGENT_CONFIGURATION, Address, LogFormat, LogLevel, address_at, duration_at
 
@@ -206,9 +207,6 @@ def refuse_same(paths: Mapping[str, str]) -> None:
 
 
 KIND = AGENT_CONFIGURATION
-
-STATUS_SOCKET = "/run/mooring/status.sock"
-"""Default path of the agent's status socket, where ``mooring status`` asks too."""
 
 
 class OnRejection(Enum):

@@ -1,7 +1,7 @@
 """The kubelet's PodResources API v1 as the agent serves it: List, Get and GetAllocatableResources.
 
 Exporters read the agent's assignments by it unchanged. Its content is that of
-:mod:`mooring.answers.base.podresources`. The kubelet of the node has an API of its own under its own socket, which
+:mod:`mooring.documents.of_kubelet`. The kubelet of the node has an API of its own under its own socket, which
 knows the devices and nothing of the agent's CPUs.
 
 Source: kubelet v1.37.1, pkg/kubelet/apis/podresources; spec: pod-level.md section 5.
@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from msgspec import Struct, to_builtins
 
 from mooring.agent.status.snapshot import SnapshotProvider
-from mooring.answers.base.podresources import allocatable_message, list_message
+from mooring.documents.of_kubelet import allocatable_message, list_message
 from mooring.engine.node import Node
 from mooring.service.grpc_methods import CallRefusedError, Method, Methods
 from mooring.service.grpc_socket import GRPCSocket

@@ -25,8 +25,7 @@ from mooring.agent.options import AgentOptions, overridden
 from mooring.agent.pod_resources import PodResourcesService
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.api import status_pages
-from mooring.agent.status.health import health_pages
+from mooring.agent.status.api import health_pages, status_pages
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import SnapshotProvider
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together

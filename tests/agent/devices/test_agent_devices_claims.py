@@ -15,13 +15,13 @@ from mooring.agent.reactor.claims import nodes_of_claim, prepare_claim
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
 from mooring.agent.state import AgentState, DevicesFound
-from mooring.agent.status.picture import status_view
+from mooring.agent.status.document import status_document
 from mooring.agent.status.snapshot import ALL, AgentCounts, DeviceFit, Snapshot, alignment_counts, devices_of_pod
-from mooring.agent.status.status_document import status_document
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.machine import Machine
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node.claims import Claim, Share
+from mooring.views.status import status_view
 
 DRIVER, VARIABLE = "cpu.mooring.dev", "MOORING_CLAIM_U_1_0"
 FAST = Claim("u-1", "default", "fast", (Share("cpus", "numa1", 2, CPUMask(0xF0)),))

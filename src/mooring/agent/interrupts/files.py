@@ -29,7 +29,7 @@ from mooring.engine.extensions.interrupts import Interrupt
 from mooring.engine.extensions.steering import NEW, NEW_NAME, Kept, Memory, Steering, Step, written
 from mooring.inputs.machines.files import FolderTree, LiveTree
 from mooring.inputs.machines.interrupts import DEFAULT, IRQ, cpu_list, file_modes, read_interrupts, read_new_interrupts
-from mooring.inputs.machines.isolation import IRQBalance, KernelWords, kernel_words, read_balance
+from mooring.inputs.machines.isolation import kernel_words, read_balance
 from mooring.inputs.machines.tree import Tree
 
 BOOT = "proc/sys/kernel/random/boot_id"
@@ -66,14 +66,6 @@ class InterruptsFound:
     online: CPUSet
 
 
-@dataclass(frozen=True, slots=True)
-class BalanceFound:
-    """The service that moves interrupts, and the kernel's boot parameters for it."""
-
-    service: IRQBalance | None
-    words: KernelWords | None
-
-
 class IRQFiles:
     """Reads and writes the affinities of one machine."""
 
@@ -98,11 +90,14 @@ class IRQFiles:
             found = (Interrupt(NEW, NEW_NAME, beginning, None), *found)
         return InterruptsFound(found, cpu_list(tree.read(_ONLINE)) or CPUSet())
 
-    def balance(self, online: CPUSet) -> BalanceFound:
-        """Return what is known of irqbalance; reads every process."""
+    def spared(self, online: CPUSet) -> CPUSet | None:
+        """Return the CPUs that irqbalance leaves alone; None where it does not run. Reads every process."""
         tree = self._tree()
+        found = read_balance(tree)
+        if found is None or not found.running:
+            return None
         line = tree.read("proc/cmdline")
-        return BalanceFound(read_balance(tree), kernel_words(line, online) if line is not None else None)
+        return found.spared(kernel_words(line, online) if line is not None else None)
 
     def shown(self, number: int) -> CPUSet | None:
         """Return what an interrupt may use now; None when it is gone."""

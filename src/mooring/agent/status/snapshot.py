@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Protocol
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.reactor.devices import devices_of, elsewhere, places_of
 from mooring.agent.state import HAS_CGROUP, AgentState, KnownContainer, claimed_cpus
-from mooring.answers.base.alignment import are_near, with_devices
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding, Machine
@@ -30,6 +29,7 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.node.isolation import Isolation, cpu_isolation
 from mooring.engine.node.metrics.metrics import Metrics
 from mooring.engine.plugins.facts import PluginFailed
+from mooring.explain.alignment import are_near, with_devices
 from mooring.explain.phrases import nodes_of
 from mooring.lazy import lazily
 

@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.segment import SegmentLines
 from rich.text import Text
 
-from mooring.agent.status.api import ask_machine, ask_status
-from mooring.agent.status.picture import status_view
 from mooring.engine.core.errors import InputError, clean
+from mooring.service.agent_status import ask_machine, ask_status
 from mooring.views.console import TerminalSegments
+from mooring.views.status import status_view
 from mooring.views.terminal import picture
 
 if TYPE_CHECKING:

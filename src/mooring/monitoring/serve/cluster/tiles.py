@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mooring.answers.base.plan import free_cpus
 from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.kubelet import free_cpus
 from mooring.monitoring.serve.cluster.known import UNPUBLISHED, UNUSABLE, NodeNow
 from mooring.published.shadow_document import AgreementCounts, agreement_by_release
 

@@ -16,7 +16,7 @@ from mooring.agent.reactor.desired import DesiredSettings, nodes_of
 from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.state import LIVE, AgentState, KnownContainer, by_name, claimed_cpus
-from mooring.agent.status.health import unready
+from mooring.agent.status.api import unready
 from mooring.agent.status.snapshot import (
     AgentCounts,
     ContainerDevices,
@@ -25,9 +25,7 @@ from mooring.agent.status.snapshot import (
     Snapshot,
     devices_of_pod,
 )
-from mooring.answers.base.plan import free_cpus, reserved_cpus
-from mooring.answers.base.plan_document import numa_parts
-from mooring.answers.base.views.picture import policies
+from mooring.documents.of_kubelet import numa_parts
 from mooring.documents.parts import finding_parts
 from mooring.documents.status import (
     AgentClaimPart,
@@ -62,10 +60,11 @@ from mooring.engine.extensions.claimed import HeldClaim, claims_of
 from mooring.engine.extensions.interrupts import Why
 from mooring.engine.extensions.offline import backwards, effective_pool, exchanged
 from mooring.engine.extensions.steering import Step
-from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
 from mooring.engine.node.isolation import cpu_isolation
 from mooring.engine.node.node import numa_of_blocks
 from mooring.engine.node.resize.answer import releases_of
+from mooring.engine.node.settings import policies
 
 
 def status_document(snapshot: Snapshot, counts: AgentCounts, now: Moment | None = None) -> StatusDocument:

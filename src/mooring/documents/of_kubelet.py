@@ -1,7 +1,7 @@
-"""A node in the JSON form of the kubelet's PodResources API v1: List and GetAllocatableResources.
+"""What documents say of a kubelet: its NUMA nodes, and its node in the JSON form of the PodResources API v1.
 
-Numbers are texts, as protobuf's JSON form writes 64-bit numbers. Ids are ascending, where the kubelet's order is
-arbitrary.
+In that form, of List and GetAllocatableResources, numbers are texts, as protobuf's JSON form writes 64-bit numbers. Ids
+are ascending, where the kubelet's order is arbitrary.
 
 Source: k8s.io/kubelet/pkg/apis/podresources/v1 and the kubelet's servers of v1.37.1; spec: pod-level.md section 5.
 """
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from msgspec import UNSET
 
+from mooring.documents.plan import MemoryAccountPart, NUMANodePart
 from mooring.documents.podresources import (
     AllocatableMessage,
     ContainerMessage,
@@ -23,9 +24,12 @@ from mooring.documents.podresources import (
     PodResourcesDocument,
     TopologyMessage,
 )
-from mooring.engine.core.bits import members
+from mooring.engine.core.bits import NO_CPUS, members
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machineinfo import NUMANode
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.devicemanager.state import Device
+from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
 from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import Node
 from mooring.engine.node.isolation import Isolation, cpu_isolation, memory_isolation
@@ -114,3 +118,39 @@ def _device(resource: str, device: Device) -> DevicesMessage:
 
 def _topology(nodes: Iterable[int]) -> TopologyMessage:
     return TopologyMessage([NodeIDMessage(str(node)) for node in nodes])
+
+
+def numa_parts(kubelet: Kubelet) -> list[NUMANodePart]:
+    """Return what is free on each NUMA node of the kubelet's view, ascending by id."""
+    topology = kubelet.settings.topology
+    free, reserved = free_cpus(kubelet), reserved_cpus(kubelet)
+    owned = CPUSet()
+    for containers in kubelet.node.cpu.assignments.values():
+        for mask in containers.values():
+            owned |= CPUSet(mask)
+    parts = []
+    for node in sorted(kubelet.info.topology, key=lambda node: node.node_id):
+        cpus = CPUSet(topology.numa.get(node.node_id, NO_CPUS)) if topology is not None else CPUSet()
+        part = NUMANodePart(
+            node=node.node_id,
+            cpus=str(cpus),
+            free=str(cpus & free),
+            free_count=len(cpus & free),
+            reserved=str(cpus & reserved),
+            exclusive=str(cpus & owned),
+            memory_bytes=node.memory,
+        )
+        parts.append(_with_memory(part, kubelet, node))
+    return parts
+
+
+def _with_memory(part: NUMANodePart, kubelet: Kubelet, node: NUMANode) -> NUMANodePart:
+    """Return a node with the memory manager's account of it; without under its policy ``None``."""
+    account = kubelet.node.memory.nodes.get(node.node_id)
+    if account is not None:
+        part.group = list(account.cells)
+        part.memory = {
+            name: MemoryAccountPart(table.allocatable, table.reserved, table.free)
+            for name, table in account.memory.items()
+        }
+    return part
