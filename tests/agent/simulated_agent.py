@@ -34,7 +34,7 @@ from mooring.agent.nri.types import (
 )
 from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
-from mooring.agent.reactor.containers import messages_of, unlisted
+from mooring.agent.reactor.containers import requested_containers, unlisted
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import expected, node_set_of, nodes_of, set_of
 from mooring.agent.reactor.hotplug import cpus_changed, devices_learned, is_news, is_news_of_devices
@@ -127,7 +127,7 @@ class SimulatedAgent:
     def create_container(
         self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
-        spec = self._pod(pod, [*messages_of(self.state, pod.id), container])
+        spec = self._pod(pod, [*requested_containers(self.state, pod.id), container])
         devices = self.world.devices.get(pod.uid)
         answer = self._done(create_container(self.state, pod, container, spec, devices=devices), pod.uid).answer
         assert isinstance(answer, Adjusted)
@@ -145,7 +145,7 @@ class SimulatedAgent:
     def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         spec = None
         if pod is not None and container is not None and needs_pod(self.state, event, pod, container):
-            spec = self._pod(pod, [*messages_of(self.state, pod.id), container])
+            spec = self._pod(pod, [*requested_containers(self.state, pod.id), container])
         devices = None if pod is None else self.world.devices.get(pod.uid)
         self._done(state_change(self.state, event, pod, container, spec, None, devices), "" if pod is None else pod.uid)
 

@@ -37,6 +37,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.claimed import claim_of
 from mooring.engine.extensions.owners import claim_key
 from mooring.engine.node.claims import Claim, Share
+from mooring.service.agent_status import read_status
 from mooring.service.claims_messages import PrepareRequestMessage, ShareMessage
 from mooring.views.status import status_view
 
@@ -236,7 +237,7 @@ def test_status_text_and_picture_tell_claims_and_who_uses_them() -> None:
     [pod] = document["pods"]
     assert pod["containers"][0]["claimed"] == "4-5"
     assert document["cpus"]["exclusive"] == "4-6"
-    text = status_text(document)
+    text = status_text(read_status(document))
     assert "shop/two" in text
     assert "4-5 by claims" in text
-    assert "claim shop/two (fast)" in terminal_text(status_view(Machine("m", INFO), document), width=100)
+    assert "claim shop/two (fast)" in terminal_text(status_view(Machine("m", INFO), read_status(document)), width=100)

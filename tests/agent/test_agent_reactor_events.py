@@ -37,7 +37,7 @@ from mooring.agent.effects import (
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, RuntimeContainer
 from mooring.agent.options import AgentOptions, OnRejection
 from mooring.agent.pods.source import CONFIG_SOURCE
-from mooring.agent.reactor.containers import messages_of
+from mooring.agent.reactor.containers import requested_containers
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import expected, expected_lifts
 from mooring.agent.reactor.hotplug import cpus_changed
@@ -762,7 +762,7 @@ def test_with_policy_none_nobody_is_pinned() -> None:
 
 def test_the_containers_of_a_sandbox_are_reported_as_they_were_asked_for() -> None:
     state = started(small_state(), guaranteed("a", "2"))
-    [message] = messages_of(state, "sandbox-a-0")
+    [message] = requested_containers(state, "sandbox-a-0")
     assert (message.name, message.resources) == ("main", LinuxResources(quota=100_000))
 
 

@@ -22,7 +22,7 @@ from mooring.agent.nri.types import (
     SessionObserver,
 )
 from mooring.agent.pods.source import pod_of
-from mooring.agent.reactor.containers import messages_of
+from mooring.agent.reactor.containers import requested_containers
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused
@@ -91,7 +91,7 @@ class AgentHandler:
     def create_container(
         self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
-        spec = pod_of(pod, [*messages_of(self._state, pod.id), container])
+        spec = pod_of(pod, [*requested_containers(self._state, pod.id), container])
         answer = self._done(create_container(self._state, pod, container, spec)).answer
         assert isinstance(answer, Adjusted)
         return answer.adjustment, answer.updates
@@ -107,7 +107,7 @@ class AgentHandler:
     def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         spec = None
         if pod is not None and container is not None and needs_pod(self._state, event, pod, container):
-            spec = pod_of(pod, [*messages_of(self._state, pod.id), container])
+            spec = pod_of(pod, [*requested_containers(self._state, pod.id), container])
         self._done(state_change(self._state, event, pod, container, spec))
 
     def _done(self, outcome: EventOutcome) -> EventOutcome:

@@ -122,7 +122,7 @@ class Agent:
             self.cluster, self.work = cluster, work
             self._moved_before = (Path(options.state_dir) / INTERRUPT_JOURNAL).exists()
             self._say_unlockable(unlockable)
-            self.holder.apply(lambda state, _hear: EventOutcome(state, effects=resumed.reports))
+            self.holder.apply(lambda state, _observer: EventOutcome(state, effects=resumed.reports))
             self._cpus = self._cpu_reconciler(startup, opened)
             self.devices = self._device_access(startup, opened)
             lookup = self.devices.lookup if self.devices else None

@@ -79,8 +79,8 @@ class ClaimsService:
         except InputError as error:
             return PrepareResponseMessage(reason=f"InvalidClaim: {error}")
 
-        def decide(state: AgentState, hear: Observer) -> EventOutcome:
-            return prepare_claim(state, asked, pods, hear)
+        def decide(state: AgentState, observer: Observer) -> EventOutcome:
+            return prepare_claim(state, asked, pods, observer)
 
         outcome = self._holder.apply(decide, claim_key(asked.uid))
         held = claim_of(outcome.state.kubelet.node.cpu, asked.uid)
@@ -90,8 +90,8 @@ class ClaimsService:
         return PrepareResponseMessage(shares=_shares(held))
 
     def _unprepare(self, request: UnprepareRequestMessage) -> UnprepareResponseMessage:
-        def decide(state: AgentState, hear: Observer) -> EventOutcome:
-            return unprepare_claim(state, request.uid, hear)
+        def decide(state: AgentState, observer: Observer) -> EventOutcome:
+            return unprepare_claim(state, request.uid, observer)
 
         outcome = self._holder.apply(decide)
         reason = outcome.answer.text if isinstance(outcome.answer, Refused) else ""

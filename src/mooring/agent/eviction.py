@@ -128,7 +128,7 @@ _NODE = ""
 """Stands for the node among the uids of pods."""
 
 
-class GivenUpWrites:
+class ReportedFailures:
     """Evictions and the taint, with the words in which the newest failure was reported; one thread's alone."""
 
     def __init__(self) -> None:

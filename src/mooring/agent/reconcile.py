@@ -54,7 +54,7 @@ def verify(
     holder.saw(state, seen)
     right = seen.keys() - {one.wanted.container_id for one in differing}
     if right & state.deviating.keys():
-        holder.apply(lambda now, _hear: EventOutcome(without_deviation(now, right)))
+        holder.apply(lambda now, _observer: EventOutcome(without_deviation(now, right)))
     for one in differing:
         if online is not None and _is_of_kernel(one.found, one.wanted, online):
             continue
@@ -65,7 +65,7 @@ def verify(
             holder.apply(partial(judged, online=online))
 
 
-def _lasts(state: AgentState, _hear: Observer, *, found: Deviation) -> EventOutcome:
+def _lasts(state: AgentState, _observer: Observer, *, found: Deviation) -> EventOutcome:
     known = state.containers.get(found.wanted.container_id)
     if known is None or write_of(known, expected(state).get(known.id, Setting())) != found.wanted:
         # It ended, or something else was decided, while the state was not locked.
@@ -119,11 +119,11 @@ def verify_sandboxes(holder: StateHolder, cgroups: CGroups, last: SandboxCheck) 
     # One check may come before the runtime's own event, or between the event and what it reports.
     gone = sorted(missed & last.missed)
     if gone:
-        holder.apply(lambda now, hear: end_missing_sandboxes(now, gone, hear))
+        holder.apply(lambda now, observer: end_missing_sandboxes(now, gone, observer))
     return SandboxCheck(missed.difference(gone), has_seen)
 
 
-def _lifted(state: AgentState, _hear: Observer, *, lift: LiftQuota, quota: int) -> EventOutcome:
+def _lifted(state: AgentState, _observer: Observer, *, lift: LiftQuota, quota: int) -> EventOutcome:
     return correct_quota(state, lift, quota)
 
 
@@ -147,7 +147,7 @@ def _is_of_kernel(found: Cpuset | None, wanted: WriteCPUSet, online: Online) -> 
 
 def _judged(
     state: AgentState,
-    _hear: Observer,
+    _observer: Observer,
     *,
     holder: StateHolder,
     cgroups: CGroups,
@@ -180,11 +180,11 @@ def release(holder: StateHolder, cgroups: CGroups, now: Moment) -> None:
 def update_late_files(holder: StateHolder) -> None:
     """Let files say what containers got by an answer after which no event came."""
     if are_files_behind(holder.state):
-        holder.apply(lambda state, _hear: outcome(state, state))
+        holder.apply(lambda state, _observer: outcome(state, state))
 
 
 def _released(
-    state: AgentState, hear: Observer, *, cgroups: CGroups, now: Moment, complain: Callable[[str, str], None]
+    state: AgentState, observer: Observer, *, cgroups: CGroups, now: Moment, complain: Callable[[str, str], None]
 ) -> EventOutcome:
     spared = set()
     for owner, writes in reclaiming_writes(state, now).items():
@@ -193,7 +193,7 @@ def _released(
             if not _is_taken(written):
                 spared.add(owner)
                 complain(one.container_id, f"its CPUs are not reclaimed: {written.problem or 'it still has them'}")
-    return released(state, now, spared, hear)
+    return released(state, now, spared, observer)
 
 
 def _is_taken(written: CPUSetWritten) -> bool:

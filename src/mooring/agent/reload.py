@@ -172,7 +172,7 @@ class ConfigurationReloader:
     def _take_up(self, new: AgentConfiguration) -> str:
         """Go on with another configuration, or return why not; then nothing of it is in force."""
         now = present_moment()
-        found = self._holder.apply(lambda state, hear: with_configuration(state, new, now, hear))
+        found = self._holder.apply(lambda state, observer: with_configuration(state, new, now, observer))
         if isinstance(found.answer, Refused):
             return found.answer.text
         set_level(new.options.log_level)

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.inspect import DictType, ListType, Metadata, StructType, Type, type_info
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
+
+if TYPE_CHECKING:
+    from mooring.documents.status import StatusDocument
 
 STATUS_SOCKET = "/run/mooring/status.sock"
 """Default path of the agent's status socket, where ``mooring status`` asks too."""
@@ -43,6 +50,36 @@ def ask_status(path: str) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise _stranger(path)
     return document
+
+
+def read_status(document: Mapping[str, Any]) -> StatusDocument:
+    """Return a status as this version knows it, without what only a newer agent's has.
+
+    Raises:
+        InputError: it lacks what this version has.
+    """
+    from mooring.documents.status import StatusDocument  # noqa: PLC0415 - as above
+
+    try:
+        return msgspec.convert(_known(document, type_info(StatusDocument)), StatusDocument)
+    except msgspec.ValidationError as error:
+        problem = f"the status lacks what a picture needs ({error})"
+        raise InputError(problem, source="the agent", remedy="use the same version of mooring as the agent") from None
+
+
+def _known(value: Any, kind: Type) -> Any:
+    """Return a value without members that its type does not have."""
+    match kind, value:
+        case Metadata(), _:
+            return _known(value, kind.type)
+        case StructType(), dict():
+            fields = {one.encode_name: one.type for one in kind.fields}
+            return {name: _known(member, fields[name]) for name, member in value.items() if name in fields}
+        case ListType(), list():
+            return [_known(one, kind.item_type) for one in value]
+        case DictType(), dict():
+            return {name: _known(one, kind.value_type) for name, one in value.items()}
+    return value
 
 
 def ask_machine(path: str) -> Machine:

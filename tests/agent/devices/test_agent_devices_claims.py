@@ -21,6 +21,7 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.machine import Machine
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node.claims import Claim, Share
+from mooring.service.agent_status import read_status
 from mooring.views.status import status_view
 
 DRIVER, VARIABLE = "cpu.mooring.dev", "MOORING_CLAIM_U_1_0"
@@ -76,7 +77,7 @@ def test_status_text_and_picture_show_devices_with_their_nodes_and_holders() -> 
     state = create(prepared(), 1).state
     document = to_builtins(status_document(Snapshot(Machine("m", INFO), state), AgentCounts()))
     assert complaints("AgentStatus", document) == []
-    text = status_text(document)
+    text = status_text(read_status(document))
     assert "default/name-a main cpu.mooring.dev node-1/numa1 1 nvidia.com/gpu gpu1 1" in " ".join(text.split())
-    drawn = terminal_text(status_view(Machine("m", INFO), document), width=100)
+    drawn = terminal_text(status_view(Machine("m", INFO), read_status(document)), width=100)
     assert "gpu1" in drawn

@@ -51,12 +51,12 @@ def command(socket: str, folder: str, form: str, to: str) -> int:
             raise click.UsageError("give --socket or --shadow, not both")
         with needs_extra("kube", source="mooring status --shadow"):
             return _counted(Path(folder), form, to)
-    document = agent_status.ask_status(socket or agent_status.STATUS_SOCKET)
+    answer = agent_status.ask_status(socket or agent_status.STATUS_SOCKET)
     if form == "json":
-        emit_document(json_text(document), to)
+        emit_document(json_text(answer), to)
     else:
-        emit(text.status_text(document, to, wide=form == "wide"), to)
-    return YES if document["ready"] else NO
+        emit(text.status_text(agent_status.read_status(answer), to, wide=form == "wide"), to)
+    return YES if answer["ready"] else NO
 
 
 def _counted(folder: Path, form: str, to: str) -> int:

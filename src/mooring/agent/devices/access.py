@@ -150,7 +150,7 @@ class DeviceReconciler:
         missing = {uid: one.missing for uid, one in state.without_devices.items()}
         found = self._lookup.of_all(state.kubelet.node.active, missing, TIMEOUT)
         if is_news_of_devices(self._holder.state, found):
-            self._holder.apply(lambda now, hear: devices_learned(now, found, hear))
+            self._holder.apply(lambda now, observer: devices_learned(now, found, observer))
 
     @property
     def plugins(self) -> dict[str, tuple[Device, ...]]:

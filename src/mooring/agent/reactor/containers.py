@@ -118,7 +118,7 @@ def as_requested(state: AgentState, containers: Iterable[RuntimeContainer]) -> l
     return [replace(one, resources=known[one.id].asked) if one.id in known else one for one in containers]
 
 
-def messages_of(state: AgentState, sandbox_id: str) -> tuple[RuntimeContainer, ...]:
+def requested_containers(state: AgentState, sandbox_id: str) -> tuple[RuntimeContainer, ...]:
     """Return the containers of a sandbox as their creation requested them, to derive a pod from."""
     return tuple(
         RuntimeContainer(one.id, one.sandbox_id, one.name, pid=one.pid, resources=one.asked, cgroups_path=one.cgroup)

@@ -36,7 +36,9 @@ def agent_source(socket: str) -> Callable[[], NodeSnapshot]:
 
     def source() -> NodeSnapshot:
         document = status_api.ask_status(path)
-        return agent_status.snapshot_of_status(status_picture.status_view(machine, document), document)
+        return agent_status.snapshot_of_status(
+            status_picture.status_view(machine, status_api.read_status(document)), document
+        )
 
     return source
 
