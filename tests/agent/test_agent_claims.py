@@ -12,7 +12,6 @@ from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
 from mooring.agent.claims import claim_asked, node_message
-from mooring.agent.commands.status_text import status_text
 from mooring.agent.effects import AgentReport, Persist, ReportKind, WriteCPUSet
 from mooring.agent.nri.messages import NRIContainerMessage
 from mooring.agent.nri.methods import container_from
@@ -28,6 +27,7 @@ from mooring.agent.state import AgentState, Options, claimed_cpus, variables
 from mooring.agent.status.document import status_document
 from mooring.agent.status.snapshot import AgentCounts, Snapshot, exclusive_cpus, overlaps
 from mooring.agent.storage.journal import JournalWriter, read_journal
+from mooring.answers.status.text import status_text
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet

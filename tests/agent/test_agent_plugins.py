@@ -13,11 +13,11 @@ from tests.documents.validation import complaints
 from tests.plugins.installed_plugins import install
 
 from mooring.agent.agent import Agent
-from mooring.agent.commands.status_text import status_text
 from mooring.agent.nri.types import Event, LinuxResources
 from mooring.agent.reactor.placing import place, place_waiting, without_pod
 from mooring.agent.reactor.resume import resume
 from mooring.agent.state import AgentState, KnownContainer, Phase
+from mooring.answers.status.text import status_text
 from mooring.engine.core.config import MooringConfig
 from mooring.inputs.configuration.mooring_config import plugin_choice
 from mooring.service.agent_status import read_status

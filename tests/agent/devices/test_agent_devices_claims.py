@@ -10,13 +10,13 @@ from tests.agent.small_node import INFO, container, guaranteed, sandbox
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
-from mooring.agent.commands.status_text import status_text
 from mooring.agent.reactor.claims import nodes_of_claim, prepare_claim
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
 from mooring.agent.state import AgentState, DevicesFound
 from mooring.agent.status.document import status_document
 from mooring.agent.status.snapshot import ALL, AgentCounts, DeviceFit, Snapshot, alignment_counts, devices_of_pod
+from mooring.answers.status.text import status_text
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.machine import Machine
 from mooring.engine.devicemanager.state import Device

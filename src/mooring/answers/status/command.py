@@ -14,7 +14,7 @@ from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.agent.commands import status_text as text
+    from mooring.answers.status import text
     from mooring.monitoring.shadow import counts_file
     from mooring.monitoring.shadow.commands import shadow_text
     from mooring.service import agent_status
