@@ -17,7 +17,7 @@ from msgspec import to_builtins
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, whole
 
-from mooring.answers.base.podresources import list_message
+from mooring.documents.of_kubelet import list_message
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.devicemanager.state import Device

@@ -20,8 +20,8 @@ from tests.inputs import agent_handler, archives, cluster_objects, device_object
 
 from mooring.agent.claims import claim_asked
 from mooring.agent.configuration import agent_configuration
-from mooring.agent.interrupts.journal import InterruptJournal
-from mooring.agent.nri.frames import FrameReader, MessageReader, MessageType
+from mooring.agent.interrupts.files import InterruptJournal
+from mooring.agent.nri.connection import FrameReader, MessageReader, MessageType
 from mooring.agent.nri.methods import parse
 from mooring.agent.nri.ttrpc import TTRPCRequestMessage
 from mooring.agent.storage.journal import JournalWriter, read_journal, read_newest

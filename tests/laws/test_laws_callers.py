@@ -9,7 +9,7 @@ from tests.laws.questions_anywhere import questions_anywhere
 from tests.planner.compared import run_trial
 
 from mooring.agent.reactor.placing import place
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.state import AgentState
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.search import begin, followed, holding
 from mooring.answers.base.plan import Plan, make_plan

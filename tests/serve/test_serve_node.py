@@ -18,8 +18,8 @@ from msgspec import to_builtins
 from tests.agent.outside.test_agent_status import SNAPSHOTS
 from tests.serve.site import EXAMPLES, HOSTILE, Site, hostile, node_site, question, recording
 
+from mooring.agent.status.document import status_document
 from mooring.agent.status.snapshot import AgentCounts
-from mooring.agent.status.status_document import status_document
 from mooring.command.main import run
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
 from mooring.monitoring.serve.node_html import exported, picture

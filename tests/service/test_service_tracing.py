@@ -94,6 +94,7 @@ WITHOUT_PACKAGES = """
 import sys
 sys.modules["opentelemetry"] = None
 import mooring.agent.tracing, mooring.cluster.extender.wire
+import mooring.agent.state_holder, mooring.cluster.extender.tracing
 from mooring.service.tracing import open_traces
 assert open_traces("a", {}, print) is None
 assert open_traces("a", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317"}, print) is None

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
-from mooring.agent.reactor.outcomes import EventOutcome, Refused
-from mooring.agent.reactor.values import AgentState, variables
+from mooring.agent.reactor.response import EventOutcome, Refused
+from mooring.agent.state import AgentState, variables
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
 from mooring.engine.core.bits import CPUMask, list_text
@@ -78,8 +78,8 @@ class ClaimsService:
         except InputError as error:
             return PrepareResponseMessage(reason=f"InvalidClaim: {error}")
 
-        def decide(state: AgentState, hear: Observer) -> EventOutcome:
-            return prepare_claim(state, asked, pods, hear)
+        def decide(state: AgentState, observer: Observer) -> EventOutcome:
+            return prepare_claim(state, asked, pods, observer)
 
         outcome = self._holder.apply(decide, claim_key(asked.uid))
         held = claim_of(outcome.state.kubelet.node.cpu, asked.uid)
@@ -89,8 +89,8 @@ class ClaimsService:
         return PrepareResponseMessage(shares=_shares(held))
 
     def _unprepare(self, request: UnprepareRequestMessage) -> UnprepareResponseMessage:
-        def decide(state: AgentState, hear: Observer) -> EventOutcome:
-            return unprepare_claim(state, request.uid, hear)
+        def decide(state: AgentState, observer: Observer) -> EventOutcome:
+            return unprepare_claim(state, request.uid, observer)
 
         outcome = self._holder.apply(decide)
         reason = outcome.answer.text if isinstance(outcome.answer, Refused) else ""

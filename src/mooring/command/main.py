@@ -78,12 +78,12 @@ VERBS: Mapping[str, str] = {
 """Verb -> what ``mooring --help`` says; kept here so that help needs no import of the verbs."""
 
 _ANSWERS = (
-    "capacity", "collect", "compare", "doctor", "explain", "plan", "replay", "resize", "show", "topology", "upgrade",
-    "whatif",
+    "capacity", "collect", "compare", "doctor", "explain", "migrate", "plan", "replay", "resize", "show", "status",
+    "topology", "upgrade", "whatif",
 )  # fmt: skip
 _MODULES: Mapping[str, str] = {
     **{verb: f"answers.{verb}.command" for verb in _ANSWERS},
-    **{verb: f"agent.commands.{verb}" for verb in ("agent", "migrate", "status")},
+    "agent": "agent.command",
     "completion": "command.itself.completion",
     "deploy": "cluster.deployment.command",
     "dra": "cluster.dra.command",

@@ -24,8 +24,9 @@ from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of, token_of
 
-from mooring.agent.pods.events import ClusterEvent, EventSubject, EventWrite
-from mooring.agent.pods.writes import evict_pod, set_taint, write_event
+from mooring.agent.effects import ClusterEvent, EventSubject
+from mooring.agent.eviction import evict_pod, set_taint
+from mooring.agent.pods.events import EventWrite, write_event
 from mooring.cluster.deployment.certificates import renew_secrets
 from mooring.cluster.deployment.node_files import DAEMON_SET, leave
 from mooring.cluster.dra.objects import ClaimObjects

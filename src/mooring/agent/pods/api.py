@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from mooring.agent.nri.types import PodSandbox
-from mooring.agent.pods.resized import pod_of_object, wanted_pod
+from mooring.agent.pods.resolve import pod_of_object, wanted_pod
 from mooring.agent.pods.source import is_static
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding

@@ -12,7 +12,7 @@ from rich.text import Text
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.holdings import pool_lines
 from mooring.answers.base.plan_text import plan_text
-from mooring.answers.base.views.picture import plan_view, policies
+from mooring.answers.base.views.picture import plan_view
 from mooring.answers.base.views.rows import plan_rows
 from mooring.answers.capacity.capacity import ADMITTED, EMPTY_REFUSES, NOBODY, Advice, Capacity, LargestRequests
 from mooring.answers.capacity.eviction import Evicted, Eviction
@@ -21,6 +21,7 @@ from mooring.answers.capacity.text_tables import fragmentation_tables, groups_ta
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
+from mooring.engine.node.settings import policies
 from mooring.explain.phrases import joined, nodes, plural, size
 from mooring.views.placements import placements_table
 

@@ -10,16 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.outcome import span_text
-from mooring.answers.base.plan import shared_cpus
 from mooring.answers.base.plan_text import plan_text
-from mooring.answers.base.views.picture import plan_view, policies
+from mooring.answers.base.views.picture import plan_view
 from mooring.answers.resize.largest import Largest
 from mooring.answers.resize.resize import ResizeAnswer
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Container
+from mooring.engine.kubelet.kubelet import shared_cpus
 from mooring.engine.node.resize.answer import Resize
+from mooring.engine.node.settings import policies
 from mooring.explain.phrases import cpus_text, plural, size
 from mooring.inputs.pods.steps import Amounts
 from mooring.views.console import Breaking, new_table

@@ -33,6 +33,12 @@ class IRQBalance:
     banned: CPUSet | None
     """CPUs that it leaves alone; None when it is not told any: then it leaves out the isolated and tickless ones."""
 
+    def spared(self, words: KernelWords | None) -> CPUSet:
+        """Return the CPUs that it leaves alone, as the kernel's command line has it where it is not told any."""
+        if self.banned is not None:
+            return self.banned
+        return words.isolated | words.tickless if words is not None else CPUSet()
+
 
 @dataclass(frozen=True, slots=True)
 class IsolationFacts:

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from mooring.cli.options import NodeOptions
 
 with lazily():
-    from mooring.agent import options as agent_options
-    from mooring.agent.status import api
-    from mooring.agent.status import picture as status_picture
     from mooring.answers.base.inputs import running as running_inputs
     from mooring.monitoring.serve import node_plan, snapshot
+    from mooring.service import agent_status as status_api
+    from mooring.views import status as status_picture
 
 AGAIN: Final = 30.0
 """Seconds after which a node is read again although no file has changed: its pods can have."""
@@ -84,12 +83,14 @@ def agent_source(socket: str) -> Callable[[], NodeSnapshot]:
     Raises:
         InputError: no agent answers.
     """
-    path = socket or agent_options.STATUS_SOCKET
-    machine = api.ask_machine(path)
+    path = socket or status_api.STATUS_SOCKET
+    machine = status_api.ask_machine(path)
 
     def source() -> NodeSnapshot:
-        document = api.ask_status(path)
-        return snapshot.snapshot_of_status(status_picture.status_view(machine, document), document)
+        document = status_api.ask_status(path)
+        return snapshot.snapshot_of_status(
+            status_picture.status_view(machine, status_api.read_status(document)), document
+        )
 
     return source
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from mooring.answers.base.plan import free_cpus
 from mooring.answers.base.prediction import ADMITTED, Prediction, check, predicted
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.kubelet import Kubelet, free_cpus
 from mooring.engine.kubelet.shapes import Load, PodShape, is_plain, load_of, shape_of
 from mooring.explain.codes.pages import page
 from mooring.inputs.pods.defaults import PodGates
