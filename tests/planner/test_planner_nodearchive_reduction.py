@@ -117,7 +117,7 @@ def test_a_reduced_configuration_is_the_same_configuration_and_reports_the_same(
         "cpuManagerPolicy": "static",
         "maxPods": 9,
         "cpuManagerPolcy": "x",
-        "port": 1,
+        "address": "::",
         "featureGates": {"A": True},
     }
     told: list[Any] = []

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from mooring.engine.releases.config_fields import FIELDS, Holds, KubeletField
 from mooring.engine.releases.flags import is_lasting
 
 _Reading: TypeAlias = Callable[[str], Any]
@@ -51,55 +52,19 @@ def _reserved_memory(text: str) -> list[dict[str, Any]]:
     return entries
 
 
-_FIELDS: Final[Mapping[str, tuple[str, _Reading]]] = {
-    "cpu-cfs-quota": ("cpuCFSQuota", _truth),
-    "cpu-cfs-quota-period": ("cpuCFSQuotaPeriod", str),
-    "cpu-manager-policy": ("cpuManagerPolicy", str),
-    "cpu-manager-policy-options": ("cpuManagerPolicyOptions", _pairs),
-    "cpu-manager-reconcile-period": ("cpuManagerReconcilePeriod", str),
-    "cgroup-root": ("cgroupRoot", str),
-    "cgroups-per-qos": ("cgroupsPerQOS", _truth),
-    "enforce-node-allocatable": ("enforceNodeAllocatable", _listed),
-    "event-burst": ("eventBurst", _count),
-    "event-qps": ("eventRecordQPS", _count),
-    "eviction-hard": ("evictionHard", _signals),
-    "eviction-minimum-reclaim": ("evictionMinimumReclaim", _pairs),
-    "eviction-soft": ("evictionSoft", _signals),
-    "eviction-soft-grace-period": ("evictionSoftGracePeriod", _pairs),
-    "feature-gates": ("featureGates", _gates),
-    "hairpin-mode": ("hairpinMode", str),
-    "healthz-port": ("healthzPort", _count),
-    "image-gc-high-threshold": ("imageGCHighThresholdPercent", _count),
-    "image-gc-low-threshold": ("imageGCLowThresholdPercent", _count),
-    "kube-api-burst": ("kubeAPIBurst", _count),
-    "kube-api-qps": ("kubeAPIQPS", _count),
-    "kube-reserved": ("kubeReserved", _pairs),
-    "kube-reserved-cgroup": ("kubeReservedCgroup", str),
-    "max-open-files": ("maxOpenFiles", _count),
-    "max-pods": ("maxPods", _count),
-    "memory-manager-policy": ("memoryManagerPolicy", str),
-    "node-status-max-images": ("nodeStatusMaxImages", _count),
-    "oom-score-adj": ("oomScoreAdj", _count),
-    "pods-per-core": ("podsPerCore", _count),
-    "port": ("port", _count),
-    "read-only-port": ("readOnlyPort", _count),
-    "registry-burst": ("registryBurst", _count),
-    "registry-qps": ("registryPullQPS", _count),
-    "reserved-cpus": ("reservedSystemCPUs", str),
-    "reserved-memory": ("reservedMemory", _reserved_memory),
-    "runonce": ("runOnce", _truth),
-    "serialize-image-pulls": ("serializeImagePulls", _truth),
-    "system-cgroups": ("systemCgroups", str),
-    "system-reserved": ("systemReserved", _pairs),
-    "system-reserved-cgroup": ("systemReservedCgroup", str),
-    "topology-manager-policy": ("topologyManagerPolicy", str),
-    "topology-manager-policy-options": ("topologyManagerPolicyOptions", _pairs),
-    "topology-manager-scope": ("topologyManagerScope", str),
+_READINGS: Final[Mapping[Holds, _Reading]] = {
+    Holds.FLAG: _truth,
+    Holds.COUNT: _count,
+    Holds.TEXTS: _listed,
+    Holds.THRESHOLDS: _signals,
+    Holds.GATES: _gates,
+    Holds.MEMORY: _reserved_memory,
+    **dict.fromkeys((Holds.OPTIONS, Holds.AMOUNTS, Holds.MINIMA, Holds.DURATIONS), _pairs),
 }
-"""Flag -> field of the configuration and how its text is read."""
-
+"""What a field holds -> how a flag's text is read, where it is not the value itself."""
+_FIELDS: Final[Mapping[str, KubeletField]] = {one.flag: one for one in FIELDS if one.flag}
 _PLACES: Final = {"config": "config", "config-dir": "config_dir", "root-dir": "root_dir", "hostname-override": "node"}
-_SWITCHES: Final = frozenset(flag for flag, (_, read) in _FIELDS.items() if read is _truth)
+_SWITCHES: Final = frozenset(flag for flag, one in _FIELDS.items() if one.holds is Holds.FLAG)
 """Flags that need no value."""
 
 
@@ -152,8 +117,8 @@ def kubelet_flags(arguments: Iterable[str]) -> KubeletFlags:
         if name in _PLACES:
             places[_PLACES[name]] = value
         elif name in _FIELDS:
-            target, read = _FIELDS[name]
-            read_value = read(value)
+            target = _FIELDS[name].name
+            read_value = _READINGS.get(_FIELDS[name].holds, str)(value)
             earlier = fields.get(target)
             positions[target] = position
             # Flags that hold several values may be repeated.

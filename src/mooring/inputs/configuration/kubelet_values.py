@@ -8,13 +8,14 @@ Source: k8s.io/kubelet/config/v1beta1 at v0.37.1; strconv.ParseBool of Go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.gates import EXTENSION_GATES, SWITCHES
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
+from mooring.engine.releases.config_fields import CPU_OPTIONS, POLICY_FIELDS, READ_FIELDS, TOPOLOGY_OPTIONS, Holds
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
 from mooring.inputs.decoding.api_fields import Places
@@ -22,18 +23,12 @@ from mooring.inputs.decoding.fields import nearest
 from mooring.inputs.decoding.quantities import QUANTITY_REMEDY
 
 UNKNOWN_VALUE: Final = "MOOR-515"
-_CHOICES: Final[Mapping[str, frozenset[str]]] = {
-    "cpuManagerPolicy": frozenset({"none", "static"}),
-    "memoryManagerPolicy": frozenset({"None", "Static"}),
-    "topologyManagerPolicy": frozenset({"none", "best-effort", "restricted", "single-numa-node"}),
-    "topologyManagerScope": frozenset({"container", "pod"}),
-}
 _GATES: Final = frozenset({*GATE_HISTORY, *SWITCHES.values(), *(name for name, _ in EXTENSION_GATES.values())})
 _NUMBER: Final = "max-allowable-numa-nodes"
 _DELAY: Final = "scale-delay-time"
 _OPTIONS: Final[Mapping[str, frozenset[str]]] = {
-    "cpuManagerPolicyOptions": frozenset({*CPU_OPTION_HISTORY, _DELAY}),
-    "topologyManagerPolicyOptions": frozenset(TOPOLOGY_OPTION_HISTORY),
+    CPU_OPTIONS: frozenset({*CPU_OPTION_HISTORY, _DELAY}),
+    TOPOLOGY_OPTIONS: frozenset(TOPOLOGY_OPTION_HISTORY),
 }
 _TRUTHS: Final = frozenset({"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"})
 _SPOKEN: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
@@ -56,10 +51,10 @@ def value_findings(fields: Mapping[str, Any], within: str, places: Places) -> It
 
 def value_problems(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the path of each value that no release of the kubelet takes, with what is wrong and what may be meant."""
-    for field, known in _CHOICES.items():
-        value = fields.get(field)
-        if isinstance(value, str) and value and value not in known:
-            yield field, f"{value!r:.60} is not a value; {_hint(value, known)}"
+    for one in POLICY_FIELDS:
+        value = fields.get(one.name)
+        if one.values and isinstance(value, str) and value and value not in one.values:
+            yield one.name, f"{value!r:.60} is not a value; {_hint(value, one.values)}"
     for field, known in _OPTIONS.items():
         for name, value in _texts(fields, field):
             if name not in known:
@@ -73,9 +68,7 @@ def value_problems(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"featureGates.{name}", f"{name!r} is no feature gate any more: always on since {ALWAYS_ON[name]}"
         elif name not in _GATES:
             yield f"featureGates.{name}", f"{name!r:.60} is not a feature gate; {_hint(name, _GATES)}"
-    yield from _unreadable(fields, "kubeReserved", Quantity.parse)
-    yield from _unreadable(fields, "systemReserved", Quantity.parse)
-    yield from _unreadable(fields, "evictionHard", _threshold)
+    yield from _unreadable(fields)
     cpus = fields.get("reservedSystemCPUs")
     if isinstance(cpus, str):
         try:
@@ -101,13 +94,11 @@ def _texts(fields: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
         yield from ((name, value) for name, value in given.items() if isinstance(value, str))
 
 
-def _unreadable(fields: Mapping[str, Any], field: str, parse: Callable[[str], object]) -> Iterator[tuple[str, str]]:
-    for name, value in _texts(fields, field):
-        try:
-            parse(value)
-        except QuantitySyntaxError:
-            yield f"{field}.{name}", f"{value!r:.60} is not a quantity; {QUANTITY_REMEDY}"
-
-
-def _threshold(text: str) -> object:
-    return text if text.endswith("%") else Quantity.parse(text)
+def _unreadable(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for field, one in READ_FIELDS.items():
+        for name, value in _texts(fields, field) if one.holds in (Holds.AMOUNTS, Holds.THRESHOLDS) else ():
+            try:
+                if one.holds is Holds.AMOUNTS or not value.endswith("%"):
+                    Quantity.parse(value)
+            except QuantitySyntaxError:
+                yield f"{field}.{name}", f"{value!r:.60} is not a quantity; {QUANTITY_REMEDY}"
