@@ -11,7 +11,6 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.inputs.machines.archive import ArchiveTree, archive_bytes, read_archive
-from mooring.inputs.machines.capture.patterns import kept
 from mooring.inputs.machines.capture.process import (
     KubeletHere,
     KubeletProcess,
@@ -19,7 +18,7 @@ from mooring.inputs.machines.capture.process import (
     kubelet_here,
     still_runs,
 )
-from mooring.inputs.machines.capture.reading import Capture, capture_isolation, capture_machine
+from mooring.inputs.machines.capture.reading import Capture, capture_isolation, capture_machine, kept
 from mooring.inputs.machines.files import FolderTree, open_tree
 from mooring.inputs.machines.isolation import read_isolation
 from mooring.inputs.machines.loader import machine_of

@@ -31,7 +31,7 @@ with lazily():
     from mooring.inputs.archive import devices as node_devices
     from mooring.inputs.archive import layout, reader
     from mooring.inputs.decoding import documents as decoded_documents
-    from mooring.inputs.machines import loader, offline
+    from mooring.inputs.machines import loader
     from mooring.inputs.pods import admission, defaults, pod_files, pod_status, steps
     from mooring.inputs.pods.dynamic import objects as objects_of_claims
     from mooring.inputs.pods.workloads import objects
@@ -256,7 +256,7 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
     cpus = steps.cpu_list(options.offline, "--offline") if options.offline else CPUSet()
     if cpus and CPU_HOTPLUG not in configuration.mooring.extensions:
         # A kubelet reads the machine once: it can only be asked what it would do without these CPUs from the start.
-        machine, cpus = offline.without_cpus(machine, cpus), CPUSet()
+        machine, cpus = loader.without_cpus(machine, cpus), CPUSet()
     gates = defaults.PodGates.of_node(configuration.kubelet, configuration.mooring)
     scaled_down = inputs.scaled_down(gates) if counts_scaled_down else ()
     active, pods = inputs.pods(gates, noticed.append, may_be_none=bool(scaled_down))

@@ -21,16 +21,19 @@ from typing import Final
 
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
-from mooring.inputs.machines.cadvisor.memory import huge_pages, memory_by_type, memory_capacity, swap_capacity
 from mooring.inputs.machines.cadvisor.probe import (
     CPUS,
     UINT64_MAX,
     OnlineCPUs,
     ProbeError,
     cpu_entries,
+    huge_pages,
+    memory_by_type,
+    memory_capacity,
     online_cpus,
     read_or_fail,
     scan_uint,
+    swap_capacity,
     trim,
 )
 from mooring.inputs.machines.cadvisor.topology import TopologyReader, read_topology
