@@ -23,9 +23,8 @@ from mooring.fleet.state_changes import held_text
 from mooring.fleet.strategy import NUMAScoring, Scoring, Strategy
 from mooring.fleet.work import ControllerKind, PodArrival, Work, Workload, work_of
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
-from mooring.inputs.pods.scheduling_fields import Operator, Requirement
+from mooring.inputs.pods.scheduling_fields import Operator, Requirement, Taint
 from mooring.inputs.pods.steps import Admit, Remove, Restart
-from mooring.inputs.pods.taints import Taint
 
 LAW = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 WEB = PodSelector(("default",), (Requirement("app", Operator.IN, ("web",)),))

@@ -16,7 +16,7 @@ from mooring.engine.node.resources import allocatable
 from mooring.fleet.cluster_events import ClusterEvent
 from mooring.fleet.scheduler.asked import PodDemand
 from mooring.inputs.pods.pod_relations import HOSTNAME, ZONE
-from mooring.inputs.pods.taints import Taint
+from mooring.inputs.pods.scheduling_fields import Taint
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.release import Release
+from mooring.inputs.pods.scheduling_fields import Taint
 from mooring.inputs.pods.steps import Resizing
-from mooring.inputs.pods.taints import Taint
 
 
 class NodeAction(Enum):

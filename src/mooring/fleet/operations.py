@@ -24,8 +24,8 @@ from mooring.fleet.records import Fate
 from mooring.fleet.scheduler.asked import PodDemand, asked_of
 from mooring.fleet.state_changes import changing_cpus, restarting
 from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.scheduling_fields import Taint
 from mooring.inputs.pods.steps import resized_pod
-from mooring.inputs.pods.taints import Taint
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation

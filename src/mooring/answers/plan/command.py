@@ -24,7 +24,7 @@ with lazily():
     from mooring.answers.base.inputs import running as running_inputs
     from mooring.answers.base.views import report
     from mooring.engine.checkpoint import store
-    from mooring.inputs.decoding import yaml_scalars
+    from mooring.inputs.decoding import yaml_reader
     from mooring.views.html import document as html
 
 
@@ -104,7 +104,7 @@ def _view(plan: Plan, form: str) -> str:
 
 
 def _yaml(document: object) -> str:
-    return yaml_scalars.yaml_text(document)
+    return yaml_reader.yaml_text(document)
 
 
 def _save(plan: Plan, folder: str) -> None:

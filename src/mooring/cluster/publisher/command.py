@@ -27,7 +27,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.cluster.publisher import text
-    from mooring.inputs.decoding import quantities, yaml_scalars
+    from mooring.inputs.decoding import quantities, yaml_reader
     from mooring.published import observation, pace, writing
     from mooring.published import publisher as publishing
     from mooring.service import daemon, http, logs, pages
@@ -150,7 +150,7 @@ def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
         emit(text.publish_text(seen, to, machine), to)
     else:
         document = observation.listing_of(seen)
-        emit_document(json_text(document) if form == "json" else yaml_scalars.yaml_text(document), to)
+        emit_document(json_text(document) if form == "json" else yaml_reader.yaml_text(document), to)
     return NO if seen.problem else YES
 
 

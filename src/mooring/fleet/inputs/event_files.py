@@ -25,8 +25,8 @@ from mooring.fleet.cluster_events import (
 from mooring.fleet.inputs.seconds import seconds_at
 from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.decoding.fields import as_mapping, check_names, inside, list_at, name_at, text_at
+from mooring.inputs.pods.scheduling_fields import taints_at
 from mooring.inputs.pods.steps import cpu_list, resizing
-from mooring.inputs.pods.taints import taints_at
 
 KIND: Final = "ClusterEvents"
 _FIELDS: Final = ("apiVersion", "kind", "metadata", "events")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import as_mapping, flag_at, inside, list_at, mapping_at, name_at, text_at, texts_at
 from mooring.inputs.decoding.quantities import resource_list
-from mooring.inputs.pods.taints import Taint, taints_at
+from mooring.inputs.pods.scheduling_fields import Taint, taints_at
 from mooring.inputs.pods.validation import SUBDOMAIN, check_name
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "pods")

@@ -11,8 +11,7 @@ from mooring.fleet.cluster import Member
 from mooring.fleet.scheduler.arrays import Amounts, NodeMask
 from mooring.fleet.scheduler.asked import UNSET, PodDemand
 from mooring.fleet.scheduler.domains import PodIndex
-from mooring.inputs.pods.scheduling_fields import SchedulingFields
-from mooring.inputs.pods.taints import Taint
+from mooring.inputs.pods.scheduling_fields import SchedulingFields, Taint
 
 PODS: Final = "pods"
 

@@ -5,15 +5,24 @@ kubelet's own checks (:mod:`mooring.engine.node`), which need the texts as they 
 
 Source of the field names: k8s.io/kubelet/config/v1beta1 at v0.37.1. Only :data:`READ` decides anything here; the others
 are known so that a misspelt name is distinguished from one that does not matter.
+
+Values of a KubeletConfiguration that no kubelet takes, each with its place and the nearest value that one does.
+
+The kubelet's own checks (:mod:`mooring.engine.node`) refuse most of them at the start, in its words; those name
+neither a line nor what may have been meant. Nothing here changes what the kubelet does.
+
+Source: k8s.io/kubelet/config/v1beta1 at v0.37.1; strconv.ParseBool of Go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from mooring.engine.core.config import CheckedFields, KubeletConfig, ReservedMemory, may_be_off
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.gates import EXTENSION_GATES, SWITCHES
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.engine.core.release import NEWEST, Release
@@ -23,12 +32,14 @@ from mooring.engine.releases.config_fields import (
     FIELDS,
     FIELDS_SINCE,
     MAPS_OF_TEXTS,
+    POLICY_FIELDS,
     READ_FIELDS,
     TOPOLOGY_OPTIONS,
     Holds,
     later_fields,
 )
-from mooring.inputs.configuration.kubelet_values import value_findings
+from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
+from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
 from mooring.inputs.decoding.api_fields import (
     UNKNOWN_CONFIGURATION_FIELD,
     Places,
@@ -45,11 +56,94 @@ from mooring.inputs.decoding.fields import (
     inside,
     list_at,
     mapping_at,
+    nearest,
     text_at,
     texts_at,
     wrong_kind,
 )
-from mooring.inputs.decoding.quantities import nanoseconds, not_a_quantity, quantity_text
+from mooring.inputs.decoding.quantities import QUANTITY_REMEDY, nanoseconds, not_a_quantity, quantity_text
+
+UNKNOWN_VALUE: Final = "MOOR-515"
+_GATES: Final = frozenset({*GATE_HISTORY, *SWITCHES.values(), *(name for name, _ in EXTENSION_GATES.values())})
+_NUMBER: Final = "max-allowable-numa-nodes"
+_DELAY: Final = "scale-delay-time"
+_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
+    CPU_OPTIONS: frozenset({*CPU_OPTION_HISTORY, _DELAY}),
+    TOPOLOGY_OPTIONS: frozenset(TOPOLOGY_OPTION_HISTORY),
+}
+_TRUTHS: Final = frozenset({"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"})
+_SPOKEN: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+
+
+def value_findings(fields: Mapping[str, Any], within: str, places: Places) -> Iterator[Finding]:
+    """Yield a warning for each value that no release of the kubelet takes.
+
+    Args:
+        fields: of the configuration.
+        within: the field that contains them; empty for the document itself.
+        places: names the lines and columns of fields.
+    """
+    found = dict(value_problems(fields))
+    prefix = f"{within}." if within else ""
+    lines = places([prefix + field for field in found]) if found else {}
+    for field, problem in found.items():
+        yield Finding("warning", prefix + field, f"{lines[prefix + field]}: {problem}", UNKNOWN_VALUE)
+
+
+def value_problems(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the path of each value that no release of the kubelet takes, with what is wrong and what may be meant."""
+    for one in POLICY_FIELDS:
+        value = fields.get(one.name)
+        if one.values and isinstance(value, str) and value and value not in one.values:
+            yield one.name, f"{value!r:.60} is not a value; {_hint(value, one.values)}"
+    for field, known in _OPTIONS.items():
+        for name, value in _texts(fields, field):
+            if name not in known:
+                yield f"{field}.{name}", f"{name!r:.60} is not an option; {_hint(name, known)}"
+            elif name not in (_NUMBER, _DELAY) and value not in _TRUTHS:
+                meant = _SPOKEN.get(value.lower())
+                yield f"{field}.{name}", f"{value!r:.60} is not a truth value; " + _spoken(meant)
+    gates = fields.get("featureGates")
+    for name in gates if isinstance(gates, dict) else ():
+        if name not in _GATES and name in ALWAYS_ON:
+            yield f"featureGates.{name}", f"{name!r} is no feature gate any more: always on since {ALWAYS_ON[name]}"
+        elif name not in _GATES:
+            yield f"featureGates.{name}", f"{name!r:.60} is not a feature gate; {_hint(name, _GATES)}"
+    yield from _unreadable(fields)
+    cpus = fields.get("reservedSystemCPUs")
+    if isinstance(cpus, str):
+        try:
+            CPUSet.parse(cpus)
+        except CPUSetSyntaxError:
+            yield "reservedSystemCPUs", f"{cpus!r:.60} is not a list of CPUs; write one such as 0-3,8"
+
+
+def _hint(value: str, known: Collection[str]) -> str:
+    close = nearest(value, frozenset(known))
+    if close:
+        return f"did you mean {close}?"
+    return f"known are {', '.join(sorted(known))}" if len(known) < 20 else "check its spelling"
+
+
+def _spoken(meant: str | None) -> str:
+    return f'did you mean "{meant}"?' if meant else 'write "true" or "false"'
+
+
+def _texts(fields: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
+    given = fields.get(field)
+    if isinstance(given, dict):
+        yield from ((name, value) for name, value in given.items() if isinstance(value, str))
+
+
+def _unreadable(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for field, one in READ_FIELDS.items():
+        for name, value in _texts(fields, field) if one.holds in (Holds.AMOUNTS, Holds.THRESHOLDS) else ():
+            try:
+                if one.holds is Holds.AMOUNTS or not value.endswith("%"):
+                    Quantity.parse(value)
+            except QuantitySyntaxError:
+                yield f"{field}.{name}", f"{value!r:.60} is not a quantity; {QUANTITY_REMEDY}"
+
 
 KIND = "KubeletConfiguration"
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -221,7 +315,7 @@ def _limits(entry: Mapping[str, Any]) -> dict[str, str]:
     return limits
 
 
-def _texts(fields: Mapping[str, Any], field: str, _default: object) -> dict[str, str]:
+def _texts_at(fields: Mapping[str, Any], field: str, _default: object) -> dict[str, str]:
     return texts_at(fields, field)
 
 
@@ -235,9 +329,9 @@ _READERS: Final[Mapping[Holds, Callable[[Mapping[str, Any], str, Any], Any]]] = 
     Holds.DURATION: _duration,
     Holds.LIST: lambda fields, name, _: list_at(fields, name),
     Holds.TEXTS: lambda fields, name, _: [text_at({name: one}, name) for one in list_at(fields, name)],
-    Holds.OPTIONS: _texts,
-    Holds.AMOUNTS: _texts,
-    Holds.MINIMA: _texts,
+    Holds.OPTIONS: _texts_at,
+    Holds.AMOUNTS: _texts_at,
+    Holds.MINIMA: _texts_at,
     Holds.THRESHOLDS: lambda fields, name, _: None if fields.get(name) is None else texts_at(fields, name),
     Holds.DURATIONS: lambda fields, name, _: {
         key: _duration(periods, key, 0) for periods in [texts_at(fields, name)] for key in periods

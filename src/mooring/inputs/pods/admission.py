@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
+from mooring.inputs.decoding.documents import NotJSONError, read_json
 from mooring.inputs.decoding.fields import Document
-from mooring.inputs.decoding.json_reader import NotJSONError, read_json
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.dynamic.objects import objects_of
 from mooring.inputs.pods.limit_ranges import LIMIT_RANGE, LimitRange, check_limits, limit_ranges, with_defaults

@@ -19,7 +19,7 @@ from mooring.inputs.pods import admission as admitting
 from mooring.inputs.pods.admission import APIServerAdmission
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.dynamic import objects as dynamic_objects
-from mooring.inputs.pods.large_quantities import large_quantities
+from mooring.inputs.pods.limit_ranges import large_quantities
 from mooring.inputs.pods.pod_status import (
     HOLDS_NOTHING,
     Standing,

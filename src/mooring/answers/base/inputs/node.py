@@ -28,8 +28,8 @@ with lazily():
     from mooring.cli import output
     from mooring.engine.checkpoint import device_file, store
     from mooring.engine.kubelet import kubelet
-    from mooring.inputs.archive import devices as node_devices
-    from mooring.inputs.archive import layout, reader
+    from mooring.inputs.archive import claims as node_devices
+    from mooring.inputs.archive import reader
     from mooring.inputs.decoding import documents as decoded_documents
     from mooring.inputs.machines import loader
     from mooring.inputs.pods import admission, defaults, pod_files, pod_status, steps
@@ -362,9 +362,9 @@ def no_pods(options: NodeOptions, noticed: Sequence[Finding]) -> InputError:
 def _replaced(options: NodeOptions) -> list[str]:
     """Return the parts of a node archive in whose place something else was given."""
     given = (
-        (layout.CONFIGURATION_PART, "config", options.config),
-        (layout.STATE_PART, "state", options.state),
-        (layout.PODS_PART, "active", options.active),
+        (reader.CONFIGURATION_PART, "config", options.config),
+        (reader.STATE_PART, "state", options.state),
+        (reader.PODS_PART, "active", options.active),
     )
     return [part for part, option, value in given if value or option in options.left_out]
 
