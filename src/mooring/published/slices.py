@@ -10,7 +10,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import PCIDevice
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.device_location import LocationRules, dynamic_devices
-from mooring.inputs.pods.dynamic.objects import current_devices, slice_of
+from mooring.inputs.pods.claims import current_devices, slice_of
 from mooring.published.kubelet_source import Lister
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.watching import CACHED, Pages, mapping_of

@@ -33,7 +33,7 @@ from mooring.inputs.machines.files import open_tree
 from mooring.inputs.machines.loader import machine_of
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.inputs.machines.tree import Tree
-from mooring.inputs.pods.dynamic.objects import dynamic_objects
+from mooring.inputs.pods.dynamic_objects import dynamic_objects
 from mooring.inputs.pods.validation import SUBDOMAIN, check_name
 
 TOP: Final = "mooring-node"

@@ -39,7 +39,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine, MachineOrigin
 from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.machines.differences.comparison import differences
+from mooring.inputs.machines.differences import differences
 from mooring.inputs.machines.shape import Distances, Shape, Siblings, views_of
 
 MAX_CPUS: Final = 8192

@@ -168,7 +168,7 @@ def machine_of(tree: Tree, name: str = "") -> Machine:
         InputError: the tree holds no machine that can be understood.
     """
     from mooring.inputs.machines.cadvisor.machine import read_machine_info  # noqa: PLC0415 - as above
-    from mooring.inputs.machines.differences.comparison import differences  # noqa: PLC0415 - as above
+    from mooring.inputs.machines.differences import differences  # noqa: PLC0415 - as above
     from mooring.inputs.machines.hardware.machine import hardware_findings, read_hardware  # noqa: PLC0415 - as above
     from mooring.inputs.machines.interrupts import read_pci_devices  # noqa: PLC0415 - as above
 

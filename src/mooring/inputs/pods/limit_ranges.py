@@ -24,7 +24,7 @@ from mooring.inputs.decoding.documents import located
 from mooring.inputs.decoding.fields import Document, as_mapping, inside, list_at, mapping_at, text_at
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.defaults import is_supported, total_limits, total_requests
-from mooring.inputs.pods.dynamic.objects import objects_of
+from mooring.inputs.pods.dynamic_objects import objects_of
 
 LIMIT_RANGE: Final = "LimitRange"
 _ZERO: Final = Quantity.of_bytes(0)

@@ -16,9 +16,9 @@ from mooring.inputs.decoding.documents import load_documents, places_of
 from mooring.inputs.decoding.fields import Document, Report, ignore, inside
 from mooring.inputs.decoding.files import Paths, paths_of
 from mooring.inputs.pods import admission as admitting
+from mooring.inputs.pods import dynamic_objects
 from mooring.inputs.pods.admission import APIServerAdmission
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.dynamic import objects as dynamic_objects
 from mooring.inputs.pods.limit_ranges import large_quantities
 from mooring.inputs.pods.pod_status import (
     HOLDS_NOTHING,

@@ -14,6 +14,7 @@ from mooring.engine.core.machine import Finding
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base.inputs import running
     from mooring.inputs.archive import reader
     from mooring.inputs.configuration import kubelet_config
     from mooring.inputs.decoding import api_fields

@@ -33,7 +33,7 @@ with lazily():
     from mooring.inputs.decoding import documents as decoded_documents
     from mooring.inputs.machines import loader
     from mooring.inputs.pods import admission, defaults, pod_files, pod_status, steps
-    from mooring.inputs.pods.dynamic import objects as objects_of_claims
+    from mooring.inputs.pods import dynamic_objects as objects_of_claims
     from mooring.inputs.pods.workloads import objects
 
 if TYPE_CHECKING:

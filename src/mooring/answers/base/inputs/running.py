@@ -19,7 +19,7 @@ with lazily():
     from mooring.inputs.archive import collect
     from mooring.inputs.configuration import kubelet_flags
     from mooring.inputs.machines import files
-    from mooring.inputs.machines.capture import process as processes
+    from mooring.inputs.machines import process as processes
     from mooring.service import device_plugins, podresources
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Reading off a computer what a node archive needs of it.
 
-Only what :mod:`mooring.inputs.machines.capture.reading` names is read, and links are followed as a :class:`Tree` does:
+Only what :mod:`mooring.inputs.machines.capture` names is read, and links are followed as a :class:`Tree` does:
 never out of it.
 
 Which files of a computer a node archive takes, and which part of each: all that is read from it is named here.

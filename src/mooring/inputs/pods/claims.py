@@ -1,15 +1,13 @@
-"""Claims and slices in documents, as kubectl prints them: alone, in lists, beside pods.
+"""ResourceClaim objects.
+
+Source: resource.k8s.io/v1 of v1.37, ``status.allocation.devices.results`` and ``status.reservedFor``; v1beta1 and
+v1beta2 have the same form there.
 
 ResourceSlice objects: the devices that drivers offer.
 
 Source: resource.k8s.io/v1 of v1.37. A pool is what its slices of the highest generation say, and while a driver writes
 a new generation the slices of an older one are out of date. An attribute without a domain belongs to the driver's.
 v1beta1 has the fields of a device one level deeper, under ``basic``.
-
-ResourceClaim objects.
-
-Source: resource.k8s.io/v1 of v1.37, ``status.allocation.devices.results`` and ``status.reservedFor``; v1beta1 and
-v1beta2 have the same form there.
 
 Which claims a pod has, and which of its containers uses what of them.
 
@@ -20,16 +18,14 @@ makes one claim for the extended resources of a pod that drivers serve.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mooring.engine.core.dynamic import Attributes, AttributeValue, ClaimedDevice, DynamicDevice, ResourceClaim
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import ClaimUse, Container
-from mooring.inputs.decoding.documents import located
 from mooring.inputs.decoding.fields import (
-    Document,
     as_mapping,
     flag_at,
     inside,
@@ -39,6 +35,59 @@ from mooring.inputs.decoding.fields import (
     text_at,
     wrong_kind,
 )
+
+CLAIM: Final = "ResourceClaim"
+
+
+def claim_of(obj: Mapping[str, Any], *, source: str) -> ResourceClaim:
+    """Return the claim that an object describes.
+
+    Args:
+        obj: of kind ResourceClaim.
+        source: where it comes from, for messages.
+
+    Raises:
+        InputError: a field has another form.
+    """
+    try:
+        metadata, status = mapping_at(obj, "metadata"), mapping_at(obj, "status")
+        name, namespace, uid = name_at(metadata, "name"), text_at(metadata, "namespace"), text_at(metadata, "uid")
+        try:
+            allocation = status.get("allocation")
+            devices = _devices(mapping_at(mapping_at(status, "allocation"), "devices"))
+            pods = frozenset(_pods(list_at(status, "reservedFor")))
+        except InputError as error:
+            raise inside(error, "status") from None
+    except InputError as error:
+        raise error.at(source) from None
+    return ResourceClaim(namespace or "default", name, uid, allocation is not None, devices, pods)
+
+
+def _devices(allocated: Mapping[str, Any]) -> tuple[ClaimedDevice, ...]:
+    try:
+        return tuple(_device(item) for item in list_at(allocated, "results"))
+    except InputError as error:
+        raise inside(error, "allocation.devices.results") from None
+
+
+def _device(item: object) -> ClaimedDevice:
+    fields = as_mapping(item)
+    return ClaimedDevice(
+        text_at(fields, "request"),
+        name_at(fields, "driver"),
+        name_at(fields, "pool"),
+        name_at(fields, "device"),
+        flag_at(fields, "adminAccess", default=False),
+        text_at(fields, "shareID"),
+    )
+
+
+def _pods(items: Iterable[object]) -> Iterable[str]:
+    for item in items:
+        fields = as_mapping(item)
+        if text_at(fields, "resource") == "pods":
+            yield text_at(fields, "uid")
+
 
 SLICE: Final = "ResourceSlice"
 _WORDS: Final[Mapping[type, str]] = {int: "a whole number", bool: "true or false", str: "a string"}
@@ -156,113 +205,6 @@ def _values(item: Mapping[str, Any], field: str) -> Iterator[AttributeValue]:
             if type(one) is not kind:
                 raise wrong_kind(one, _WORDS[kind], place)
         yield tuple(values) if name.endswith("s") else values[0]
-
-
-CLAIM: Final = "ResourceClaim"
-
-
-def claim_of(obj: Mapping[str, Any], *, source: str) -> ResourceClaim:
-    """Return the claim that an object describes.
-
-    Args:
-        obj: of kind ResourceClaim.
-        source: where it comes from, for messages.
-
-    Raises:
-        InputError: a field has another form.
-    """
-    try:
-        metadata, status = mapping_at(obj, "metadata"), mapping_at(obj, "status")
-        name, namespace, uid = name_at(metadata, "name"), text_at(metadata, "namespace"), text_at(metadata, "uid")
-        try:
-            allocation = status.get("allocation")
-            devices = _devices(mapping_at(mapping_at(status, "allocation"), "devices"))
-            pods = frozenset(_pods(list_at(status, "reservedFor")))
-        except InputError as error:
-            raise inside(error, "status") from None
-    except InputError as error:
-        raise error.at(source) from None
-    return ResourceClaim(namespace or "default", name, uid, allocation is not None, devices, pods)
-
-
-def _devices(allocated: Mapping[str, Any]) -> tuple[ClaimedDevice, ...]:
-    try:
-        return tuple(_device(item) for item in list_at(allocated, "results"))
-    except InputError as error:
-        raise inside(error, "allocation.devices.results") from None
-
-
-def _device(item: object) -> ClaimedDevice:
-    fields = as_mapping(item)
-    return ClaimedDevice(
-        text_at(fields, "request"),
-        name_at(fields, "driver"),
-        name_at(fields, "pool"),
-        name_at(fields, "device"),
-        flag_at(fields, "adminAccess", default=False),
-        text_at(fields, "shareID"),
-    )
-
-
-def _pods(items: Iterable[object]) -> Iterable[str]:
-    for item in items:
-        fields = as_mapping(item)
-        if text_at(fields, "resource") == "pods":
-            yield text_at(fields, "uid")
-
-
-KINDS: Final = frozenset({CLAIM, SLICE})
-_DEEPEST: Final = 8
-"""Lists inside lists."""
-
-
-@dataclass(frozen=True, slots=True)
-class DynamicObjects:
-    """What is known of dynamic resource allocation."""
-
-    claims: tuple[ResourceClaim, ...] = ()
-    slices: tuple[ResourceSlice, ...] = ()
-
-
-def dynamic_objects(documents: Iterable[Document]) -> DynamicObjects:
-    """Return the claims and slices of documents; other objects are passed over.
-
-    Raises:
-        InputError: one of them cannot be understood.
-    """
-    claims: list[ResourceClaim] = []
-    slices: list[ResourceSlice] = []
-    for document in documents:
-        with located(document):
-            for place, content in objects_of(document.content, KINDS):
-                try:
-                    if content.get("kind") == CLAIM:
-                        claims.append(claim_of(content, source=document.source))
-                    else:
-                        slices.append(slice_of(content, source=document.source))
-                except InputError as error:
-                    raise inside(error, place) if place else error from None
-    return DynamicObjects(tuple(claims), tuple(slices))
-
-
-def objects_of(
-    content: object, kinds: Collection[str], place: str = "", depth: int = 0
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield place and content of the objects of some kinds; what is no object is passed over."""
-    if not isinstance(content, dict) or depth > _DEEPEST:
-        return
-    kind = content.get("kind")
-    if not isinstance(kind, str):
-        return
-    if kind in kinds:
-        yield place, content
-    elif kind.endswith("List"):
-        items = content.get("items")
-        single = kind.removesuffix("List")
-        for index, item in enumerate(items if isinstance(items, list) else ()):
-            # The items of a ResourceClaimList need not name their kind.
-            named = {"kind": single, **item} if single and isinstance(item, dict) else item
-            yield from objects_of(named, kinds, f"{place}.items[{index}]".lstrip("."), depth + 1)
 
 
 _CLAIMS: Final = "resourceClaims"

@@ -23,7 +23,7 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.hardware import Hardware
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
-from mooring.inputs.machines.differences.kubeletview import (
+from mooring.inputs.machines.kubelet_view import (
     L3_LEVEL,
     KubeletView,
     about_cpus,
