@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mooring.answers.base.question import OF_ARCHIVE
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.documents.parts import API_VERSION
 from mooring.engine.checkpoint.device_file import device_record
@@ -24,6 +23,7 @@ from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.devicemanager.state import Device, Preference
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.inputs.archive import OF_ARCHIVE
 from mooring.inputs.archive.claims import DeviceFacts
 from mooring.inputs.configuration.devices import declared_devices, declared_preferences, offered_devices
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
