@@ -71,7 +71,7 @@ def read_machine_info(tree: Tree) -> CadvisorAnswer:
     try:
         topology, num_cores = read_topology(TopologyReader(tree, online, is_s390x=is_s390x))
     except ProbeError as error:
-        topology_error = _shortened(str(error))
+        topology_error = _shortened(error.args[0])
 
     def count(attribute: str) -> int:
         return _distinct_elements(tree, cpuinfo, online, attribute)
@@ -89,7 +89,7 @@ def read_machine_info(tree: Tree) -> CadvisorAnswer:
     try:
         info = _complete(tree, machine, parts)
     except ProbeError as error:
-        return CadvisorAnswer(parts, info_error=_shortened(str(error)), topology_error=topology_error)
+        return CadvisorAnswer(parts, info_error=_shortened(error.args[0]), topology_error=topology_error)
     return CadvisorAnswer(info, topology_error=topology_error)
 
 
