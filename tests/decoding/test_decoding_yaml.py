@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import Value
-from mooring.inputs.decoding.positions import DEEPEST
+from mooring.inputs.decoding.files import DEEPEST
 from mooring.inputs.decoding.yaml_reader import MOST_ALIASED_NODES, read_yaml, word_value
 
 WORDS: list[tuple[str, Value]] = [

@@ -13,8 +13,8 @@ from typing import Any, Final
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import as_mapping, flag_at, inside, list_at, mapping_at, name_at, text_at, texts_at
 from mooring.inputs.decoding.quantities import resource_list
+from mooring.inputs.pods.pod_fields import SUBDOMAIN, check_name
 from mooring.inputs.pods.scheduling_fields import Taint, taints_at
-from mooring.inputs.pods.validation import SUBDOMAIN, check_name
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 _STATE_TAINTS: Final = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready")

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import Document
-from mooring.inputs.pods.dynamic_objects import KINDS as DYNAMIC
-from mooring.inputs.pods.dynamic_objects import objects_of
+from mooring.inputs.pods.cluster_objects import KINDS as DYNAMIC
+from mooring.inputs.pods.cluster_objects import objects_of
 from mooring.published.objects import FACTS, STATE
 
 NODE: Final = "Node"

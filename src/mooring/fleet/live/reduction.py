@@ -12,7 +12,7 @@ from typing import Any, Final
 from mooring.fleet.live.objects import BUDGET, NODE, POD, TOPOLOGY, ClusterObjects, Content
 from mooring.inputs.archive.claims import reduced_claims
 from mooring.inputs.archive.reduction import reduced_configuration, reduced_pods
-from mooring.inputs.pods.dynamic_objects import KINDS as DYNAMIC
+from mooring.inputs.pods.cluster_objects import KINDS as DYNAMIC
 from mooring.published.objects import FACTS, STATE
 
 _NODE_SPEC: Final = ("taints", "unschedulable")

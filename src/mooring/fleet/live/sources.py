@@ -12,7 +12,7 @@ from mooring.inputs.decoding.documents import load_documents
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.decoding.files import STANDARD_INPUT
 from mooring.inputs.machines.files import open_tree
-from mooring.inputs.pods.dynamic_objects import objects_of
+from mooring.inputs.pods.cluster_objects import objects_of
 
 ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
 

@@ -23,7 +23,7 @@ from mooring.engine.extensions.device_location import LocationRules, claimed_dev
 from mooring.engine.extensions.interrupt_owners import pci_address
 from mooring.inputs.configuration.devices import Declared, offered_devices
 from mooring.inputs.pods.claims import CLAIM, claims_of_pod, current_devices
-from mooring.inputs.pods.dynamic_objects import KINDS, DynamicObjects, objects_of
+from mooring.inputs.pods.cluster_objects import KINDS, DynamicObjects, objects_of
 
 _RESULT: Final = ("request", "driver", "pool", "device", "adminAccess", "shareID")
 _PLACE: Final = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")

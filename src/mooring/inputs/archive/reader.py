@@ -33,8 +33,8 @@ from mooring.inputs.machines.files import open_tree
 from mooring.inputs.machines.loader import machine_of
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.inputs.machines.tree import Tree
-from mooring.inputs.pods.dynamic_objects import dynamic_objects
-from mooring.inputs.pods.validation import SUBDOMAIN, check_name
+from mooring.inputs.pods.cluster_objects import dynamic_objects
+from mooring.inputs.pods.pod_fields import SUBDOMAIN, check_name
 
 TOP: Final = "mooring-node"
 """The folder around everything."""

@@ -29,7 +29,7 @@ from mooring.inputs.machines.loader import machine_of
 from mooring.inputs.machines.tree import Tree
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
 from mooring.inputs.pods.pods import MIRROR
-from mooring.inputs.pods.workloads.objects import PodObject, pod_objects
+from mooring.inputs.pods.workloads import PodObject, pod_objects
 
 _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
 _ANNOTATIONS: Final = (

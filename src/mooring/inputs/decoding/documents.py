@@ -23,14 +23,17 @@ from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import Document, Value
 from mooring.inputs.decoding.files import (
     STANDARD_INPUT,
+    Place,
     check_regular,
+    field_places,
+    json_fault,
     open_problem,
     read_standard_input,
     read_text,
     shown,
+    shown_place,
     text_of,
 )
-from mooring.inputs.decoding.positions import Place, field_places, json_fault, shown_place
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")

@@ -23,7 +23,7 @@ import yaml
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import Document, Value, kind_of
-from mooring.inputs.decoding.positions import DEEPEST
+from mooring.inputs.decoding.files import DEEPEST
 from mooring.lazy import lazily
 
 with lazily():

@@ -18,7 +18,7 @@ with lazily():
     from mooring.inputs.archive import reader
     from mooring.inputs.configuration import kubelet_config
     from mooring.inputs.decoding import api_fields
-    from mooring.inputs.pods import limit_ranges
+    from mooring.inputs.pods import cluster_objects
 
 if TYPE_CHECKING:
     from mooring.engine.core.pod import Pod
@@ -136,7 +136,7 @@ def check_strict(noticed: Sequence[Finding]) -> None:
         api_fields.UNKNOWN_CONFIGURATION_FIELD,
         api_fields.UNKNOWN_POD_FIELD,
         kubelet_config.UNKNOWN_VALUE,
-        limit_ranges.TOO_LARGE,
+        cluster_objects.TOO_LARGE,
     )
     unknown = [one for one in noticed if one.code in refused]
     if unknown:

@@ -32,9 +32,7 @@ with lazily():
     from mooring.inputs.archive import reader
     from mooring.inputs.decoding import documents as decoded_documents
     from mooring.inputs.machines import loader
-    from mooring.inputs.pods import admission, defaults, pod_files, pod_status, steps
-    from mooring.inputs.pods import dynamic_objects as objects_of_claims
-    from mooring.inputs.pods.workloads import objects
+    from mooring.inputs.pods import admission, cluster_objects, defaults, pod_files, pod_status, steps, workloads
 
 if TYPE_CHECKING:
     from mooring.answers.base.kubelet_release import ChosenRelease
@@ -102,7 +100,7 @@ class NodeInputs:
             facts = replace(
                 facts, record=device_file.device_record(device_file.read_device_file(Path(self.options.state)))
             )
-        listed = objects_of_claims.dynamic_objects((*self.listed, *self.manifests))
+        listed = cluster_objects.dynamic_objects((*self.listed, *self.manifests))
         if listed.claims or listed.slices:
             name = self.options.node_name or facts.node
             facts = replace(facts, dynamic=listed, node=name)
@@ -116,7 +114,7 @@ class NodeInputs:
         Raises:
             InputError: a pod is not valid.
         """
-        paths = objects.template_paths(self.options.template_paths)
+        paths = workloads.template_paths(self.options.template_paths)
         found = pod_files.scaled_down_pods(self.manifests, gates=gates, paths=paths, admission=self.admission())
         return tuple(pod for pod, _ in found)
 
@@ -141,7 +139,7 @@ class NodeInputs:
         of_node: list[Finding] = []
         try:
             node = chosen_node(self.options, self.archive, self.listed, self.manifests)
-            paths = objects.template_paths(self.options.template_paths)
+            paths = workloads.template_paths(self.options.template_paths)
             pods = pod_files.pods_of(
                 self.manifests,
                 gates=gates,
