@@ -22,9 +22,8 @@ from mooring.fleet.simulation import Simulation, SimulationResult
 from mooring.fleet.states import held_text
 from mooring.fleet.work import ControllerKind, Fate, PodArrival, Record, Work, Workload, work_of
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
-from mooring.inputs.pods.scheduling_fields import Operator, Requirement
+from mooring.inputs.pods.scheduling_fields import Operator, Requirement, Taint
 from mooring.inputs.pods.steps import Admit, Remove, Restart
-from mooring.inputs.pods.taints import Taint
 
 LAW = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 WEB = PodSelector(("default",), (Requirement("app", Operator.IN, ("web",)),))

@@ -20,7 +20,7 @@ from mooring.engine.node import Node
 from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method, Methods
 from mooring.service.logs import Log
 from mooring.service.messages import (
-    SERVICE,
+    PODRESOURCES_SERVICE,
     AllocatableResourcesRequestMessage,
     AllocatableResourcesResponseMessage,
     GetPodResourcesRequestMessage,
@@ -53,7 +53,7 @@ class PodResourcesService:
             "Get": Method(GetPodResourcesRequestMessage, self._get),
             "GetAllocatableResources": Method(AllocatableResourcesRequestMessage, lambda _asked: self._allocatable()),
         }
-        self._socket = GRPCSocket(path, SERVICE, methods, log)
+        self._socket = GRPCSocket(path, PODRESOURCES_SERVICE, methods, log)
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""

@@ -19,8 +19,8 @@ from mooring.engine.kubelet.start import start_on
 from mooring.engine.node.resources import allocatable
 from mooring.fleet.work import PodDemand
 from mooring.inputs.pods.pod_relations import HOSTNAME, ZONE
+from mooring.inputs.pods.scheduling_fields import Taint
 from mooring.inputs.pods.steps import Resizing
-from mooring.inputs.pods.taints import Taint
 
 
 class NodeAction(Enum):

@@ -23,8 +23,8 @@ from mooring.fleet.cluster import (
 from mooring.fleet.states import changing_cpus, restarting
 from mooring.fleet.work import Fate, PodDemand, asked_of
 from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.scheduling_fields import Taint
 from mooring.inputs.pods.steps import resized_pod
-from mooring.inputs.pods.taints import Taint
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation

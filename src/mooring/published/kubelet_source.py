@@ -25,7 +25,10 @@ from mooring.engine.devicemanager.state import Device, Holdings
 from mooring.engine.extensions.device_location import LocationRules, dynamic_devices
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.inputs.pods.dynamic.slices import current_devices, slice_of
+from mooring.inputs.pods.claims import (
+    current_devices,
+    slice_of,
+)
 from mooring.published.facts_document import digest_of
 from mooring.published.naming import Names, Sets, device_state, disagreement, named
 from mooring.published.objects import NodeFacts, NodeState, PodKey

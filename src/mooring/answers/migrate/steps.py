@@ -14,6 +14,7 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.releases.config_fields import POLICY_FIELDS
 from mooring.explain.phrases import plural
 
 AGENT_FILE = "/etc/mooring/agent.yaml"
@@ -110,15 +111,8 @@ def agent_file(config: KubeletConfig, places: Places, kubelet: str = "") -> str:
         places: the agent takes reservations and gates from the kubelet's file.
         kubelet: release as which the engine decides, such as ``1.34``; empty for the newest.
     """
-    fields = {
-        "cpuManagerPolicy": config.cpu_manager_policy,
-        "cpuManagerPolicyOptions": dict(config.cpu_manager_policy_options),
-        "memoryManagerPolicy": config.memory_manager_policy,
-        "topologyManagerPolicy": config.topology_manager_policy,
-        "topologyManagerPolicyOptions": dict(config.topology_manager_policy_options),
-        "topologyManagerScope": config.topology_manager_scope,
-    }
-    lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items() if value]
+    fields = sorted((one.name, one.of(config)) for one in POLICY_FIELDS)
+    lines = [f"{name}: {json.dumps(value)}" for name, value in fields if value]
     own = [f"kubeletConfig: {json.dumps(places.config)}", *([f'kubeletVersion: "{kubelet}"'] if kubelet else [])]
     return "\n".join(
         [

@@ -26,7 +26,7 @@ with lazily():
     from mooring.documents import of_kubelet
     from mooring.engine.checkpoint import store
     from mooring.engine.node.metrics import exposition
-    from mooring.inputs.decoding import yaml_scalars
+    from mooring.inputs.decoding import yaml_reader
     from mooring.views.html import document as html
 
 
@@ -106,7 +106,7 @@ def _view(plan: Plan, form: str) -> str:
 
 
 def _yaml(document: object) -> str:
-    return yaml_scalars.yaml_text(document)
+    return yaml_reader.yaml_text(document)
 
 
 def _save(plan: Plan, folder: str) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from mooring.cli import options
-from mooring.cli.extras import needs_extra
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
-from mooring.cli.verb import Verb
+from mooring.cli.verb import Verb, needs_extra
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.extras import needs_extra
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import NO, YES, emit
-from mooring.cli.verb import Verb
+from mooring.cli.verb import Verb, needs_extra
 from mooring.lazy import lazily
 from mooring.service.daemon import stop_signals
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.extras import needs_extra
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
-from mooring.cli.verb import Verb
+from mooring.cli.verb import Verb, needs_extra
 from mooring.cluster.publisher.inputs import (
     Asked,
     connector,
@@ -27,7 +26,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.cluster.publisher import text
-    from mooring.inputs.decoding import quantities, yaml_scalars
+    from mooring.inputs.decoding import quantities, yaml_reader
     from mooring.published import observation, writing
     from mooring.published import publisher as publishing
     from mooring.service import daemon, http, logs
@@ -150,7 +149,7 @@ def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
         emit(text.publish_text(seen, to, machine), to)
     else:
         document = observation.listing_of(seen)
-        emit_document(json_text(document) if form == "json" else yaml_scalars.yaml_text(document), to)
+        emit_document(json_text(document) if form == "json" else yaml_reader.yaml_text(document), to)
     return NO if seen.problem else YES
 
 

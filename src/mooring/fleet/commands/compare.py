@@ -9,7 +9,7 @@ import click
 
 from mooring.cli import options
 from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, tell
-from mooring.cli.progress import Watched
+from mooring.cli.terminal import Watched
 from mooring.cli.verb import Verb
 from mooring.fleet.commands import inputs as inputs_of
 from mooring.fleet.commands.inputs import FleetOptions

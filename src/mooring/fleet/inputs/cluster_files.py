@@ -38,7 +38,7 @@ from mooring.inputs.decoding.fields import (
     texts_at,
 )
 from mooring.inputs.machines.loader import load_machine
-from mooring.inputs.pods.taints import taints_at
+from mooring.inputs.pods.scheduling_fields import taints_at
 
 KIND: Final = "Cluster"
 API_VERSION: Final = "mooring/v1alpha1"

@@ -41,8 +41,8 @@ from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.decoding.fields import as_mapping, check_names, inside, kind_of, list_at, name_at, text_at
 from mooring.inputs.pods.recordings import RecordedNode, node_histories
+from mooring.inputs.pods.scheduling_fields import taints_at
 from mooring.inputs.pods.steps import Admit, Remove, Restart, cpu_list, resizing
-from mooring.inputs.pods.taints import taints_at
 
 MOST_SECONDS: Final = 100 * 365 * 86_400
 """A hundred years: no work lasts longer, and sums of such times are exact enough to be told apart."""

@@ -16,8 +16,7 @@ import msgspec
 
 from mooring.engine.core.errors import InputError
 from mooring.fleet.live.archive import BUDGET, NODE, POD, TOPOLOGY, ClusterObjects, Content, check_has_nodes, name_of
-from mooring.inputs.pods.dynamic.claims import CLAIM
-from mooring.inputs.pods.dynamic.slices import SLICE
+from mooring.inputs.pods.claims import CLAIM, SLICE
 from mooring.lazy import lazily
 from mooring.published.objects import API_VERSION, FACTS, PLURALS, STATE
 

@@ -34,8 +34,8 @@ from mooring.inputs.decoding.files import STANDARD_INPUT
 from mooring.inputs.machines.archive import archive_bytes
 from mooring.inputs.machines.files import open_tree
 from mooring.inputs.machines.tree import Tree
-from mooring.inputs.pods.dynamic.objects import KINDS as DYNAMIC
-from mooring.inputs.pods.dynamic.objects import objects_of
+from mooring.inputs.pods.cluster_objects import KINDS as DYNAMIC
+from mooring.inputs.pods.cluster_objects import objects_of
 from mooring.published.objects import FACTS, STATE
 
 NODE: Final = "Node"

@@ -35,8 +35,14 @@ from mooring.inputs.decoding.fields import (
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.loader import load_machine
-from mooring.inputs.pods.taints import Taint, taints_at
-from mooring.inputs.pods.validation import SUBDOMAIN, check_name
+from mooring.inputs.pods.pod_fields import (
+    SUBDOMAIN,
+    check_name,
+)
+from mooring.inputs.pods.scheduling_fields import (
+    Taint,
+    taints_at,
+)
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 _STATE_TAINTS: Final = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready")

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.extras import needs_extra
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import YES, check_destination, emit_document, tell
-from mooring.cli.verb import Seconds, Verb
+from mooring.cli.verb import Seconds, Verb, needs_extra
 from mooring.lazy import lazily
 
 with lazily():

@@ -16,10 +16,10 @@ with lazily():
         kubectl,
     )
     from mooring.engine.devicemanager import state as device_state
-    from mooring.inputs.archive import collect, running
+    from mooring.inputs.archive import collect
     from mooring.inputs.configuration import kubelet_flags
     from mooring.inputs.machines import files
-    from mooring.inputs.machines.capture import process as processes
+    from mooring.inputs.machines import process as processes
     from mooring.service import podresources
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
         allocatable_problem=problem,
         preferences=preferences,
     )
-    return replace(asked, running=running.running_node(tree, found, request))
+    return replace(asked, running=collect.running_node(tree, found, request))
 
 
 def allocatable_devices(root: str) -> tuple[Mapping[str, tuple[Device, ...]] | None, str]:

@@ -16,8 +16,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.engine.extensions.interrupts import balance_finding, closed_to_others
 from mooring.explain.phrases import cpus_text, plural
-from mooring.inputs.machines.cgroups import ControlGroup
-from mooring.inputs.machines.isolation import IsolationFacts
+from mooring.inputs.machines.isolation import ControlGroup, IsolationFacts
 
 Rule = Callable[[IsolationFacts, Assignments], Iterator[Finding]]
 

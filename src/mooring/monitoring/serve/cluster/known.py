@@ -14,8 +14,7 @@ from functools import partial
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import view_key
-from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields
-from mooring.inputs.pods.taints import Taint
+from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, Taint
 from mooring.monitoring.serve.recording import Feed
 from mooring.published.objects import FACTS, NodeFacts, NodeState
 from mooring.published.possible_kubelets import UNJUDGED, NodeFaults, unjudged

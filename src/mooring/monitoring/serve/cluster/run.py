@@ -16,8 +16,7 @@ import msgspec
 from mooring.engine.core.errors import InputError
 from mooring.inputs.pods.pod_status import FINISHED
 from mooring.inputs.pods.pods import MIRROR, pod_from_object
-from mooring.inputs.pods.scheduling_fields import NO_FIELDS, scheduling_fields
-from mooring.inputs.pods.taints import taint_of
+from mooring.inputs.pods.scheduling_fields import NO_FIELDS, scheduling_fields, taint_of
 from mooring.monitoring.serve.cluster.html import exported_cluster
 from mooring.monitoring.serve.cluster.known import ClusterNode, ClusterPod, KnownCluster
 from mooring.monitoring.serve.cluster.routes import cluster_application, ticking

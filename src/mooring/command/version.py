@@ -17,6 +17,7 @@ with lazily():
 if TYPE_CHECKING:
     from mooring.documents.version import VersionDocument
 
+
 EPILOG = """\b
 Examples:
   mooring version

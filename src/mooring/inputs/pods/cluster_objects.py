@@ -4,22 +4,84 @@ Source: API server v1.37.1, plugin/pkg/admission/limitranger/admission.go (PodMu
 and SetDefaults_LimitRangeItem. Limits have become requests before (SetDefaults_Pod). The API server takes several
 LimitRanges of a namespace, and the resources of one, in random order; here they are taken as the files have them, and
 resources by name.
+
+Amounts that do not fit into 64 bits: the API server takes them, and the kubelet computes with what is left.
+
+Claims and slices in documents, as kubectl prints them: alone, in lists, beside pods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mooring.engine.core.dynamic import ResourceClaim
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.gotext import INT64_MAX
+from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod, ResourceList
-from mooring.engine.core.quantity import Quantity
+from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
+from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import located
 from mooring.inputs.decoding.fields import Document, as_mapping, inside, list_at, mapping_at, text_at
 from mooring.inputs.decoding.quantities import resource_list
+from mooring.inputs.pods.claims import CLAIM, SLICE, ResourceSlice, claim_of, slice_of
 from mooring.inputs.pods.defaults import is_supported, total_limits, total_requests
-from mooring.inputs.pods.dynamic.objects import objects_of
+
+KINDS: Final = frozenset({CLAIM, SLICE})
+_DEEPEST: Final = 8
+"""Lists inside lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicObjects:
+    """What is known of dynamic resource allocation."""
+
+    claims: tuple[ResourceClaim, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
+
+
+def dynamic_objects(documents: Iterable[Document]) -> DynamicObjects:
+    """Return the claims and slices of documents; other objects are passed over.
+
+    Raises:
+        InputError: one of them cannot be understood.
+    """
+    claims: list[ResourceClaim] = []
+    slices: list[ResourceSlice] = []
+    for document in documents:
+        with located(document):
+            for place, content in objects_of(document.content, KINDS):
+                try:
+                    if content.get("kind") == CLAIM:
+                        claims.append(claim_of(content, source=document.source))
+                    else:
+                        slices.append(slice_of(content, source=document.source))
+                except InputError as error:
+                    raise inside(error, place) if place else error from None
+    return DynamicObjects(tuple(claims), tuple(slices))
+
+
+def objects_of(
+    content: object, kinds: Collection[str], place: str = "", depth: int = 0
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield place and content of the objects of some kinds; what is no object is passed over."""
+    if not isinstance(content, dict) or depth > _DEEPEST:
+        return
+    kind = content.get("kind")
+    if not isinstance(kind, str):
+        return
+    if kind in kinds:
+        yield place, content
+    elif kind.endswith("List"):
+        items = content.get("items")
+        single = kind.removesuffix("List")
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            # The items of a ResourceClaimList need not name their kind.
+            named = {"kind": single, **item} if single and isinstance(item, dict) else item
+            yield from objects_of(named, kinds, f"{place}.items[{index}]".lstrip("."), depth + 1)
+
 
 LIMIT_RANGE: Final = "LimitRange"
 _ZERO: Final = Quantity.of_bytes(0)
@@ -170,3 +232,51 @@ def _outside(item: LimitItem, requests: ResourceList, limits: ResourceList) -> I
             yield f"{begin}, but no {what} is specified or {what} is 0"
         elif limit.nano * 10**9 > most.nano * request.nano:
             yield f"{begin}, but provided ratio is {limit.nano / request.nano:f}"
+
+
+TOO_LARGE: Final = "MOOR-518"
+_CONTAINERS: Final = ("containers", "initContainers")
+_SHORT: Final = 15
+"""Characters of a quantity that can only be too large with a suffix that caps it (``Ei``)."""
+
+
+def large_quantities(content: Mapping[str, Any], place: str, places: Places) -> Iterator[Finding]:
+    """Yield a warning for each request or limit of a pod that does not fit into 64 bits.
+
+    Args:
+        content: a v1 Pod that was read without an error.
+        place: where it is in its document; empty for the document itself.
+        places: names the lines and columns of fields.
+    """
+    found = dict(_large(content["spec"], f"{place}.spec" if place else "spec"))
+    lines = places(list(found)) if found else {}
+    for field, problem in found.items():
+        yield Finding("warning", field, f"{lines[field]}: {problem}", TOO_LARGE)
+
+
+def _large(spec: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:
+    holders = [(place, spec)]
+    for kind in _CONTAINERS:
+        holders += [(f"{place}.{kind}[{index}]", one) for index, one in enumerate(spec.get(kind) or ())]
+    for where, holder in holders:
+        resources = holder.get("resources") or {}
+        for amounts in ("requests", "limits"):
+            for name, value in (resources.get(amounts) or {}).items():
+                text = str(value)
+                if len(text) > _SHORT and (problem := _problem(name, text)):
+                    yield f"{where}.resources.{amounts}.{name}", problem
+
+
+def _problem(name: str, text: str) -> str:
+    try:
+        quantity = Quantity.parse(text)
+    except QuantitySyntaxError:
+        return ""
+    unit, scale = ("thousandths", 10**6) if name == "cpu" else ("units", 10**9)
+    if abs(quantity.nano) // scale <= INT64_MAX:
+        return ""
+    left = quantity.milli if name == "cpu" else quantity.units
+    return (
+        f"an amount of {len(text)} characters does not fit into 64 bits: the API server takes it, and the kubelet "
+        f"computes with {left} {unit}"
+    )

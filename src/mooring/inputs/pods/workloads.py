@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, text_at, wrong_kind
-from mooring.inputs.pods.workloads.templates import (
+from mooring.inputs.pods.pod_templates import (
     FoundTemplate,
     NestedObject,
     at_path,
@@ -20,7 +20,7 @@ from mooring.inputs.pods.workloads.templates import (
     job_pods,
     templates_in,
 )
-from mooring.inputs.pods.workloads.virtual_machines import GROUP, INSTANCE, TYPE_FIELD, is_virtual_machine, launcher_pod
+from mooring.inputs.pods.virtual_machines import GROUP, INSTANCE, TYPE_FIELD, is_virtual_machine, launcher_pod
 
 TemplatePaths: TypeAlias = Mapping[str, tuple[str, ...]]
 """Kind -> paths of pod templates or pod specs in its objects, such as ``spec.predictor``."""
