@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mooring.answers.resize.answer import resize_of
+from mooring.answers.resize.sizes import wanted
 
 from mooring.answers.base.explanation import explain
 from mooring.answers.base.plan import Plan, make_plan
@@ -19,8 +21,6 @@ from mooring.answers.base.views.report import settings_facts
 from mooring.answers.base.views.rows import plan_rows
 from mooring.answers.capacity.capacity import capacity_of
 from mooring.answers.capacity.replicas import Subject, described_pod
-from mooring.answers.resize.asked import wanted
-from mooring.answers.resize.resize import resize_of
 from mooring.answers.resize.text import resize_text
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -173,9 +173,9 @@ def test_the_shared_pool_of_a_resize_is_online(tmp_path: Path) -> None:
     gate = "featureGates: {InPlacePodVerticalScalingExclusiveCPUs: true}\n"
     config = gate + CONFIG.replace("[cpu-hotplug]", "[cpu-hotplug, exclusive-resize]")
     asked = question(tmp_path, (("db", 3),), (), "6,9", config)
-    resized = resize_of(asked, "db", wanted("cpu", ["4"]))
-    assert resized.is_yes
-    assert "Shared pool: 0,5,7-8,10-15." in resize_text(resized, wide=True, to="answer.txt")
+    plan, resized = resize_of(asked, "db", wanted("cpu", ["4"]))
+    assert (resized.accepted, resized.shared_pool) == (True, "0,5,7-8,10-15")
+    assert "Shared pool: 0,5,7-8,10-15." in resize_text(plan, resized, wide=True, to="answer.txt")
 
 
 def test_a_plan_shows_who_stands_in(tmp_path: Path) -> None:

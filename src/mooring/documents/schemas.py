@@ -18,35 +18,35 @@ from mooring.engine.core.errors import InputError
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _CLASSES: Final[Mapping[str, str]] = {
-    "AgentStatus": "status:StatusDocument",
-    "Capacity": "capacity:CapacityDocument",
-    "ClusterArchive": "cluster.live:ClusterArchiveDocument",
-    "CodePage": "explanation:CodePageDocument",
-    "Comparison": "comparison:ComparisonDocument",
-    "Diagnosis": "diagnosis:DiagnosisDocument",
-    "Explanation": "explanation:ExplanationDocument",
-    "ExplanationList": "explanation:ExplanationListDocument",
-    "Fleet": "cluster.fleet:FleetDocument",
-    "FleetComparison": "cluster.fleet:FleetComparisonDocument",
-    "FleetDrain": "cluster.live:FleetDrainDocument",
-    "FleetFit": "cluster.live:FleetFitDocument",
-    "FleetUpgrade": "cluster.live:FleetUpgradeDocument",
-    "Isolation": "diagnosis:IsolationDocument",
-    "LargestRequests": "capacity:LargestRequestsDocument",
-    "Machine": "machine:MachineDocument",
-    "Migration": "migration:MigrationDocument",
-    "NearestChanges": "changes:NearestChangesDocument",
-    "NodeArchive": "machine:NodeArchiveDocument",
-    "Plan": "plan:PlanDocument",
-    "PodResources": "podresources:PodResourcesDocument",
-    "Recording": "observed.recording:RecordingDocument",
-    "ReleaseComparison": "comparison:ReleaseComparisonDocument",
-    "Resize": "resize:ResizeDocument",
-    "Shadow": "observed.shadow:ShadowDocument",
-    "Upgrade": "upgrade:UpgradeDocument",
-    "UpgradeList": "upgrade:UpgradeListDocument",
-    "Version": "version:VersionDocument",
-    "WhatIf": "changes:WhatIfDocument",
+    "AgentStatus": "mooring.documents.status:StatusDocument",
+    "Capacity": "mooring.documents.capacity:CapacityDocument",
+    "ClusterArchive": "mooring.documents.cluster.live:ClusterArchiveDocument",
+    "CodePage": "mooring.documents.explanation:CodePageDocument",
+    "Comparison": "mooring.documents.comparison:ComparisonDocument",
+    "Diagnosis": "mooring.documents.diagnosis:DiagnosisDocument",
+    "Explanation": "mooring.documents.explanation:ExplanationDocument",
+    "ExplanationList": "mooring.documents.explanation:ExplanationListDocument",
+    "Fleet": "mooring.documents.cluster.fleet:FleetDocument",
+    "FleetComparison": "mooring.documents.cluster.fleet:FleetComparisonDocument",
+    "FleetDrain": "mooring.documents.cluster.live:FleetDrainDocument",
+    "FleetFit": "mooring.documents.cluster.live:FleetFitDocument",
+    "FleetUpgrade": "mooring.documents.cluster.live:FleetUpgradeDocument",
+    "Isolation": "mooring.documents.diagnosis:IsolationDocument",
+    "LargestRequests": "mooring.documents.capacity:LargestRequestsDocument",
+    "Machine": "mooring.documents.machine:MachineDocument",
+    "Migration": "mooring.documents.migration:MigrationDocument",
+    "NearestChanges": "mooring.documents.changes:NearestChangesDocument",
+    "NodeArchive": "mooring.documents.machine:NodeArchiveDocument",
+    "Plan": "mooring.documents.plan:PlanDocument",
+    "PodResources": "mooring.documents.podresources:PodResourcesDocument",
+    "Recording": "mooring.documents.observed.recording:RecordingDocument",
+    "ReleaseComparison": "mooring.documents.comparison:ReleaseComparisonDocument",
+    "Resize": "mooring.answers.resize.answer:ResizeDocument",
+    "Shadow": "mooring.documents.observed.shadow:ShadowDocument",
+    "Upgrade": "mooring.documents.upgrade:UpgradeDocument",
+    "UpgradeList": "mooring.documents.upgrade:UpgradeListDocument",
+    "Version": "mooring.documents.version:VersionDocument",
+    "WhatIf": "mooring.documents.changes:WhatIfDocument",
 }
 _FACT: Final = "Fact"
 _REFERENCE: Final = "#/$defs/"
@@ -70,7 +70,7 @@ def document_type(kind: str) -> type[Any]:
     if kind not in _CLASSES:
         raise InputError("is not a kind of document", source=kind, remedy=f"kinds are {', '.join(kinds())}")
     module, _, name = _CLASSES[kind].partition(":")
-    found: type[Any] = getattr(import_module(f"mooring.documents.{module}"), name)
+    found: type[Any] = getattr(import_module(module), name)
     return found
 
 
@@ -121,9 +121,12 @@ def _definitions(root: type[Any]) -> dict[str, Any]:
 
 
 def _with_defaults_required(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object: version and kind have a default for builders, and are never absent."""
-    always = [name for name, one in found.get("properties", {}).items() if one.pop("default", None) is not None]
-    return {**found, "required": [*always, *found["required"]]} if always else found
+    """Return the schema of an object: what has a default while it is computed is never absent when it is printed."""
+    members = found.get("properties", {})
+    always = [name for name, one in members.items() if "default" in one]
+    for name in always:
+        del members[name]["default"]
+    return {**found, "required": [*always, *found.get("required", ())]} if always else found
 
 
 def _constants(part: Any) -> Any:
