@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mooring.answers.resize.answer import resize_of
-from mooring.answers.resize.sizes import wanted
 
 from mooring.answers.base.explanation import explain
 from mooring.answers.base.plan import Plan, make_plan
@@ -19,8 +17,10 @@ from mooring.answers.base.replay.scenario import replay_scenario
 from mooring.answers.base.views.picture import plan_view
 from mooring.answers.base.views.report import settings_facts
 from mooring.answers.base.views.rows import plan_rows
-from mooring.answers.capacity.capacity import capacity_of
+from mooring.answers.capacity.answer import capacity_of
 from mooring.answers.capacity.replicas import Subject, described_pod
+from mooring.answers.resize.answer import resize_of
+from mooring.answers.resize.sizes import wanted
 from mooring.answers.resize.text import resize_text
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -205,10 +205,10 @@ def test_capacity_counts_without_offline_cpus_and_says_so(tmp_path: Path) -> Non
     asked = question(tmp_path, (("db", 3),), (), "8,9,10", CONFIG)
     counted = capacity_of(Subject(described_pod("cpu=4,memory=1Gi", PodGates()), asked))
     assert [str(one.decision.containers["app"].cpus) for one in counted.replicas] == ["4-7", "11-14"]
-    assert counted.next is not None
-    assert counted.next.why.endswith("CPUs 8-10 are offline.")
-    (cpus,) = (one for one in counted.fragmentation if one.resource == "cpu")
-    assert [(one.free, one.largest, one.empty) for one in cpus.nodes] == [(4, 4, 7), (5, 5, 5)]
+    assert counted.document.next is not None
+    assert counted.document.next.why.endswith("CPUs 8-10 are offline.")
+    (cpus,) = (one for one in counted.document.fragmentation if one.resource == "cpu")
+    assert [(one.free, one.largest, one.empty) for one in cpus.numa_nodes] == [(4, 4, 7), (5, 5, 5)]
 
 
 def test_an_explanation_says_what_was_lost_and_what_cannot_be_had(tmp_path: Path) -> None:

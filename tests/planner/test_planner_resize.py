@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from mooring.answers.resize.answer import ResizeDocument, resize_of
-from mooring.answers.resize.sizes import LargestAmountsPart, Wanted, wanted
 
 from mooring.answers.base.question import Question
+from mooring.answers.resize.answer import ResizeDocument, resize_of
+from mooring.answers.resize.sizes import LargestAmountsPart, Wanted, wanted
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError

@@ -19,7 +19,7 @@ from mooring.engine.core.errors import InputError
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _CLASSES: Final[Mapping[str, str]] = {
     "AgentStatus": "mooring.documents.status:StatusDocument",
-    "Capacity": "mooring.documents.capacity:CapacityDocument",
+    "Capacity": "mooring.answers.capacity.answer:CapacityDocument",
     "ClusterArchive": "mooring.documents.cluster.live:ClusterArchiveDocument",
     "CodePage": "mooring.documents.explanation:CodePageDocument",
     "Comparison": "mooring.documents.comparison:ComparisonDocument",
@@ -32,7 +32,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "FleetFit": "mooring.documents.cluster.live:FleetFitDocument",
     "FleetUpgrade": "mooring.documents.cluster.live:FleetUpgradeDocument",
     "Isolation": "mooring.documents.diagnosis:IsolationDocument",
-    "LargestRequests": "mooring.documents.capacity:LargestRequestsDocument",
+    "LargestRequests": "mooring.answers.capacity.answer:LargestRequestsDocument",
     "Machine": "mooring.documents.machine:MachineDocument",
     "Migration": "mooring.documents.migration:MigrationDocument",
     "NearestChanges": "mooring.documents.changes:NearestChangesDocument",
@@ -123,10 +123,11 @@ def _definitions(root: type[Any]) -> dict[str, Any]:
 def _with_defaults_required(found: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of an object: what has a default while it is computed is never absent when it is printed."""
     members = found.get("properties", {})
-    always = [name for name, one in members.items() if "default" in one]
+    always = {name for name, one in members.items() if "default" in one}
     for name in always:
         del members[name]["default"]
-    return {**found, "required": [*always, *found.get("required", ())]} if always else found
+    required = always.union(found.get("required", ()))
+    return {**found, "required": [name for name in members if name in required]} if required else found
 
 
 def _constants(part: Any) -> Any:

@@ -60,6 +60,6 @@ def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, 
     if form == "json":
         emit_document(json_text(resized), to)
     else:
-        warn(plan.findings)
+        warn(resized.findings)
         emit(text.resize_text(plan, resized, wide=form == "wide", to=to), to)
     return YES if resized.accepted else NO
