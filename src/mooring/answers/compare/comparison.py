@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Future
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 
 from mooring.answers.base.guarantee import AlignmentPromise
 from mooring.answers.base.trace import Trace, shapes
-from mooring.answers.compare.measures import Measures, VariantOutcome
+from mooring.answers.compare.measures import Measures, VariantOutcome, judge
 from mooring.answers.compare.variant import Variant
-from mooring.answers.compare.workers import Bench, outcomes_of
 from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.pod import Pod
+from mooring.service.daemon import worker_processes
 
 Value = Callable[[Measures], tuple[int | Fraction, ...]]
 
@@ -201,18 +203,48 @@ def compare(
         jobs: how many processes to use at most; the answer does not depend on it.
         watch: is handed the outcomes as they come, and passes them on.
     """
-    bench = Bench(trace, tuple(variants), shapes(trace))
-    workers = min(jobs, len(set(bench.groups())))
+    numbers: dict[Hashable, int] = {}
+    groups: list[dict[int, Variant]] = []
+    for position, variant in enumerate(variants):
+        number = numbers.setdefault(variant.shared_by, len(groups))
+        groups += [{}] if number == len(groups) else []
+        groups[number][position] = variant
+    workers = min(jobs, len(groups))
     # Plugins are functions of this process, and cannot be sent to another.
     plugged = any(one.mooring.plugins.plugins for one in variants)
-    alone = workers < 2 or bench.work < FEW or plugged or not sys.executable
-    return ranked(trace, variants, watch(_here(bench) if alone else outcomes_of(bench, workers)), by)
+    is_little = len(variants) * (len(trace.steps) + len(trace.active)) < FEW
+    pods = shapes(trace)
+    is_alone = workers < 2 or is_little or plugged
+    here = (judge(trace, members, pods) for members in groups)
+    outcomes = here if is_alone else _spread(trace, groups, pods, workers)
+    return ranked(trace, variants, watch(_in_order(outcomes, len(variants))), by)
+
+
+def _spread(
+    trace: Trace, groups: Sequence[Mapping[int, Variant]], pods: Sequence[Pod], workers: int
+) -> Iterator[dict[int, VariantOutcome]]:
+    """Yield the outcomes of each group in order, from worker processes; what a killed one had, this process does."""
+    with worker_processes(workers) as pool:
+        futures: list[Future[dict[int, VariantOutcome]]] = []
+        with suppress(OSError, BrokenExecutor):
+            futures += (pool.submit(judge, trace, members, pods) for members in groups)
+        for number, members in enumerate(groups):
+            try:
+                found = futures[number].result() if number < len(futures) else judge(trace, members, pods)
+            except BrokenExecutor:
+                found = judge(trace, members, pods)
+            yield found
+
+
+def _in_order(outcomes: Iterator[dict[int, VariantOutcome]], count: int) -> Iterator[VariantOutcome]:
+    """Yield the outcomes of variants in the order of the variants, in which the groups come too."""
+    found: dict[int, VariantOutcome] = {}
+    for position in range(count):
+        while position not in found:
+            found |= next(outcomes)
+        yield found.pop(position)
 
 
 def usable_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _here(bench: Bench) -> Iterator[VariantOutcome]:
-    return bench.outcomes(range(len(bench.variants)))
