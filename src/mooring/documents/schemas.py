@@ -43,8 +43,8 @@ _CLASSES: Final[Mapping[str, str]] = {
     "ReleaseComparison": "mooring.documents.comparison:ReleaseComparisonDocument",
     "Resize": "mooring.answers.resize.answer:ResizeDocument",
     "Shadow": "mooring.documents.observed.shadow:ShadowDocument",
-    "Upgrade": "mooring.documents.upgrade:UpgradeDocument",
-    "UpgradeList": "mooring.documents.upgrade:UpgradeListDocument",
+    "Upgrade": "mooring.answers.upgrade.answer:UpgradeDocument",
+    "UpgradeList": "mooring.answers.upgrade.answer:UpgradeListDocument",
     "Version": "mooring.documents.version:VersionDocument",
     "WhatIf": "mooring.documents.changes:WhatIfDocument",
 }
