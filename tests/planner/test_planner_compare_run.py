@@ -16,13 +16,11 @@ from tests.patience import until
 from tests.planner.compared import SMALL, STATIC, container, machine, pod, pods, trace, varied
 
 from mooring.answers.base.trace import shapes
-from mooring.answers.compare import comparison as run
-from mooring.answers.compare.combinations import ALL_OPTIONS, Dimension, option_sets
-from mooring.answers.compare.comparison import MEASURES, Comparison, compare, rank_key
-from mooring.answers.compare.comparison_document import comparison_document
-from mooring.answers.compare.measures import Alignment, Measures, VariantOutcome, judge
+from mooring.answers.compare import answer as run
+from mooring.answers.compare.answer import Comparison, compare, comparison_document
+from mooring.answers.compare.measures import MEASURES, Alignment, Measures, VariantOutcome, judge, rank_key
 from mooring.answers.compare.trial import Stranded
-from mooring.answers.compare.variant import Variant, changes_between
+from mooring.answers.compare.variant import ALL_OPTIONS, Dimension, Variant, changes_between, option_sets
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.kubelet.kubelet import StateTexts

@@ -7,55 +7,120 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import BrokenExecutor, Future
 from contextlib import suppress
 from dataclasses import dataclass
-from fractions import Fraction
+from typing import Annotated, Literal
 
-from mooring.answers.base.guarantee import AlignmentPromise
+from msgspec import Meta, field
+
 from mooring.answers.base.trace import Trace, shapes
-from mooring.answers.compare.measures import Measures, VariantOutcome, judge
-from mooring.answers.compare.variant import Variant
+from mooring.answers.compare.measures import VariantOutcome, judge, observed_key, rank_key
+from mooring.answers.compare.variant import Variant, VariantChangePart, options_on
+from mooring.documents.parts import (
+    API_VERSION,
+    APIVersion,
+    Code,
+    Count,
+    DocumentPart,
+    FindingPart,
+    KubeletRelease,
+    finding_parts,
+    one_of,
+)
+from mooring.engine.core.config import KubeletConfig, with_defaults
 from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
+from mooring.explain.remedies import refusal_code
 from mooring.service.daemon import worker_processes
 
-Value = Callable[[Measures], tuple[int | Fraction, ...]]
 
-MEASURES: Mapping[str, Value] = {
-    "admitted": lambda found: (-found.admitted,),
-    "numa": lambda found: (-_guaranteed(found, found.aligned.numa),),
-    "devices": lambda found: (-_guaranteed(found, found.devices.aligned),),
-    "memory": lambda found: (-_guaranteed(found, found.memory.aligned), found.memory_beyond),
-    "l3": lambda found: (-_guaranteed(found, found.aligned.l3),),
-    "core": lambda found: (-found.aligned.core,),
-    "stranded": lambda found: (found.stranded.total,),
-    "socket": lambda found: (0 if found.is_socket_luck else -found.aligned.socket,),
-    "spread": lambda found: (found.is_luck, found.spread),
-}
-"""Name of a measure on the command line -> its value, the smaller the better, in the order in which they count.
+class VariantSettingsPart(DocumentPart):
+    """The settings of a variant, with the kubelet's defaults filled in."""
 
-Where no policy guarantees alignment, aligned containers do not count: another order of pods can end otherwise.
-"""
+    cpu_manager_policy: str
+    cpu_manager_policy_options: dict[str, str]
+    memory_manager_policy: str
+    topology_manager_policy: str
+    topology_manager_scope: str
+    topology_manager_policy_options: dict[str, str]
+    feature_gates: dict[str, bool]
 
 
-def _guaranteed(found: Measures, aligned: int) -> int:
-    return 0 if found.is_luck else aligned
+class AlignedContainersPart(DocumentPart):
+    """How many containers lie on the fewest of each."""
+
+    numa: Count
+    socket: Count
+    l3: Count
+    core: Count
+    memory: Annotated[Count, Meta(description="Of memoryContainers: memory and CPUs together on the fewest nodes.")]
+    devices: Annotated[Count, Meta(description="Of deviceContainers: devices, memory and CPUs together.")]
 
 
-def observed_key(found: Measures) -> tuple[int | Fraction, ...]:
-    """Return what variants with the same guarantees are sorted by: alignment as it happened to be, the best first."""
-    aligned = (found.aligned.numa, found.devices.aligned, found.memory.aligned, found.aligned.l3, found.aligned.socket)
-    return (*(-one for one in aligned), found.spread)
+class StrandedCPUsPart(DocumentPart):
+    """CPUs that no container can use for itself, by cause."""
+
+    total: Count
+    init: Count
+    siblings: Count
+    fragments: Count
 
 
-def rank_key(found: Measures, by: str = "admitted") -> tuple[int | Fraction, ...]:
-    """Return what variants are sorted by, the best first.
+class VariantPart(DocumentPart):
+    """One variant and what it does with the pods."""
 
-    Args:
-        found: of a variant.
-        by: the measure that counts before all others; running pods that would be lost come before even that.
-    """
-    ordered = [part for name in (by, *MEASURES) for part in MEASURES[name](found)]
-    promise = -found.promise if found.is_luck else -AlignmentPromise.GUARANTEE
-    return (found.lost, *ordered, promise, *observed_key(found))
+    group: Annotated[Count, Meta(description="Variants with the same outcome have the same number.")]
+    name: str
+    machine: str
+    as_given: Annotated[bool, Meta(description="Whether it is the configuration as given.")]
+    settings: VariantSettingsPart
+    changes: list[VariantChangePart]
+    starts: bool
+    start_error_stage: str
+    start_error: str
+    start_error_code: Code
+    admitted: Count
+    rejected: Annotated[
+        dict[str, Count], Meta(description="The kubelet's reason, or crash, endless or not asked, -> pods.")
+    ]
+    lost: Annotated[Count, Meta(description="Running pods that the kubelet refused when it started.")]
+    exclusive_containers: Annotated[Count, Meta(description="Containers of admitted pods that have exclusive CPUs.")]
+    memory_containers: Annotated[Count, Meta(description="Containers of admitted pods whose memory is bound.")]
+    device_containers: Annotated[Count, Meta(description="Containers of admitted pods with devices near NUMA nodes.")]
+    aligned: AlignedContainersPart
+    alignment_promise: Annotated[
+        str,
+        one_of("nothing", "attempt", "socket", "guarantee"),
+        Meta(description="Of the topology manager policy; without a guarantee aligned containers are luck."),
+    ]
+    spread: Annotated[float, Meta(description="NUMA nodes of a container with exclusive CPUs, on average.")]
+    stranded: StrandedCPUsPart = field(name="strandedCPUs")
+    memory_nodes_beyond_need: Annotated[
+        Count, Meta(description="NUMA nodes that memory is bound to beyond those that its amount needs, added up.")
+    ]
+
+
+class LeftOutPart(DocumentPart):
+    """Variants with which the kubelet would not start."""
+
+    count: Count
+    start_error_stage: str
+    start_error: str
+    start_error_code: Code
+
+
+class ComparisonDocument(DocumentPart, kw_only=True):
+    """What mooring compare -o json prints: variants, best first."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Comparison"] = "Comparison"
+    kubelet: KubeletRelease
+    by: Annotated[str, Meta(description="The measure by which variants are ordered.")]
+    pods: Count
+    steps: Count
+    variants: list[VariantPart]
+    left_out: list[LeftOutPart]
+    never_admitted: Annotated[list[str], Meta(description="Pods that no variant admits.")]
+    findings: list[FindingPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,3 +313,65 @@ def _in_order(outcomes: Iterator[dict[int, VariantOutcome]], count: int) -> Iter
 def usable_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def comparison_document(comparison: Comparison, findings: Iterable[Finding] = ()) -> ComparisonDocument:
+    """Return the document."""
+    return ComparisonDocument(
+        kubelet=comparison.results[0].variant.mooring.release.tag,
+        by=comparison.by,
+        pods=len(comparison.trace.pods),
+        steps=len(comparison.trace.steps),
+        variants=[
+            _variant(number, result) for number, group in enumerate(comparison.groups, 1) for result in group.results
+        ],
+        left_out=[
+            LeftOutPart(one.count, one.refusal.stage, one.refusal.message, refusal_code(one.refusal))
+            for one in comparison.left_out
+        ],
+        never_admitted=list(comparison.never_admitted),
+        findings=finding_parts(findings),
+    )
+
+
+def _variant(group: int, result: Result) -> VariantPart:
+    variant, refusal, found = result.variant, result.outcome.refusal, result.outcome.measures
+    aligned, stranded = found.aligned, found.stranded
+    return VariantPart(
+        group=group,
+        name=variant.name,
+        machine=variant.machine.name,
+        as_given=variant.is_given,
+        settings=_settings(variant.config),
+        changes=list(variant.changes),
+        starts=refusal is None,
+        start_error_stage=refusal.stage if refusal is not None else "",
+        start_error=refusal.message if refusal is not None else "",
+        start_error_code=refusal_code(refusal) if refusal is not None else "",
+        admitted=found.admitted,
+        rejected=dict(found.rejected),
+        lost=found.lost,
+        exclusive_containers=found.exclusive,
+        memory_containers=found.memory.holders,
+        device_containers=found.devices.holders,
+        aligned=AlignedContainersPart(
+            aligned.numa, aligned.socket, aligned.l3, aligned.core, found.memory.aligned, found.devices.aligned
+        ),
+        alignment_promise=found.promise.name.lower(),
+        spread=round(float(found.spread), 3),
+        stranded=StrandedCPUsPart(stranded.total, stranded.init, stranded.siblings, stranded.fragments),
+        memory_nodes_beyond_need=found.memory_beyond,
+    )
+
+
+def _settings(config: KubeletConfig) -> VariantSettingsPart:
+    config = with_defaults(config)
+    return VariantSettingsPart(
+        cpu_manager_policy=config.cpu_manager_policy,
+        cpu_manager_policy_options=options_on(config.cpu_manager_policy_options),
+        memory_manager_policy=config.memory_manager_policy,
+        topology_manager_policy=config.topology_manager_policy,
+        topology_manager_scope=config.topology_manager_scope,
+        topology_manager_policy_options=options_on(config.topology_manager_policy_options),
+        feature_gates=dict(sorted(config.feature_gates.items())),
+    )
