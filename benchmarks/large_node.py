@@ -15,7 +15,7 @@ from time import process_time
 from shapes import machine, pod, whole
 
 from mooring.answers.base.question import Question
-from mooring.answers.capacity.capacity import capacity_of
+from mooring.answers.capacity.answer import capacity_of
 from mooring.answers.capacity.replicas import Subject
 from mooring.answers.doctor.diagnosis import diagnose
 from mooring.engine.core.config import KubeletConfig, MooringConfig

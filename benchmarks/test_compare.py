@@ -7,9 +7,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import config, machine, pod
 
 from mooring.answers.base.trace import Trace
-from mooring.answers.compare.combinations import ALL_OPTIONS, option_sets
-from mooring.answers.compare.comparison import Comparison, compare
-from mooring.answers.compare.variant import Variant, changes_between
+from mooring.answers.compare.answer import Comparison, compare
+from mooring.answers.compare.variant import ALL_OPTIONS, Variant, changes_between, option_sets
 from mooring.engine.core.machine import Machine
 from mooring.inputs.pods.steps import Admit
 

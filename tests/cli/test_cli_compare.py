@@ -11,8 +11,8 @@ import yaml
 from tests.cli.command import CORPORA, EXAMPLES, NODE, PODS, mooring
 
 from mooring.answers.compare import command as verb
-from mooring.answers.compare.combinations import Dimension
-from mooring.answers.compare.comparison import MEASURES
+from mooring.answers.compare.measures import MEASURES
+from mooring.answers.compare.variant import Dimension
 
 VARIED = (*PODS, *NODE, "--vary", "topology-policy")
 

@@ -16,7 +16,7 @@ from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.question import Question, opened_for
 from mooring.answers.base.replay.scenario import replay_scenario
 from mooring.answers.base.trace import trace_of
-from mooring.answers.capacity.capacity import capacity_of
+from mooring.answers.capacity.answer import capacity_of
 from mooring.answers.capacity.replicas import Subject
 from mooring.answers.compare.variant import Variant
 from mooring.cluster.extender.deciding import Decider, Outlooks
@@ -103,8 +103,9 @@ def test_capacity_decides_about_one_more_pod_as_the_plan(question: Question) -> 
         (replica,) = capacity.replicas
         assert holding(replica.decision) == holding(answer.decision)
     else:
-        assert capacity.next is not None
-        assert (capacity.next.decision.reason, capacity.next.code) == (answer.decision.reason, answer.code)
+        refused = capacity.document.next
+        assert refused is not None
+        assert (refused.reason, refused.code) == (answer.decision.reason, answer.code)
 
 
 @LAW

@@ -15,7 +15,7 @@ from mooring.answers.base.changes.removal import PodRemoval
 from mooring.answers.base.changes.search import holding
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.question import Question
-from mooring.answers.capacity.capacity import capacity_of
+from mooring.answers.capacity.answer import capacity_of
 from mooring.answers.capacity.replicas import Subject, replica
 from mooring.engine.core.pod import Pod
 
@@ -67,7 +67,7 @@ def test_a_proposed_eviction_admits_the_replica_and_keeps_all_others(question: Q
     assert capacity.plan.kubelet is not None
     node = capacity.plan.kubelet.node
     fit = tuple(one.pod for one in capacity.replicas)
-    for advice in capacity.advice:
+    for advice in capacity.document.advice:
         before = fit[: advice.replica - 1]
         wanted = replica(shape, advice.replica, node.active)
         for eviction in advice.evictions:

@@ -10,11 +10,9 @@ from tests.laws.questions_anywhere import questions_anywhere
 
 from mooring.answers.base.question import Question, opened_for
 from mooring.answers.base.trace import Trace, TraceStep, shapes, trace_of
-from mooring.answers.compare.combinations import Dimension, option_sets
 from mooring.answers.compare.measures import judge
-from mooring.answers.compare.shared import SharedKubelet, is_alike_in_both_scopes
-from mooring.answers.compare.trial import Trial, run_trials
-from mooring.answers.compare.variant import Variant
+from mooring.answers.compare.trial import SharedKubelet, Trial, is_alike_in_both_scopes, run_trials
+from mooring.answers.compare.variant import Dimension, Variant, option_sets
 from mooring.engine.core.pod import Pod
 from mooring.inputs.pods.steps import Admit, Remove, Restart
 

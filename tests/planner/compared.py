@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mooring.answers.base.trace import Trace
-from mooring.answers.compare.combinations import Dimension, option_sets
 from mooring.answers.compare.measures import Measures, measures
 from mooring.answers.compare.trial import Trial, run_trials
-from mooring.answers.compare.variant import Variant, changes_between
+from mooring.answers.compare.variant import Dimension, Variant, changes_between, option_sets
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS

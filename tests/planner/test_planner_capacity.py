@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from msgspec import to_builtins
+from tests.documents.validation import complaints
 from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, hardware, pods, quantities
 
 from mooring.answers.base.plan import make_plan
 from mooring.answers.base.probes import CPU, led_elsewhere, place_of, placed, probe_anywhere, probe_on
 from mooring.answers.base.question import Question
-from mooring.answers.capacity.capacity import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
-from mooring.answers.capacity.capacity_document import capacity_document
+from mooring.answers.capacity.answer import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
 from mooring.answers.capacity.eviction import evictions
-from mooring.answers.capacity.fragmentation import Fragmentation, fragmentation
+from mooring.answers.capacity.fragmentation import FragmentationPart, fragmentation
 from mooring.answers.capacity.replicas import Subject, named_subject, replica
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
@@ -88,10 +87,12 @@ def test_a_plan_admits_as_many_replicas_as_were_counted_and_refuses_the_next(sto
     plan = make_plan(replace(story.question, pods=(*story.question.pods, *clones)))
     answers = plan.answers[-len(clones) :]
     assert [answer.admitted for answer in answers] == [True] * len(fit) + [False]
-    places = [place_of(answer.decision, capacity.after.kubelet.settings.topology) for answer in answers[:-1]]  # type: ignore[union-attr]
-    assert places == [one.place for one in capacity.replicas]
-    assert capacity.next is not None
-    assert (capacity.next.decision.reason, capacity.next.why) == (answers[-1].decision.reason, answers[-1].why)
+    places = [place_of(answer.decision, after.settings.topology) for answer in answers[:-1]]
+    document = capacity.document
+    assert [str(place.cpus) for place in places] == [one.cpus for one in document.replicas]
+    assert [list(place.nodes) for place in places] == [one.numa_nodes for one in document.replicas]
+    assert document.next is not None
+    assert (document.next.reason, document.next.why) == (answers[-1].decision.reason, answers[-1].why)
 
 
 @LAW
@@ -100,7 +101,7 @@ def test_whoever_follows_an_advice_gets_the_replica_in(story: Story) -> None:
     capacity = asked(story)
     kubelet = capacity.plan.kubelet
     assert kubelet is not None
-    for advice in capacity.advice:
+    for advice in capacity.document.advice:
         assert bool(advice.evictions) is not bool(advice.remark)
         for eviction in advice.evictions:
             after = kubelet
@@ -111,16 +112,17 @@ def test_whoever_follows_an_advice_gets_the_replica_in(story: Story) -> None:
             place = placed(after, replica(story.shape, advice.replica, after.node.active))
             assert place is not None
             if advice.goal == ALIGNED:
-                assert len(place.nodes) < len(capacity.replicas[advice.replica - 1].place.nodes)
+                assert len(place.nodes) < len(capacity.document.replicas[advice.replica - 1].numa_nodes)
 
 
 @LAW
 @given(stories())
 def test_the_answer_is_a_document_whatever_the_node(story: Story) -> None:
     capacity = capacity_of(Subject(story.shape, story.question))
-    document = to_builtins(capacity_document(capacity, at_least=1))
-    assert document["count"] == len(document["replicas"]) == len(capacity.replicas)
-    assert document["enough"] is bool(capacity.replicas)
+    document = capacity.document
+    assert document.count == len(document.replicas) == len(capacity.replicas)
+    assert document.enough is bool(capacity.replicas)
+    assert complaints("Capacity", document) == []
 
 
 def now_and_empty(question: Question) -> tuple[Kubelet, Kubelet]:
@@ -139,10 +141,10 @@ def test_no_larger_request_is_admitted_than_the_largest(story: Story) -> None:
     for one in fragmentation(now, empty):
         step = one.step if is_counted(one, now.node) else max(one.step, UNIT // 4)
         anywhere = probe_anywhere(now, one.resource)
-        most = sum(share.free for share in one.nodes) + 2 * step
+        most = sum(share.free for share in one.numa_nodes) + 2 * step
         assert by_scan(lambda amount, probe=anywhere: probe(amount) is not None, step, most) <= one.largest
         assert one.largest == 0 or anywhere(one.largest) is not None
-        for share in one.nodes:
+        for share in one.numa_nodes:
             probe = probe_on(now, one.resource, share.node, anywhere)
             found = by_scan(lambda amount, probe=probe: probe(amount) is not None, step, most)
             assert found <= share.largest
@@ -153,8 +155,8 @@ def test_no_larger_request_is_admitted_than_the_largest(story: Story) -> None:
             place = probe(share.largest) if share.largest else None
             assert share.largest == 0 or (place is not None and place.lies_on(share.node))
             assert probe(share.largest + one.step) is None
-        assert one.aligned <= one.largest <= one.free
-        assert one.aligned <= one.gathered <= one.free
+        assert one.largest_aligned <= one.largest <= one.free
+        assert one.largest_aligned <= one.gathered <= one.free
 
 
 @LAW
@@ -172,7 +174,7 @@ def test_amounts_that_are_led_elsewhere_are_not_admitted_on_their_node(story: St
     now, _ = now_and_empty(replace(story.question, config=config))
     elsewhere, anywhere = led_elsewhere(now), probe_anywhere(now, CPU)
     for one in fragmentation(now, None):
-        for share in one.nodes if one.resource == CPU else ():
+        for share in one.numa_nodes if one.resource == CPU else ():
             probe = probe_on(now, CPU, share.node, anywhere)
             for amount in range(1, share.free + 1):
                 assert not (elsewhere(share.node, amount) and probe(amount) is not None)
@@ -190,10 +192,10 @@ def test_with_align_by_socket_a_pod_led_to_the_second_node_of_a_socket_gets_cpus
     assert now is not None
     elsewhere = led_elsewhere(now)
     assert [elsewhere(node, 4) for node in range(4)] == [False, True, False, True]
-    assert [share.largest for share in fragmentation(now, None)[0].nodes] == [7, 8, 8, 0]
+    assert [share.largest for share in fragmentation(now, None)[0].numa_nodes] == [7, 8, 8, 0]
 
 
-def is_counted(one: Fragmentation, node: Node) -> bool:
+def is_counted(one: FragmentationPart, node: Node) -> bool:
     return one.resource == CPU or one.resource in node.providers.devices.devices
 
 
@@ -221,7 +223,7 @@ def counted(config: KubeletConfig, shape: Pod, *others: Pod, limit: int | None =
 def names(capacity: Capacity, goal: str) -> list[list[str]]:
     return [
         [gone.name for gone in eviction.pods]
-        for advice in capacity.advice
+        for advice in capacity.document.advice
         if advice.goal == goal
         for eviction in advice.evictions
     ]
@@ -253,51 +255,51 @@ def test_the_shortest_sequence_of_one_numa_node_is_found() -> None:
 
 def test_nobody_is_to_go_for_a_pod_that_an_empty_node_refuses() -> None:
     config = replace(STATIC, topology_manager_policy="single-numa-node")
-    (advice,) = counted(config, pod("new", 9), pod("a", 2)).advice
-    assert (advice.evictions, advice.remark) == ((), EMPTY_REFUSES)
+    (advice,) = counted(config, pod("new", 9), pod("a", 2)).document.advice
+    assert (advice.evictions, advice.remark) == ([], EMPTY_REFUSES)
 
 
 def test_a_replica_that_is_spread_is_reported_and_can_be_aligned() -> None:
     config = replace(STATIC, topology_manager_policy="best-effort")
     capacity = counted(config, pod("new", 6), pod("a", 4), pod("b", 4), pod("c", 4), pod("d", 4))
-    aligned = [one.aligned for one in capacity.replicas]
+    aligned = [one.aligned for one in capacity.document.replicas]
     assert aligned == [True, False]
-    assert [advice.replica for advice in capacity.advice if advice.goal == ALIGNED] == [2]
+    assert [advice.replica for advice in capacity.document.advice if advice.goal == ALIGNED] == [2]
     assert names(capacity, ALIGNED) == [["a"], ["d"]]
 
 
 def test_a_limit_ends_the_count_without_a_refusal() -> None:
     capacity = counted(STATIC, pod("new", 2), limit=3)
     assert len(capacity.replicas) == 3
-    assert capacity.is_limited
-    assert capacity.next is None
+    assert capacity.document.limited
+    assert capacity.document.next is None
 
 
 def test_max_pods_end_the_count_of_pods_that_ask_for_nothing() -> None:
     shape = Pod("idle", "idle", "ns", (Container("c"),))
     capacity = counted(replace(STATIC, max_pods=5), shape, pod("a", 2))
     assert len(capacity.replicas) == 4
-    assert capacity.next is not None
-    assert capacity.next.decision.reason == "OutOfpods"
+    assert capacity.document.next is not None
+    assert capacity.document.next.reason == "OutOfpods"
 
 
 def test_a_machine_of_endless_pods_is_not_counted_forever() -> None:
     shape = Pod("idle", "idle", "ns", (Container("c"),))
     capacity = counted(replace(STATIC, max_pods=10**9), shape)
-    assert len(capacity.replicas) == capacity.limit == 1000
+    assert len(capacity.replicas) == capacity.document.limit == 1000
 
 
 def test_what_is_free_in_pieces_is_lost_for_one_numa_node() -> None:
     config = replace(STATIC, topology_manager_policy="restricted")
     others = [pod("a", 4), pod("b", 5), pod("c", 5), pod("d", 5)]
-    (cpus,) = counted(config, pod("new", 1), *others).fragmentation
-    assert [(share.free, share.largest, share.empty) for share in cpus.nodes] == [
+    (cpus,) = counted(config, pod("new", 1), *others).document.fragmentation
+    assert [(share.free, share.largest, share.empty) for share in cpus.numa_nodes] == [
         (3, 3, 7),
         (3, 3, 8),
         (3, 3, 8),
         (3, 3, 8),
     ]
-    assert (cpus.free, cpus.aligned, cpus.gathered, cpus.lost) == (12, 3, 8, 5)
+    assert (cpus.free, cpus.largest_aligned, cpus.gathered, cpus.lost) == (12, 3, 8, 5)
     # Twelve need two nodes on an empty machine and have four here; six would need one.
     assert cpus.largest == 3
 
@@ -306,9 +308,9 @@ def test_half_a_core_is_nothing_where_only_whole_cores_are_given() -> None:
     config = replace(
         STATIC, topology_manager_policy="restricted", cpu_manager_policy_options={"full-pcpus-only": "true"}
     )
-    (cpus,) = counted(config, pod("new", 2)).fragmentation
+    (cpus,) = counted(config, pod("new", 2)).document.fragmentation
     assert cpus.step == 2
-    assert (cpus.nodes[0].free, cpus.nodes[0].largest) == (7, 6)
+    assert (cpus.numa_nodes[0].free, cpus.numa_nodes[0].largest) == (7, 6)
 
 
 def test_a_group_of_memory_keeps_its_numa_nodes_from_serving_alone() -> None:
@@ -318,30 +320,29 @@ def test_a_group_of_memory_keeps_its_numa_nodes_from_serving_alone() -> None:
         memory_manager_policy="Static",
         reserved_memory=(ReservedMemory(0, {"memory": "100Mi"}),),
     )
-    cpus, memory = counted(config, pod("new", 1), pod("wide", 10, "6Gi")).fragmentation
-    assert [share.largest > 0 for share in cpus.nodes] == [False, False, True, True]
-    assert [share.largest > 0 for share in memory.nodes] == [False, False, True, True]
-    assert memory.nodes[0].free + memory.nodes[1].free < memory.largest
+    cpus, memory = counted(config, pod("new", 1), pod("wide", 10, "6Gi")).document.fragmentation
+    assert [share.largest > 0 for share in cpus.numa_nodes] == [False, False, True, True]
+    assert [share.largest > 0 for share in memory.numa_nodes] == [False, False, True, True]
+    assert memory.numa_nodes[0].free + memory.numa_nodes[1].free < memory.largest
 
 
 @pytest.mark.parametrize("policy", ["none", "best-effort"])
 def test_without_a_policy_that_leads_pods_only_the_next_numa_node_takes_a_request(policy: str) -> None:
-    (cpus,) = counted(replace(STATIC, topology_manager_policy=policy), pod("new", 1)).fragmentation
+    (cpus,) = counted(replace(STATIC, topology_manager_policy=policy), pod("new", 1)).document.fragmentation
     expected = {"none": [7, 8, 0, 0], "best-effort": [7, 8, 8, 8]}[policy]
-    assert [share.largest for share in cpus.nodes] == expected
+    assert [share.largest for share in cpus.numa_nodes] == expected
 
 
 def test_a_kubelet_that_does_not_start_is_asked_nothing() -> None:
     capacity = counted(replace(STATIC, cpu_manager_policy="bogus"), pod("new", 1))
     assert not capacity.can_be_asked
-    assert to_builtins(capacity_document(capacity, 1))["startError"]
+    assert capacity.document.start_error
 
 
 def test_quantities_of_a_drawn_pod_are_what_the_document_counts() -> None:
     asks = quantities({"cpu": 2, "memory": UNIT})
     shape = Pod("s", "s", "ns", (Container("c", requests=asks, limits=asks),), QoS.GUARANTEED)
-    document = to_builtins(capacity_document(counted(STATIC, shape, limit=1), 1))
-    assert document["shape"]["requests"] == {"cpu": 2000, "memory": UNIT}
+    assert counted(STATIC, shape, limit=1).document.shape.requests == {"cpu": 2000, "memory": UNIT}
 
 
 def test_a_larger_pod_may_be_admitted_where_a_smaller_one_is_refused() -> None:

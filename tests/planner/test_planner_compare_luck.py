@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.planner.compared import STATIC, trace, varied
 
 from mooring.answers.base.guarantee import AlignmentPromise
-from mooring.answers.compare.combinations import Dimension
-from mooring.answers.compare.comparison import MEASURES, Comparison, compare, rank_key
-from mooring.answers.compare.measures import Alignment, Measures, Together
+from mooring.answers.compare.answer import Comparison, compare
+from mooring.answers.compare.measures import MEASURES, Alignment, Measures, Together, rank_key
+from mooring.answers.compare.variant import Dimension
 from mooring.engine.core.config import KubeletConfig, ReservedMemory
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity

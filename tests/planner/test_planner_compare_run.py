@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from multiprocessing import active_children
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.patience import until
 from tests.planner.compared import SMALL, STATIC, container, machine, pod, pods, trace, varied
 
 from mooring.answers.base.trace import shapes
-from mooring.answers.compare import comparison as run
-from mooring.answers.compare import workers
-from mooring.answers.compare.combinations import ALL_OPTIONS, Dimension, option_sets
-from mooring.answers.compare.comparison import MEASURES, Comparison, compare, rank_key
-from mooring.answers.compare.comparison_document import comparison_document
-from mooring.answers.compare.measures import Alignment, Measures, VariantOutcome
+from mooring.answers.compare import answer as run
+from mooring.answers.compare.answer import Comparison, compare, comparison_document
+from mooring.answers.compare.measures import MEASURES, Alignment, Measures, VariantOutcome, judge, rank_key
 from mooring.answers.compare.trial import Stranded
-from mooring.answers.compare.variant import Variant, changes_between
+from mooring.answers.compare.variant import ALL_OPTIONS, Dimension, Variant, changes_between, option_sets
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.kubelet.kubelet import StateTexts
@@ -183,69 +181,55 @@ class StopWatchingError(Exception):
     """Stands for an interrupt, which a test cannot raise without ending the run."""
 
 
-def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
-    """Return a list in which the workers appear that are started from now on, however little there is to do."""
+def spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let worker processes take part however little there is to do."""
     monkeypatch.setattr(run, "FEW", 0)
-    processes: list[subprocess.Popen[bytes]] = []
-    start = subprocess.Popen
-
-    def noted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        processes.append(start(*arguments, **options))
-        return processes[-1]
-
-    monkeypatch.setattr("mooring.answers.compare.workers.subprocess.Popen", noted)
-    return processes
 
 
 def test_any_number_of_processes_gives_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    processes = started(monkeypatch)
+    spread(monkeypatch)
     assert comparison_document(compared(jobs=2)) == comparison_document(compared())
-    assert [process.poll() is not None for process in processes] == [True, True]
 
 
 def test_an_interrupt_ends_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    processes = started(monkeypatch)
+    spread(monkeypatch)
 
     def interrupted(outcomes: Iterable[VariantOutcome]) -> Iterator[VariantOutcome]:
         yield next(iter(outcomes))
-        assert [process.poll() for process in processes] == [None, None]
+        assert len(active_children()) == 2
         raise StopWatchingError
 
     variants = varied(machine(), STATIC, *ALL_OPTIONS)
     with pytest.raises(StopWatchingError):
         compare(ASKED, variants, jobs=2, watch=interrupted)
     gc.collect()
-    assert all(process.poll() is not None for process in processes)
+    until(lambda: not active_children(), "no worker is left")
 
 
 def test_workers_that_are_killed_change_nothing_in_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    processes = started(monkeypatch)
+    spread(monkeypatch)
 
     def killed(outcomes: Iterable[VariantOutcome]) -> Iterator[VariantOutcome]:
         for number, outcome in enumerate(outcomes):
             yield outcome
             if number == 0:
-                processes[0].kill()
+                for process in active_children():
+                    process.kill()
 
-    variants = varied(machine(), STATIC, Dimension.CPU_OPTIONS)
+    variants = varied(machine(), STATIC, *ALL_OPTIONS)
     found = compare(ASKED, variants, jobs=2, watch=killed)
-    assert len(processes) == 2
     assert comparison_document(found) == comparison_document(compare(ASKED, variants))
 
 
-def test_without_workers_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "FEW", 0)
-    monkeypatch.setattr(workers, "COMMAND", ("/no/such/python",))
-    variants = varied(machine(), STATIC, Dimension.TOPOLOGY_POLICY)
-    assert len(compare(ASKED, variants, jobs=2).results) == 4
+def test_where_no_process_can_be_started_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    spread(monkeypatch)
 
+    def refused() -> int:
+        raise BlockingIOError("no more processes")
 
-@pytest.mark.parametrize("number", range(2, 10))
-def test_every_setting_is_dealt_to_every_worker(number: int) -> None:
-    shares = [workers.share(position, number) for position in range(1024)]
-    for stride in (2, 4, 16):
-        for rest in range(stride):
-            assert set(shares[rest::stride]) == set(range(number))
+    monkeypatch.setattr(os, "fork", refused)
+    variants = varied(machine(), STATIC, Dimension.TOPOLOGY_POLICY, Dimension.CPU_OPTIONS)
+    assert comparison_document(compare(ASKED, variants, jobs=2)) == comparison_document(compare(ASKED, variants))
 
 
 def test_combinations_that_share_runs_have_the_outcomes_that_they_have_alone() -> None:
@@ -253,8 +237,15 @@ def test_combinations_that_share_runs_have_the_outcomes_that_they_have_alone() -
     variants = varied(machine(), STATIC, *ALL_OPTIONS)
     two = Pod("uid-two", "two", containers=(container("a", 5), container("b", 5)), qos=QoS.GUARANTEED)
     asked = trace([*pods(7, 12), two])
-    bench = workers.Bench(asked, tuple(variants), shapes(asked))
-    together = list(bench.outcomes(range(len(variants))))
-    alone = {position: next(bench.outcomes([position])) for position in range(0, len(variants), 23)}
+    groups: dict[Hashable, dict[int, Variant]] = {}
+    for position, variant in enumerate(variants):
+        groups.setdefault(variant.shared_by, {})[position] = variant
+    together: dict[int, VariantOutcome] = {}
+    for members in groups.values():
+        together |= judge(asked, members, shapes(asked))
+    alone = {
+        position: judge(asked, {position: variants[position]}, shapes(asked))[position]
+        for position in range(0, len(variants), 23)
+    }
     assert {position: together[position] for position in alone} == alone
-    assert len(set(bench.groups())) < len(variants)
+    assert len(groups) < len(variants)

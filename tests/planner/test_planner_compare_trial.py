@@ -16,10 +16,9 @@ from mooring.answers.base.plan import make_plan
 from mooring.answers.base.question import Question
 from mooring.answers.base.replay.scenario import replay_scenario
 from mooring.answers.base.trace import Trace, shapes, trace_of_scenario
-from mooring.answers.compare.combinations import ALL_OPTIONS
 from mooring.answers.compare.measures import digest
 from mooring.answers.compare.trial import Trial
-from mooring.answers.compare.variant import Variant
+from mooring.answers.compare.variant import ALL_OPTIONS, Variant
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod, QoS

@@ -17,10 +17,10 @@ from mooring.answers.base.replay.scenario import replay_scenario
 from mooring.answers.base.views.picture import plan_view
 from mooring.answers.base.views.report import settings_facts
 from mooring.answers.base.views.rows import plan_rows
-from mooring.answers.capacity.capacity import capacity_of
+from mooring.answers.capacity.answer import capacity_of
 from mooring.answers.capacity.replicas import Subject, described_pod
-from mooring.answers.resize.asked import wanted
-from mooring.answers.resize.resize import resize_of
+from mooring.answers.resize.answer import resize_of
+from mooring.answers.resize.sizes import wanted
 from mooring.answers.resize.text import resize_text
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -173,9 +173,9 @@ def test_the_shared_pool_of_a_resize_is_online(tmp_path: Path) -> None:
     gate = "featureGates: {InPlacePodVerticalScalingExclusiveCPUs: true}\n"
     config = gate + CONFIG.replace("[cpu-hotplug]", "[cpu-hotplug, exclusive-resize]")
     asked = question(tmp_path, (("db", 3),), (), "6,9", config)
-    resized = resize_of(asked, "db", wanted("cpu", ["4"]))
-    assert resized.is_yes
-    assert "Shared pool: 0,5,7-8,10-15." in resize_text(resized, wide=True, to="answer.txt")
+    plan, resized = resize_of(asked, "db", wanted("cpu", ["4"]))
+    assert (resized.accepted, resized.shared_pool) == (True, "0,5,7-8,10-15")
+    assert "Shared pool: 0,5,7-8,10-15." in resize_text(plan, resized, wide=True, to="answer.txt")
 
 
 def test_a_plan_shows_who_stands_in(tmp_path: Path) -> None:
@@ -205,10 +205,10 @@ def test_capacity_counts_without_offline_cpus_and_says_so(tmp_path: Path) -> Non
     asked = question(tmp_path, (("db", 3),), (), "8,9,10", CONFIG)
     counted = capacity_of(Subject(described_pod("cpu=4,memory=1Gi", PodGates()), asked))
     assert [str(one.decision.containers["app"].cpus) for one in counted.replicas] == ["4-7", "11-14"]
-    assert counted.next is not None
-    assert counted.next.why.endswith("CPUs 8-10 are offline.")
-    (cpus,) = (one for one in counted.fragmentation if one.resource == "cpu")
-    assert [(one.free, one.largest, one.empty) for one in cpus.nodes] == [(4, 4, 7), (5, 5, 5)]
+    assert counted.document.next is not None
+    assert counted.document.next.why.endswith("CPUs 8-10 are offline.")
+    (cpus,) = (one for one in counted.document.fragmentation if one.resource == "cpu")
+    assert [(one.free, one.largest, one.empty) for one in cpus.numa_nodes] == [(4, 4, 7), (5, 5, 5)]
 
 
 def test_an_explanation_says_what_was_lost_and_what_cannot_be_had(tmp_path: Path) -> None:

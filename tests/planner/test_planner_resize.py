@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec import to_builtins
 
 from mooring.answers.base.question import Question
-from mooring.answers.resize.asked import Wanted, wanted
-from mooring.answers.resize.resize import ResizeAnswer, resize_of
-from mooring.answers.resize.resize_document import resize_document
+from mooring.answers.resize.answer import ResizeDocument, resize_of
+from mooring.answers.resize.sizes import LargestAmountsPart, Wanted, wanted
 from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.quantity import Quantity
@@ -38,63 +37,67 @@ def pod(name: str, *cpus: str, memory: str = "1Gi", **resources: Any) -> Pod:
 
 def ask(
     name: str, *pods: Pod, config: KubeletConfig = ALIGNED, mooring: MooringConfig = EXTENDED, **given: str
-) -> ResizeAnswer:
+) -> ResizeDocument:
     question = Question(MACHINE, config, mooring, pods)
-    return resize_of(
-        question, name, [one for resource, text in given.items() for one in wanted(resource, text.split())]
-    )
+    asked = [one for resource, text in given.items() for one in wanted(resource, text.split())]
+    return resize_of(question, name, asked)[1]
+
+
+def largest(found: ResizeDocument, container: str = "c0") -> LargestAmountsPart:
+    (part,) = (one.largest for one in found.containers if one.name == container)
+    assert part is not None
+    return part
 
 
 def test_growth_stays_on_the_node_and_the_largest_size_is_the_last_that_is_taken() -> None:
     pods = pod("web", "4"), pod("other", "6")
     found = ask("web", *pods, cpu="6")
-    assert found.is_yes
-    assert found.answer is not None
-    assert found.before["c0"].cpus <= found.answer.containers["c0"].cpus
-    largest = found.largest["c0"].cpus
+    assert found.accepted
+    (web,) = found.containers
+    assert web.before is not None
+    assert web.after is not None
+    assert CPUSet.parse(web.before.cpus) <= CPUSet.parse(web.after.cpus)
     # 16 CPUs on the node, 2 reserved, 6 of the other pod.
-    assert largest == 8
-    assert ask("web", *pods, cpu=str(largest)).is_yes
-    assert not ask("web", *pods, cpu=str(largest + 1)).is_yes
+    assert largest(found).cpus == 8
+    assert ask("web", *pods, cpu="8").accepted
+    assert not ask("web", *pods, cpu="9").accepted
 
 
 @pytest.mark.parametrize("config", [PINNED, ALIGNED], ids=["anywhere", "one node"])
 def test_no_larger_number_than_the_largest_is_taken(config: KubeletConfig) -> None:
     pods = pod("web", "4"), pod("other", "6")
-    largest = ask("web", *pods, config=config, cpu="5").largest["c0"].cpus
-    assert largest is not None
-    taken = [count for count in range(4, 33) if ask("web", *pods, config=config, cpu=str(count)).is_yes]
-    assert max(taken) == largest
+    most = largest(ask("web", *pods, config=config, cpu="5")).cpus
+    taken = [count for count in range(4, 33) if ask("web", *pods, config=config, cpu=str(count)).accepted]
+    assert max(taken) == most
 
 
 @pytest.mark.parametrize(
-    ("policy", "beside", "largest"),
+    ("policy", "beside", "most"),
     # 32 CPUs, 2 reserved; 19 are of another pod and of the container beside it.
     [("static", "2750m", 8250), ("none", "2750m", 8250), ("static", "2", 8999), ("none", "2", 9000)],
 )
-def test_a_fraction_of_a_guaranteed_pod_grows_to_the_last_thousandth(policy: str, beside: str, largest: int) -> None:
+def test_a_fraction_of_a_guaranteed_pod_grows_to_the_last_thousandth(policy: str, beside: str, most: int) -> None:
     config = replace(PINNED, cpu_manager_policy=policy)
     pods = pod("web", "2", "500m"), pod("other", "17"), pod("more", beside)
-    found = ask("web/c1", *pods, config=config, cpu="700m").largest["c1"]
-    assert (found.cpus, found.milli_cpus) == (None, largest)
-    assert ask("web/c1", *pods, config=config, cpu=f"{largest}m").is_yes
-    assert not any(ask("web/c1", *pods, config=config, cpu=f"{largest + more}m").is_yes for more in (1, 2, 1000))
+    found = largest(ask("web/c1", *pods, config=config, cpu="700m"), "c1")
+    assert (found.cpus, found.milli_cpus) == (None, most)
+    assert ask("web/c1", *pods, config=config, cpu=f"{most}m").accepted
+    assert not any(ask("web/c1", *pods, config=config, cpu=f"{most + more}m").accepted for more in (1, 2, 1000))
 
 
 def test_a_fraction_that_the_kubelet_resizes_in_no_way_stays() -> None:
     config = replace(PINNED, feature_gates={})
     found = ask("web/c1", pod("web", "2", "1500m"), config=config, mooring=MooringConfig(), cpu="2700m")
-    assert (found.is_yes, found.largest["c1"].milli_cpus) == (False, 1500)
+    assert (found.accepted, largest(found, "c1").milli_cpus) == (False, 1500)
 
 
 def test_the_largest_memory_is_taken_and_a_mebibyte_more_is_not() -> None:
     pods = pod("web", "4"), pod("other", "2", memory="8Gi")
-    largest = ask("web", *pods, memory="2Gi").largest["c0"].memory
-    assert largest is not None
-    assert ask("web", *pods, memory=str(largest)).is_yes
-    refused = ask("web", *pods, memory=str(largest + 2**20))
-    assert refused.reason is not None
-    assert (refused.answer is not None and refused.answer.reason, refused.reason.code) == ("Deferred", "MOOR-142")
+    most = largest(ask("web", *pods, memory="2Gi")).memory_bytes
+    assert most is not None
+    assert ask("web", *pods, memory=str(most)).accepted
+    refused = ask("web", *pods, memory=str(most + 2**20))
+    assert (refused.reason, refused.code) == ("Deferred", "MOOR-142")
 
 
 @pytest.mark.parametrize(
@@ -113,27 +116,26 @@ def test_each_refusal_has_its_code_and_the_kubelets_words(
     cpu: str, config: KubeletConfig, mooring: MooringConfig, code: str
 ) -> None:
     found = ask("web", pod("web", "4"), pod("other", "14"), config=config, mooring=mooring, cpu=cpu)
-    assert not found.is_yes
-    assert found.reason is not None
-    assert found.reason.code == code
-    assert found.answer is not None
-    assert found.answer.message
-    assert found.answer.containers == found.before
+    assert not found.accepted
+    assert found.code == code
+    assert found.message
+    assert all(one.after == one.before is not None for one in found.containers)
 
 
 def test_without_the_extension_the_gate_changes_amounts_and_no_cpus() -> None:
     found = ask("web", pod("web", "4"), mooring=MooringConfig(), cpu="6")
-    assert found.is_yes
-    assert found.keeps_other_cpus == ("c0",)
-    assert ask("web", pod("web", "4"), cpu="6").keeps_other_cpus == ()
+    assert found.accepted
+    (web,) = found.containers
+    assert (web.asks, web.after) == ({"cpu": "6"}, web.before)
+    (extended,) = ask("web", pod("web", "4"), cpu="6").containers
+    assert extended.after != extended.before
 
 
 def test_several_containers_are_named() -> None:
     web = pod("web", "2", "4")
     found = ask("web", web, cpu="c0=4 c1=5")
-    assert found.answer is not None
-    assert [len(one.cpus) for one in found.answer.containers.values()] == [4, 5]
-    assert ask("web/c1", web, cpu="6").is_yes
+    assert [len(CPUSet.parse(one.after.cpus)) for one in found.containers if one.after is not None] == [4, 5]
+    assert ask("web/c1", web, cpu="6").accepted
     with pytest.raises(InputError, match="the pod has 2 containers"):
         ask("web", web, cpu="4")
     with pytest.raises(InputError, match="has no container 'c9'"):
@@ -144,24 +146,23 @@ def test_several_containers_are_named() -> None:
 
 def test_a_pod_that_does_not_run_cannot_be_resized() -> None:
     found = ask("big", pod("web", "2"), pod("big", "40"), cpu="2")
-    assert not found.is_yes
-    assert found.answer is None
-    assert to_builtins(resize_document(found))["notRunning"]
+    assert not found.accepted
+    assert not found.runs
+    assert found.not_running
 
 
 def test_a_kubelet_that_does_not_start_answers_nothing() -> None:
     found = ask("web", pod("web", "2"), config=replace(ALIGNED, reserved_system_cpus="99"), cpu="3")
-    assert (found.is_yes, found.standing) == (False, None)
-    assert to_builtins(resize_document(found))["startError"]
+    assert (found.accepted, found.runs, found.not_running) == (False, False, "")
+    assert found.start_error
 
 
 def test_the_limit_follows_where_it_is_the_request_and_stays_elsewhere() -> None:
     burstable = pod("web", "", requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "3", "memory": "1Gi"})
     found = ask("web", burstable, cpu="2", memory="2Gi")
-    assert found.is_yes
-    assert found.asked.containers["c0"].limits.keys() == {"memory"}
+    assert found.accepted
     # With the request at its limit the pod would be Guaranteed.
-    assert found.largest["c0"].cpus == 2
+    assert largest(found).cpus == 2
     with pytest.raises(InputError, match="above the limit"):
         ask("web", burstable, cpu="4")
 
@@ -190,28 +191,25 @@ def test_a_name_that_means_nobody_is_bad_input() -> None:
         ask("nobody", pod("web", "2"), cpu="3")
     with pytest.raises(InputError, match="there are 2 pods"):
         ask("", pod("web", "2"), pod("other", "2"), cpu="3")
-    assert ask("", pod("web", "2"), cpu="3").is_yes
+    assert ask("", pod("web", "2"), cpu="3").accepted
 
 
 def test_advice_about_a_refused_resize_was_run() -> None:
     pods = pod("web", "4"), pod("small", "2"), pod("other", "6")
     found = ask("web", *pods, cpu="12")
-    assert found.reason is not None
-    size, _, removed = found.reason.remedy.partition(", or ")
+    size, _, removed = found.remedy.partition(", or ")
     assert size == "Request 6 CPUs for c0"
     assert removed == "remove default/other: the resize is then accepted (run here)."
-    assert ask("web", *pods, cpu="6").is_yes
-    assert ask("web", *pods[:2], cpu="12").is_yes
-    assert not ask("web", pods[0], pods[2], cpu="12").is_yes
+    assert ask("web", *pods, cpu="6").accepted
+    assert ask("web", *pods[:2], cpu="12").accepted
+    assert not ask("web", pods[0], pods[2], cpu="12").accepted
 
 
 def test_the_extension_is_advice_where_it_resizes() -> None:
     found = ask("web", pod("web", "4"), config=replace(PINNED, feature_gates={}), mooring=MooringConfig(), cpu="6")
-    assert found.reason is not None
-    assert "the extension exclusive-resize: the resize is then accepted (run here)." in found.reason.remedy
+    assert "the extension exclusive-resize: the resize is then accepted (run here)." in found.remedy
 
 
 def test_advice_that_was_not_run_says_so() -> None:
     found = ask("web", pod("web", "4", "500m"), cpu="c1=2")
-    assert found.reason is not None
-    assert found.reason.remedy.startswith("In general (not run here): ")
+    assert found.remedy.startswith("In general (not run here): ")

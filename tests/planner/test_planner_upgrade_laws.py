@@ -13,10 +13,10 @@ from tests.releases.flipped import FOLDER, machines, recorded
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.question import Question
 from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.upgrade.answer import UpgradeDocument, upgrade_of
 from mooring.answers.upgrade.decisions import UpgradeOutcome
-from mooring.answers.upgrade.node import NodePods, UpgradedNode
+from mooring.answers.upgrade.node import KubeletSetup, NodePods, UpgradedNode
 from mooring.answers.upgrade.settings import SettingEffect
-from mooring.answers.upgrade.upgrade import Upgrade, upgrade_of
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.release import Release
 from mooring.engine.kubelet.kubelet import StateTexts
@@ -115,7 +115,9 @@ class Upgraded:
 
     content: dict[str, Any]
     node: UpgradedNode
-    upgrade: Upgrade
+    old: Release
+    new: Release
+    upgrade: UpgradeDocument
 
 
 @pytest.fixture(scope="module", params=PAIRS, ids=NAMES)
@@ -123,7 +125,7 @@ def upgrades(request: pytest.FixtureRequest) -> tuple[Upgraded, ...]:
     """Return the upgrade of each recorded node from a release to the next, once for all laws."""
     old, new = request.param
     nodes = [(content, node_of(content, old)) for content in RECORDINGS]
-    return tuple(Upgraded(content, node, upgrade_of(node, old, new)) for content, node in nodes)
+    return tuple(Upgraded(content, node, old, new, upgrade_of(node, old, new)[1]) for content, node in nodes)
 
 
 @pytest.mark.corpus
@@ -131,28 +133,27 @@ def test_a_change_is_reported_exactly_where_plans_differ_and_has_a_cause(upgrade
     changed = 0
     for one in upgrades:
         content, upgrade = one.content, one.upgrade
-        old, new = upgrade.old.release, upgrade.new.release
+        node = one.node.prepared(KubeletSetup(one.old, one.node.config))
         situations = [
-            seen(asked(upgrade.node, old, anew=anew)) != seen(asked(upgrade.node, new, anew=anew))
-            for anew in (False, True)
+            seen(asked(node, one.old, anew=anew)) != seen(asked(node, one.new, anew=anew)) for anew in (False, True)
         ]
         assert upgrade.changed == any(situations), content["id"]
         assert upgrade.changed or not (upgrade.causes or upgrade.recreated), content["id"]
-        if upgrade.changed and not by_settings(upgrade):
+        if upgrade.changed and not by_settings(upgrade, asked(node, one.old, anew=False)):
             assert upgrade.causes, content["id"]
         changed += upgrade.changed
     assert changed
 
 
-def by_settings(upgrade: Upgrade) -> bool:
+def by_settings(upgrade: UpgradeDocument, before: Plan) -> bool:
     """Tell whether a start that changes is due to the files, or to settings that no rule decides."""
-    refused = upgrade.before.refusal, upgrade.plan.refusal
-    return refused[0] != refused[1] and (
+    stages = "" if before.refusal is None else before.refusal.stage, upgrade.start_error_stage
+    return (upgrade.start_error_before, stages[0]) != (upgrade.start_error, stages[1]) and (
         any(
             one.effect in (SettingEffect.REFUSED, SettingEffect.TAKES_EFFECT, SettingEffect.GROUP)
             for one in upgrade.settings
         )
-        or any(refusal is not None and refusal.stage in ("start", "decode", "validation") for refusal in refused)
+        or any(stage in ("start", "decode", "validation") for stage in stages)
     )
 
 
@@ -163,7 +164,7 @@ def test_the_running_pods_are_predicted_as_a_restart_with_the_new_release_decide
     compared = 0
     for case in upgrades:
         content, node, upgrade = case.content, case.node, case.upgrade
-        old, new = upgrade.old.release, upgrade.new.release
+        old, new = case.old, case.new
         steps, config = before_restart(content)
         readings = [node.pods(PodGates.of_node(node.config, replace(node.mooring, release=one))) for one in (old, new)]
         # A replay keeps devices, and pods as they were read under the old release.
@@ -176,19 +177,15 @@ def test_the_running_pods_are_predicted_as_a_restart_with_the_new_release_decide
         last = outcome["steps"][-1]
         compared += 1
         if "startError" in last:
-            assert upgrade.plan.refusal is not None
-            assert upgrade.plan.refusal.message == last["startError"]
+            assert upgrade.start_error == last["startError"]
             continue
         for one, answer in zip(upgrade.pods, last["readmitted"], strict=True):
             if one.reason.startswith("OutOf"):
                 break
-            assert (one.outcome is not UpgradeOutcome.REJECTED) == answer["admitted"], content["id"]
+            assert (one.outcome != UpgradeOutcome.REJECTED) == answer["admitted"], content["id"]
             assert (one.reason, one.message) == (answer["reason"], answer["message"]), content["id"]
             if answer["admitted"]:
-                placed = {
-                    name: {"cpus": str(held.cpus), "mems": ",".join(map(str, held.mems))}
-                    for name, held in one.after.items()
-                }
+                placed = {name: {"cpus": held.cpus, "mems": held.mems} for name, held in one.after.items()}
                 assert placed == answer["containers"], content["id"]
     assert compared
 
@@ -197,6 +194,6 @@ def test_the_running_pods_are_predicted_as_a_restart_with_the_new_release_decide
 @pytest.mark.parametrize("release", RELEASES.values(), ids=list(RELEASES))
 def test_an_upgrade_to_the_same_release_changes_nothing(release: Release) -> None:
     for content in RECORDINGS[::2]:
-        upgrade = upgrade_of(node_of(content, release), release, release)
+        upgrade = upgrade_of(node_of(content, release), release, release)[1]
         assert not upgrade.changed, content["id"]
-        assert (upgrade.settings, upgrade.causes, upgrade.recreated, upgrade.hops) == ((), (), (), ()), content["id"]
+        assert (upgrade.settings, upgrade.causes, upgrade.recreated, upgrade.hops) == ([], [], [], []), content["id"]

@@ -16,7 +16,7 @@ from tests.plugins.made_plugins import answering, choice, cpus, plugin
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.question import Question
 from mooring.answers.base.trace import Trace
-from mooring.answers.compare import comparison as run
+from mooring.answers.compare import answer as run
 from mooring.answers.compare.variant import Variant
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError

@@ -12,10 +12,10 @@ from tests.cli.command import NODE, ROOT, mooring
 from tests.render.html_page import Page
 from tests.render.sample_machines import SampleShape, regular
 
-from mooring.documents.upgrade import UpgradeDocument, UpgradeListDocument
+from mooring.answers.upgrade.answer import UpgradeDocument, UpgradeListDocument
+from mooring.answers.upgrade.command import upgrade_page, upgrades_page
 from mooring.engine.core.cpuset import CPUSet
 from mooring.views.build import CPUOwner, build_view
-from mooring.views.html.upgrade import upgrade_page, upgrades_page
 
 MACHINE = ("--machine", "sockets=1 cores=4 threads=2 memory=8Gi")
 HOSTILE = "\x1b]<script>alert('&')</script>\"><img src=x>"
@@ -110,7 +110,7 @@ def test_names_and_messages_cannot_become_markup(tmp_path: Path) -> None:
     several["nodes"][1]["startError"] = HOSTILE
     picture = build_view(regular(SampleShape()), owners=[CPUOwner(HOSTILE, "u", CPUSet.parse("1"))])
     for text in (
-        upgrade_page(msgspec.convert(one, UpgradeDocument), HOSTILE, picture),
+        upgrade_page(msgspec.convert(one, UpgradeDocument), picture),
         upgrades_page(msgspec.convert(several, UpgradeListDocument)),
     ):
         page = Page(text)

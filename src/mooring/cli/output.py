@@ -28,6 +28,7 @@ with lazily():
     import msgspec
 
 if TYPE_CHECKING:
+    from mooring.documents.parts import FindingPart
     from mooring.engine.core.machine import Finding
 
 
@@ -160,7 +161,7 @@ def json_text(document: Any) -> str:
         return json.dumps(msgspec.to_builtins(document), indent=2)
 
 
-def warn(findings: Iterable[Finding]) -> None:
+def warn(findings: Iterable[Finding | FindingPart]) -> None:
     """Print warnings and what was left out to standard error, one line each."""
     for finding in findings:
         if finding.severity == "warning" or finding.code in _NOTES:

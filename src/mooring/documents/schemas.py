@@ -18,35 +18,35 @@ from mooring.engine.core.errors import InputError
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _CLASSES: Final[Mapping[str, str]] = {
-    "AgentStatus": "status:StatusDocument",
-    "Capacity": "capacity:CapacityDocument",
-    "ClusterArchive": "machine:ClusterArchiveDocument",
-    "CodePage": "explanation:CodePageDocument",
-    "Comparison": "comparison:ComparisonDocument",
-    "Diagnosis": "diagnosis:DiagnosisDocument",
-    "Explanation": "explanation:ExplanationDocument",
-    "ExplanationList": "explanation:ExplanationListDocument",
+    "AgentStatus": "mooring.documents.status:StatusDocument",
+    "Capacity": "mooring.answers.capacity.answer:CapacityDocument",
+    "ClusterArchive": "mooring.documents.machine:ClusterArchiveDocument",
+    "CodePage": "mooring.documents.explanation:CodePageDocument",
+    "Comparison": "mooring.answers.compare.answer:ComparisonDocument",
+    "Diagnosis": "mooring.documents.diagnosis:DiagnosisDocument",
+    "Explanation": "mooring.documents.explanation:ExplanationDocument",
+    "ExplanationList": "mooring.documents.explanation:ExplanationListDocument",
     "Fleet": "mooring.fleet.documents:FleetDocument",
     "FleetComparison": "mooring.fleet.documents:FleetComparisonDocument",
     "FleetDrain": "mooring.fleet.documents:FleetDrainDocument",
     "FleetFit": "mooring.fleet.documents:FleetFitDocument",
     "FleetUpgrade": "mooring.fleet.documents:FleetUpgradeDocument",
-    "Isolation": "diagnosis:IsolationDocument",
-    "LargestRequests": "capacity:LargestRequestsDocument",
-    "Machine": "machine:MachineDocument",
-    "Migration": "migration:MigrationDocument",
-    "NearestChanges": "changes:NearestChangesDocument",
-    "NodeArchive": "machine:NodeArchiveDocument",
-    "Plan": "plan:PlanDocument",
-    "PodResources": "podresources:PodResourcesDocument",
+    "Isolation": "mooring.documents.diagnosis:IsolationDocument",
+    "LargestRequests": "mooring.answers.capacity.answer:LargestRequestsDocument",
+    "Machine": "mooring.documents.machine:MachineDocument",
+    "Migration": "mooring.documents.migration:MigrationDocument",
+    "NearestChanges": "mooring.documents.changes:NearestChangesDocument",
+    "NodeArchive": "mooring.documents.machine:NodeArchiveDocument",
+    "Plan": "mooring.documents.plan:PlanDocument",
+    "PodResources": "mooring.documents.podresources:PodResourcesDocument",
     "Recording": "mooring.monitoring.shadow.tally:RecordingDocument",
-    "ReleaseComparison": "comparison:ReleaseComparisonDocument",
-    "Resize": "resize:ResizeDocument",
+    "ReleaseComparison": "mooring.answers.compare.releases:ReleaseComparisonDocument",
+    "Resize": "mooring.answers.resize.answer:ResizeDocument",
     "Shadow": "mooring.published.shadow_document:ShadowDocument",
-    "Upgrade": "upgrade:UpgradeDocument",
-    "UpgradeList": "upgrade:UpgradeListDocument",
-    "Version": "version:VersionDocument",
-    "WhatIf": "changes:WhatIfDocument",
+    "Upgrade": "mooring.answers.upgrade.answer:UpgradeDocument",
+    "UpgradeList": "mooring.answers.upgrade.answer:UpgradeListDocument",
+    "Version": "mooring.documents.version:VersionDocument",
+    "WhatIf": "mooring.documents.changes:WhatIfDocument",
 }
 _FACT: Final = "Fact"
 _REFERENCE: Final = "#/$defs/"
@@ -70,8 +70,7 @@ def document_type(kind: str) -> type[Any]:
     if kind not in _CLASSES:
         raise InputError("is not a kind of document", source=kind, remedy=f"kinds are {', '.join(kinds())}")
     module, _, name = _CLASSES[kind].partition(":")
-    dotted = module if module.startswith("mooring.") else f"mooring.documents.{module}"
-    found: type[Any] = getattr(import_module(dotted), name)
+    found: type[Any] = getattr(import_module(module), name)
     return found
 
 
@@ -122,9 +121,13 @@ def _definitions(root: type[Any]) -> dict[str, Any]:
 
 
 def _with_defaults_required(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object: version and kind have a default for builders, and are never absent."""
-    always = [name for name, one in found.get("properties", {}).items() if one.pop("default", None) is not None]
-    return {**found, "required": [*always, *found["required"]]} if always else found
+    """Return the schema of an object: what has a default while it is computed is never absent when it is printed."""
+    members = found.get("properties", {})
+    always = {name for name, one in members.items() if "default" in one}
+    for name in always:
+        del members[name]["default"]
+    required = always.union(found.get("required", ()))
+    return {**found, "required": [name for name in members if name in required]} if required else found
 
 
 def _constants(part: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a daemon has of its system: signals that end it, the service manager that is notified, and the time since boot.
+"""What a program has of its system: signals that end it, its service manager, worker processes, the time since boot.
 
 Source: systemd's sd_notify(3): lines of KEY=VALUE in one datagram to the socket that the environment names.
 """
@@ -16,8 +16,17 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from mooring.engine.core.moment import Moment
+from mooring.lazy import lazily
+
+with lazily():
+    import multiprocessing
+    from concurrent import futures
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 SOCKET = "NOTIFY_SOCKET"
 """Environment variable with the socket; without it there is no service manager."""
@@ -136,3 +145,26 @@ def _boot() -> str:
         return BOOT_ID.read_text("ascii").strip()
     except (OSError, ValueError):
         return ""
+
+
+@contextmanager
+def worker_processes(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Give processes that work; at the end of the block they finish what they have begun."""
+    pool = futures.ProcessPoolExecutor(count, initializer=_worker_begins)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _worker_begins() -> None:
+    """Leave interrupts, which a terminal sends to every process, to the parent; end when that was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

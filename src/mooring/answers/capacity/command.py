@@ -17,16 +17,14 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.base.views import picture as pictures
-    from mooring.answers.capacity import capacity as counting
-    from mooring.answers.capacity import capacity_document, replicas, text
+    from mooring.answers.capacity import answer, replicas, text
     from mooring.inputs.pods import defaults
     from mooring.views.svg import picture as svg
 
 
 if TYPE_CHECKING:
     from mooring.answers.base.question import Question
-    from mooring.answers.capacity.capacity import Capacity, LargestRequests
-    from mooring.answers.capacity.replicas import Subject
+    from mooring.answers.capacity.answer import Capacity
 
 EPILOG = """\b
 Examples:
@@ -82,28 +80,29 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     if not (pod or shape or question.pods or question.scaled_down):
         if click.get_current_context().get_parameter_source("at_least") is not ParameterSource.DEFAULT:
             raise click.UsageError("--at-least counts pods of a shape: give POD, --shape or -f")
-        return _largest(counting.largest_requests(question), form, to)
-    capacity = _capacity(_subject(question, pod, shape), limit, at_least)
+        return _largest(question, form, to)
+    capacity = answer.capacity_of(_subject(question, pod, shape), limit, at_least)
     if form == "json":
-        emit_document(json_text(capacity_document.capacity_document(capacity, at_least)), to)
+        emit_document(json_text(capacity.document), to)
     else:
-        warn(capacity.findings)
+        warn(capacity.document.findings)
         if form == "svg":
             emit_document(_svg(capacity), to)
         else:
-            emit(text.capacity_text(capacity, at_least, wide=form == "wide", to=to), to)
-    return YES if capacity.can_be_asked and len(capacity.replicas) >= at_least else NO
+            emit(text.capacity_text(capacity, wide=form == "wide", to=to), to)
+    return YES if capacity.can_be_asked and capacity.document.enough else NO
 
 
-def _largest(largest: LargestRequests, form: str, to: str) -> int:
+def _largest(question: Question, form: str, to: str) -> int:
+    plan, largest = answer.largest_requests(question)
     if form == "json":
-        emit_document(json_text(capacity_document.largest_document(largest)), to)
+        emit_document(json_text(largest), to)
     elif form == "svg":
         raise click.UsageError("-o svg draws the node with pods of a shape: give --shape or POD")
     else:
-        warn(largest.plan.findings)
-        emit(text.largest_text(largest, to=to), to)
-    return YES if largest.can_be_asked else NO
+        warn(largest.findings)
+        emit(text.largest_text(plan, largest, to=to), to)
+    return YES if answer.can_be_asked(plan) else NO
 
 
 def _subject(question: Question, pod: str, shape: str) -> replicas.Subject:
@@ -111,12 +110,6 @@ def _subject(question: Question, pod: str, shape: str) -> replicas.Subject:
         gates = defaults.PodGates.of_node(question.config, question.mooring)
         return replicas.Subject(replicas.described_pod(shape, gates), question)
     return replicas.named_subject(question, pod)
-
-
-def _capacity(subject: Subject, limit: int | None, at_least: int) -> Capacity:
-    if limit is None and at_least > replicas.MOST:
-        limit = at_least
-    return counting.capacity_of(subject, limit)
 
 
 def _svg(capacity: Capacity) -> str:

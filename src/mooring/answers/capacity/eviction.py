@@ -7,10 +7,12 @@ docs/reference/capacity.md says.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import nlargest, nsmallest
 from itertools import combinations, islice
 
+from msgspec import field
+
+from mooring.documents.parts import Count, DocumentPart, Numbers
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.cpumanager.requests import exclusive_cpus
@@ -38,47 +40,40 @@ WORK = 512_000
 Goal = Callable[[Kubelet], bool]
 """Whether the new pod gets from a node what it should."""
 
-Works = Callable[["Eviction"], bool]
+Works = Callable[["EvictionPart"], bool]
 """Whether the goal is reached once these pods have gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evicted:
-    """A pod that would have to go."""
+class EvictedPodPart(DocumentPart):
+    """A pod that would have to go, and what it holds."""
 
     uid: str
     namespace: str
-    """Empty for a pod that is known from a state file only; its name is its uid."""
     name: str
-    milli: int
-    """Thousandths of a CPU that go with it: what it requests, or what it has to itself where that is more."""
+    milli_cpu: int = field(name="milliCPU")
     bytes: int
-    """Memory and huge pages that go with it, counted the same way."""
-    cpus: int
-    """Exclusive CPUs that it has."""
-    nodes: tuple[int, ...]
-    """NUMA nodes of what it has to itself, ascending."""
+    exclusive_cpus: Count = field(name="exclusiveCPUs")
+    numa_nodes: Numbers
 
     @property
     def holds_something(self) -> bool:
         """Tell whether it holds anything."""
-        return bool(self.milli or self.bytes or self.nodes)
+        return bool(self.milli_cpu or self.bytes or self.numa_nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class Eviction:
-    """Pods that together make room, in the order in which they go."""
+class EvictionPart(DocumentPart):
+    """Pods whose removal reaches the goal together."""
 
-    pods: tuple[Evicted, ...]
+    pods: list[EvictedPodPart]
 
     @property
     def cost(self) -> tuple[int, int, tuple[str, ...]]:
         """CPUs and bytes that go, then the names: what proposals of equally many pods are ordered by."""
         names = tuple(f"{pod.namespace}/{pod.name}" for pod in self.pods)
-        return sum(pod.milli for pod in self.pods), sum(pod.bytes for pod in self.pods), names
+        return sum(pod.milli_cpu for pod in self.pods), sum(pod.bytes for pod in self.pods), names
 
 
-def evictions(kubelet: Kubelet, candidates: Sequence[Pod], wanted: Pod, goal: Goal) -> tuple[Eviction, ...]:
+def evictions(kubelet: Kubelet, candidates: Sequence[Pod], wanted: Pod, goal: Goal) -> list[EvictionPart]:
     """Return what makes room, the best first; empty when nothing was found.
 
     One pod if that suffices, the cheapest first. Else two that hold something. Else a sequence from which no pod can be
@@ -93,14 +88,14 @@ def evictions(kubelet: Kubelet, candidates: Sequence[Pod], wanted: Pod, goal: Go
     missing = missing_cpus(kubelet, wanted)
     known = sorted((evicted(kubelet.node, pod) for pod in candidates), key=lambda pod: _alone(pod).cost)
 
-    def works(proposal: Eviction) -> bool:
+    def works(proposal: EvictionPart) -> bool:
         return _can_suffice(proposal.pods, missing) and goal(kubelet.without([pod.uid for pod in proposal.pods]))
 
-    singles = tuple(islice((one for one in map(_alone, known) if works(one)), MOST_SHOWN))
-    if singles or not known or not works(Eviction(tuple(known))):
+    singles = list(islice((one for one in map(_alone, known) if works(one)), MOST_SHOWN))
+    if singles or not known or not works(EvictionPart(known)):
         return singles
     pairs = _pairs(kubelet, known) if _can_suffice(_most_cpus(known, 2), missing) else []
-    found = tuple(islice((pair for pair in pairs if works(pair)), MOST_SHOWN))
+    found = list(islice((pair for pair in pairs if works(pair)), MOST_SHOWN))
     if found or not _can_suffice(_most_cpus(known, MOST_EVICTED), missing):
         return found
     return _shortest(known, works)
@@ -123,43 +118,43 @@ def missing_cpus(kubelet: Kubelet, wanted: Pod) -> int:
     return need - available_cpus(policy, state).bit_count()
 
 
-def _can_suffice(pods: Sequence[Evicted], missing: int) -> bool:
+def _can_suffice(pods: Sequence[EvictedPodPart], missing: int) -> bool:
     """Tell whether pods release as many CPUs as are missing; without them nothing else has to be asked."""
-    return sum(pod.cpus for pod in pods) >= missing
+    return sum(pod.exclusive_cpus for pod in pods) >= missing
 
 
-def _most_cpus(known: Sequence[Evicted], count: int) -> list[Evicted]:
-    return nlargest(count, known, key=lambda pod: pod.cpus)
+def _most_cpus(known: Sequence[EvictedPodPart], count: int) -> list[EvictedPodPart]:
+    return nlargest(count, known, key=lambda pod: pod.exclusive_cpus)
 
 
-def _pairs(kubelet: Kubelet, known: Sequence[Evicted]) -> list[Eviction]:
+def _pairs(kubelet: Kubelet, known: Sequence[EvictedPodPart]) -> list[EvictionPart]:
     """Return pairs of pods that hold something, the cheapest first."""
     topology = kubelet.settings.topology
     cpus = topology.num_cpus if topology is not None else 1
-    holders = [(pod.milli, pod.bytes, f"{pod.namespace}/{pod.name}", pod) for pod in known if pod.holds_something]
+    holders = [(pod.milli_cpu, pod.bytes, f"{pod.namespace}/{pod.name}", pod) for pod in known if pod.holds_something]
     # The cost of tens of thousands of pairs, without a value for each.
     cheapest = nsmallest(
         min(MOST_PAIRS, WORK // max(cpus, 1)),
         combinations(holders, 2),
         key=lambda pair: (pair[0][0] + pair[1][0], pair[0][1] + pair[1][1], pair[0][2], pair[1][2]),
     )
-    return [Eviction((one[3], other[3])) for one, other in cheapest]
+    return [EvictionPart([one[3], other[3]]) for one, other in cheapest]
 
 
-def _shortest(known: Sequence[Evicted], works: Works) -> tuple[Eviction, ...]:
+def _shortest(known: Sequence[EvictedPodPart], works: Works) -> list[EvictionPart]:
     """Return the shortest of the sequences found: those of one NUMA node, else those of all pods."""
-    nodes = sorted({node for pod in known for node in pod.nodes})
-    of_nodes = [[pod for pod in known if node in pod.nodes] for node in nodes]
+    nodes = sorted({node for pod in known for node in pod.numa_nodes})
+    of_nodes = [[pod for pod in known if node in pod.numa_nodes] for node in nodes]
     for groups in (of_nodes, [known]):
-        enough = [group for group in groups if works(Eviction(tuple(group)))]
+        enough = [group for group in groups if works(EvictionPart(list(group)))]
         found = [_sequence(order, works) for group in enough for order in (group, group[::-1])]
         short = [one for one in found if one is not None]
         if short:
-            return (min(short, key=lambda one: (len(one.pods), one.cost)),)
-    return ()
+            return [min(short, key=lambda one: (len(one.pods), one.cost))]
+    return []
 
 
-def _sequence(order: Sequence[Evicted], works: Works) -> Eviction | None:
+def _sequence(order: Sequence[EvictedPodPart], works: Works) -> EvictionPart | None:
     """Return pods from the beginning of an order that works as a whole, without those that need not go.
 
     None when they are too many to be proposed.
@@ -172,7 +167,7 @@ def _sequence(order: Sequence[Evicted], works: Works) -> Eviction | None:
     short, enough = 0, len(order)
     while enough - short > 1:
         middle = (short + enough) // 2
-        if works(Eviction(tuple(order[:middle]))):
+        if works(EvictionPart(list(order[:middle]))):
             enough = middle
         else:
             short = middle
@@ -182,20 +177,20 @@ def _sequence(order: Sequence[Evicted], works: Works) -> Eviction | None:
     needed = 0
     for pod in sorted(gone, key=lambda pod: _alone(pod).cost, reverse=True):
         rest = [other for other in gone if other is not pod]
-        if rest and works(Eviction(tuple(rest))):
+        if rest and works(EvictionPart(rest)):
             gone = rest
         else:
             needed += 1
         if needed > MOST_EVICTED:
             return None
-    return Eviction(tuple(gone))
+    return EvictionPart(gone)
 
 
-def _alone(pod: Evicted) -> Eviction:
-    return Eviction((pod,))
+def _alone(pod: EvictedPodPart) -> EvictionPart:
+    return EvictionPart([pod])
 
 
-def evicted(node: Node, pod: Pod) -> Evicted:
+def evicted(node: Node, pod: Pod) -> EvictedPodPart:
     """Return what goes with a pod of a node."""
     requests = pod_requests(pod)
     cpu, memory = node.cpu, node.memory
@@ -208,14 +203,14 @@ def evicted(node: Node, pod: Pod) -> Evicted:
     nodes = {*numa_of_blocks(blocks), *_device_nodes(node, pod.uid)}
     nodes.update(nodes_of(topology, mask) if topology is not None else ())
     asked = sum(amount for name, amount in requests.items() if name == "memory" or name.startswith("hugepages-"))
-    return Evicted(
+    return EvictedPodPart(
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
-        milli=max(requests.get("cpu", 0), 1000 * mask.bit_count()),
+        milli_cpu=max(requests.get("cpu", 0), 1000 * mask.bit_count()),
         bytes=max(asked, sum(block.size for block in blocks)),
-        cpus=mask.bit_count(),
-        nodes=tuple(sorted(nodes)),
+        exclusive_cpus=mask.bit_count(),
+        numa_nodes=sorted(nodes),
     )
 
 

@@ -6,8 +6,10 @@ The definitions are in docs/explanation/fragmentation.md. Every figure called "l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
+
+from msgspec import Meta
 
 from mooring.answers.base.probes import (
     CPU,
@@ -22,6 +24,7 @@ from mooring.answers.base.probes import (
     probe_on,
     probe_pod,
 )
+from mooring.documents.parts import Count, DocumentPart
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -35,17 +38,13 @@ from mooring.engine.topologymanager.wide import Family
 HUGEPAGES = "hugepages-"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeShare:
-    """One resource on one NUMA node: CPUs, bytes or devices."""
+class NodeSharePart(DocumentPart):
+    """What one NUMA node has of a resource."""
 
-    node: int
-    free: int
-    """What no pod has exclusively."""
-    largest: int
-    """The largest request that the kubelet would now put on this node alone."""
-    empty: int
-    """The same on an empty node."""
+    node: Count
+    free: Annotated[int, Meta(description="What no container has for itself.")]
+    largest: Annotated[int, Meta(description="The largest request that the kubelet would now put on this node alone.")]
+    empty: Annotated[int, Meta(description="The largest request that an empty node takes alone.")]
 
     @property
     def most(self) -> int:
@@ -57,39 +56,20 @@ class NodeShare:
         return max(self.largest, self.empty)
 
 
-@dataclass(frozen=True, slots=True)
-class Fragmentation:
-    """One resource over the NUMA nodes."""
+class FragmentationPart(DocumentPart):
+    """How much of a free resource one request can get."""
 
-    resource: str
-    """``cpu``, ``memory``, ``hugepages-SIZE`` or the name of a device resource."""
-    step: int
-    """Requests are multiples of this: CPUs of a core under full-pcpus-only, bytes of a huge page, else 1."""
-    nodes: tuple[NodeShare, ...]
-    """NUMA nodes that have some of it, ascending."""
-    free: int
-    """What is free of it on all of them together, as far as the node resources check leaves it."""
-    largest: int
-    """The largest request that the kubelet would now admit at all, on however many NUMA nodes."""
-
-    @property
-    def aligned(self) -> int:
-        """The largest request that any one NUMA node takes alone."""
-        return max((share.largest for share in self.nodes), default=0)
-
-    @property
-    def gathered(self) -> int:
-        """What one NUMA node would take if all that is free lay together: no more than an empty node takes."""
-        most = min(self.free, max((share.most for share in self.nodes), default=0))
-        return most - most % self.step
-
-    @property
-    def lost(self) -> int:
-        """What the largest aligned request has lost to fragmentation."""
-        return self.gathered - self.aligned
+    resource: Annotated[str, Meta(description="In CPUs, bytes or devices, before the first replica.")]
+    step: Annotated[int, Meta(description="Requests are multiples of this.")]
+    free: Annotated[int, Meta(description="What is free on all NUMA nodes together.")]
+    largest: Annotated[int, Meta(description="The largest request that the kubelet would now admit.")]
+    largest_aligned: Annotated[int, Meta(description="The largest request that one NUMA node takes alone.")]
+    gathered: Annotated[int, Meta(description="What one NUMA node would take if all that is free lay together.")]
+    lost: Annotated[int, Meta(description="What the largest aligned request has lost to fragmentation.")]
+    numa_nodes: list[NodeSharePart]
 
 
-def fragmentation(kubelet: Kubelet, empty: Kubelet | None) -> tuple[Fragmentation, ...]:
+def fragmentation(kubelet: Kubelet, empty: Kubelet | None) -> list[FragmentationPart]:
     """Return the fragmentation of CPUs, memory, each size of huge pages and each device resource.
 
     What no manager gives away by NUMA node is left out: CPUs under the CPU manager policy ``none``, memory under the
@@ -99,7 +79,7 @@ def fragmentation(kubelet: Kubelet, empty: Kubelet | None) -> tuple[Fragmentatio
         kubelet: the node.
         empty: the same node without pods; None when there is none.
     """
-    return tuple(_of_resource(kubelet, empty or kubelet, resource, step) for resource, step in _resources(kubelet))
+    return [_of_resource(kubelet, empty or kubelet, resource, step) for resource, step in _resources(kubelet)]
 
 
 def _resources(kubelet: Kubelet) -> Iterator[tuple[str, int]]:
@@ -120,19 +100,31 @@ def _page(resource: str) -> int:
     return Quantity.parse(resource.removeprefix(HUGEPAGES)).units if resource.startswith(HUGEPAGES) else 1
 
 
-def _of_resource(kubelet: Kubelet, empty: Kubelet, resource: str, step: int) -> Fragmentation:
+def _of_resource(kubelet: Kubelet, empty: Kubelet, resource: str, step: int) -> FragmentationPart:
     free, ever = _free(kubelet, resource), _free(empty, resource)
     limit = _left(kubelet, resource)
-    shares = tuple(
-        NodeShare(node, free.get(node, 0), largest, most)
+    shares = [
+        NodeSharePart(node, free.get(node, 0), largest, most)
         for (node, largest), most in zip(
             _largest_by_node(kubelet, resource, step, {node: free.get(node, 0) for node in ever}).items(),
             _largest_by_node(empty, resource, step, ever).values(),
             strict=True,
         )
-    )
+    ]
     total = min(_total_free(kubelet, resource), limit)
-    return Fragmentation(resource, step, shares, total, _largest(kubelet, resource, step, free, total))
+    aligned = max((share.largest for share in shares), default=0)
+    gathered = min(total, max((share.most for share in shares), default=0))
+    gathered -= gathered % step
+    return FragmentationPart(
+        resource=resource,
+        step=step,
+        free=total,
+        largest=_largest(kubelet, resource, step, free, total),
+        largest_aligned=aligned,
+        gathered=gathered,
+        lost=gathered - aligned,
+        numa_nodes=shares,
+    )
 
 
 def _free(kubelet: Kubelet, resource: str) -> dict[int, int]:

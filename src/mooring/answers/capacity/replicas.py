@@ -6,13 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from mooring.answers.base.pod_names import Named, called, enumerated, several, unknown
-from mooring.answers.base.probes import PodPlace, place_of
 from mooring.answers.base.question import Question
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node import Decision
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
 
@@ -155,30 +152,6 @@ MOST = 1000
 """Replicas that are counted when neither a limit nor maxPods nor the number of CPUs says more or less."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """One more pod that fits."""
-
-    pod: Pod
-    decision: Decision
-    place: PodPlace
-    aligned: bool
-    """Whether it touches no more NUMA nodes than it would on an empty node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """How many fit, and the node at the points of interest."""
-
-    replicas: tuple[Replica, ...]
-    after: Kubelet
-    """The node with all replicas."""
-    refused: Pod | None
-    """The replica that no longer fits; None when the limit came first."""
-    before_spread: Kubelet | None
-    """The node before the first replica that is not aligned; None when all are."""
-
-
 def default_limit(kubelet: Kubelet) -> int:
     """Return how many replicas are counted at most unless told otherwise: one more than maxPods, but not without end.
 
@@ -187,28 +160,3 @@ def default_limit(kubelet: Kubelet) -> int:
     settings = kubelet.settings
     cpus = settings.topology.num_cpus if settings.topology is not None else 0
     return min(max(settings.max_pods, 0) + 1, max(MOST, cpus))
-
-
-def count_replicas(kubelet: Kubelet, pod: Pod, limit: int, fewest_nodes: int) -> Count:
-    """Admit replicas until one is refused or ``limit`` is reached.
-
-    Args:
-        kubelet: of the node now.
-        pod: the shape.
-        limit: how many at most.
-        fewest_nodes: NUMA nodes that the pod touches on an empty node.
-    """
-    found: list[Replica] = []
-    before_spread: Kubelet | None = None
-    for number in range(1, limit + 1):
-        one = replica(pod, number, kubelet.node.active)
-        after, result = admit(kubelet, one, AdmitMode.TRIAL)
-        if not result.admitted:
-            return Count(tuple(found), kubelet, one, before_spread)
-        place = place_of(result.decision, kubelet.settings.topology)
-        aligned = len(place.nodes) <= fewest_nodes
-        if not aligned and before_spread is None:
-            before_spread = kubelet
-        found.append(Replica(one, result.decision, place, aligned))
-        kubelet = after
-    return Count(tuple(found), kubelet, None, before_spread)

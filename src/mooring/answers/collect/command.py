@@ -25,7 +25,7 @@ from mooring.engine.core.machine import Finding
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.collect import inputs as collect_inputs
+    from mooring.answers.base.inputs import collection as collect_inputs
     from mooring.answers.collect import text
     from mooring.cli import verb
     from mooring.fleet.live import access, archive

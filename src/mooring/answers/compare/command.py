@@ -16,8 +16,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.base.inputs import running as running_inputs
-    from mooring.answers.compare import by_release_document, combinations, comparison_document, text
-    from mooring.answers.compare import comparison as comparing
+    from mooring.answers.compare import answer, text, variant
     from mooring.answers.compare import inputs as compare_inputs
     from mooring.answers.compare import plot as comparison_plots
     from mooring.answers.compare import text_releases as releases_text
@@ -28,7 +27,7 @@ with lazily():
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mooring.answers.compare.comparison import Comparison
+    from mooring.answers.compare.answer import Comparison
 
 EPILOG = """\b
 Examples:
@@ -42,10 +41,10 @@ Examples:
 """
 
 DIMENSIONS = ("cpu-policy", "cpu-options", "memory-policy", "topology-policy", "topology-scope", "topology-options")
-"""Names of what ``--vary`` varies; those of :class:`mooring.answers.compare.combinations.Dimension`."""
+"""Names of what ``--vary`` varies; those of :class:`mooring.answers.compare.variant.Dimension`."""
 
 MEASURES = ("admitted", "numa", "devices", "memory", "l3", "core", "stranded", "socket", "spread")
-"""Names of what ``--by`` ranks by; those of :data:`mooring.answers.compare.comparison.MEASURES`."""
+"""Names of what ``--by`` ranks by; those of :data:`mooring.answers.compare.answer.MEASURES`."""
 
 
 def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -185,11 +184,11 @@ def command(
         return YES if check.is_yes else NO
     warn(compared.findings if check is None else check.findings)
     watched = terminal.Watched("comparing", lambda: len(compared.variants), on_screen=True)
-    comparison = comparing.compare(
-        compared.trace, compared.variants, by=by, jobs=jobs or comparing.usable_cores(), watch=watched.items
+    comparison = answer.compare(
+        compared.trace, compared.variants, by=by, jobs=jobs or answer.usable_cores(), watch=watched.items
     )
     if form == "json":
-        emit_document(json_text(comparison_document.comparison_document(comparison, compared.findings)), to)
+        emit_document(json_text(answer.comparison_document(comparison, compared.findings)), to)
     elif form == "svg":
         emit_document(_svg(comparison, top, grouped=grouped), to)
     else:
@@ -205,13 +204,13 @@ def _releases(node: NodeOptions, versions: list[str], form: str, to: str, *, oth
         raise click.UsageError("several releases are compared on one node with one configuration and -f")
     if form not in ("text", "json"):
         raise click.UsageError("a comparison of releases is text or json")
-    compared = compare_inputs.compared_releases(node, versions)
+    plans, compared = compare_inputs.compared_releases(node, versions)
     if form == "json":
-        emit_document(json_text(by_release_document.release_comparison_document(compared)), to)
+        emit_document(json_text(compared), to)
     else:
-        warn(dict.fromkeys(finding for plan in compared.plans for finding in plan.findings))
-        emit(releases_text.release_comparison_text(compared, to), to)
-    return YES if compared.is_same else NO
+        warn(compared.findings)
+        emit(releases_text.release_comparison_text(plans, compared, to), to)
+    return NO if compared.differences or 0 < len(compared.start_errors) < len(plans) else YES
 
 
 def _check_source(manifests: Sequence[str], trace: str, *, others: bool) -> None:
@@ -224,9 +223,9 @@ def _check_source(manifests: Sequence[str], trace: str, *, others: bool) -> None
         raise click.UsageError("missing option '-f' or '--trace'")
 
 
-def _dimensions(vary: tuple[str, ...], *, all_options: bool) -> frozenset[combinations.Dimension]:
-    named = frozenset(combinations.Dimension(name) for name in vary)
-    return named | frozenset(combinations.ALL_OPTIONS) if all_options else named
+def _dimensions(vary: tuple[str, ...], *, all_options: bool) -> frozenset[variant.Dimension]:
+    named = frozenset(variant.Dimension(name) for name in vary)
+    return named | frozenset(variant.ALL_OPTIONS) if all_options else named
 
 
 def _svg(comparison: Comparison, top: int, *, grouped: bool) -> str:

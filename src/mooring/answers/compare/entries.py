@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mooring.answers.compare.comparison import Comparison, Result
-from mooring.answers.compare.variant import SettingChange, options_on
+from mooring.answers.compare.answer import Comparison, Result
+from mooring.answers.compare.variant import VariantChangePart, options_on
 from mooring.engine.core.config import KubeletConfig, with_defaults
 from mooring.engine.core.machine import Machine
 from mooring.engine.topologymanager.merge import NONE
@@ -46,14 +46,14 @@ def reasons_words(rejected: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in ordered)
 
 
-def change_words(change: SettingChange) -> str:
+def change_words(change: VariantChangePart) -> str:
     """Return one change, such as ``topologyManagerPolicy: none instead of restricted``.
 
-    >>> change_words(SettingChange("topologyManagerScope", "pod", "container"))
+    >>> change_words(VariantChangePart("topologyManagerScope", "pod", "container"))
     'topologyManagerScope: container instead of pod'
-    >>> change_words(SettingChange("cpuManagerPolicyOptions.full-pcpus-only", "", "true"))
+    >>> change_words(VariantChangePart("cpuManagerPolicyOptions.full-pcpus-only", "", "true"))
     'cpuManagerPolicyOptions.full-pcpus-only: true'
-    >>> change_words(SettingChange("cpuManagerPolicyOptions.full-pcpus-only", "true", ""))
+    >>> change_words(VariantChangePart("cpuManagerPolicyOptions.full-pcpus-only", "true", ""))
     'without cpuManagerPolicyOptions.full-pcpus-only: true'
     """
     if not change.after:

@@ -23,12 +23,11 @@ from mooring.answers.base.inputs.node import (
 )
 from mooring.answers.base.inputs.release import requested_version
 from mooring.answers.base.kubelet_release import ChosenRelease, chosen_release
-from mooring.answers.base.plan import make_plan
+from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.question import Question
 from mooring.answers.base.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
-from mooring.answers.compare.by_release import ReleaseComparison, compare_releases
-from mooring.answers.compare.combinations import Dimension, option_sets
-from mooring.answers.compare.variant import Variant, changes_between
+from mooring.answers.compare.releases import ReleaseComparisonDocument, compare_releases
+from mooring.answers.compare.variant import Dimension, Variant, changes_between, option_sets
 from mooring.cli.options import NodeOptions
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
@@ -131,7 +130,7 @@ def read_compared(options: CompareOptions) -> Compared:
     return Compared(trace, variants, tuple(findings), *(asked or ()))
 
 
-def compared_releases(node: NodeOptions, versions: Sequence[str]) -> ReleaseComparison:
+def compared_releases(node: NodeOptions, versions: Sequence[str]) -> tuple[list[Plan], ReleaseComparisonDocument]:
     """Plan for a node under several releases; what is given is read once a release, as that kubelet reads it.
 
     Raises:

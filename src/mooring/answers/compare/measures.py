@@ -9,7 +9,7 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import sha256
@@ -290,3 +290,44 @@ def judge(trace: Trace, variants: Mapping[int, Variant], shapes: Sequence[Pod]) 
         for position, found in measures(trace, trial, shapes).items():
             outcomes[position] = VariantOutcome(found, text, admitted, trial.refusal)
     return outcomes
+
+
+Value = Callable[[Measures], tuple[int | Fraction, ...]]
+
+MEASURES: Mapping[str, Value] = {
+    "admitted": lambda found: (-found.admitted,),
+    "numa": lambda found: (-_guaranteed(found, found.aligned.numa),),
+    "devices": lambda found: (-_guaranteed(found, found.devices.aligned),),
+    "memory": lambda found: (-_guaranteed(found, found.memory.aligned), found.memory_beyond),
+    "l3": lambda found: (-_guaranteed(found, found.aligned.l3),),
+    "core": lambda found: (-found.aligned.core,),
+    "stranded": lambda found: (found.stranded.total,),
+    "socket": lambda found: (0 if found.is_socket_luck else -found.aligned.socket,),
+    "spread": lambda found: (found.is_luck, found.spread),
+}
+"""Name of a measure on the command line -> its value, the smaller the better, in the order in which they count.
+
+Where no policy guarantees alignment, aligned containers do not count: another order of pods can end otherwise.
+"""
+
+
+def _guaranteed(found: Measures, aligned: int) -> int:
+    return 0 if found.is_luck else aligned
+
+
+def observed_key(found: Measures) -> tuple[int | Fraction, ...]:
+    """Return what variants with the same guarantees are sorted by: alignment as it happened to be, the best first."""
+    aligned = (found.aligned.numa, found.devices.aligned, found.memory.aligned, found.aligned.l3, found.aligned.socket)
+    return (*(-one for one in aligned), found.spread)
+
+
+def rank_key(found: Measures, by: str = "admitted") -> tuple[int | Fraction, ...]:
+    """Return what variants are sorted by, the best first.
+
+    Args:
+        found: of a variant.
+        by: the measure that counts before all others; running pods that would be lost come before even that.
+    """
+    ordered = [part for name in (by, *MEASURES) for part in MEASURES[name](found)]
+    promise = -found.promise if found.is_luck else -AlignmentPromise.GUARANTEE
+    return (found.lost, *ordered, promise, *observed_key(found))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 
 from mooring.answers.base.views.picture import machine_view
-from mooring.answers.compare.comparison import Comparison
+from mooring.answers.compare.answer import Comparison
 from mooring.answers.compare.entries import Row, machines_of, not_started, option_words, rows_of, variant_name
 from mooring.answers.compare.measures import Measures, Together
 from mooring.engine.core.config import with_defaults

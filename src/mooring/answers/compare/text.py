@@ -12,7 +12,7 @@ from rich.text import Text
 
 from mooring.answers.base.guarantee import AlignmentPromise
 from mooring.answers.base.views.picture import machine_view
-from mooring.answers.compare.comparison import Comparison, LeftOut, Result
+from mooring.answers.compare.answer import Comparison, LeftOut, Result
 from mooring.answers.compare.entries import (
     Row,
     change_words,

@@ -8,12 +8,16 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import Plan
-from mooring.answers.compare.by_release import ReleaseComparison, ReleaseDifference
+from mooring.answers.compare.releases import (
+    ReleaseComparisonDocument,
+    ReleaseDecisionPart,
+    ReleaseDifferencePart,
+    ReleasePodPart,
+)
 from mooring.cli.terminal import text_for
+from mooring.documents.parts import PlacementPart, PodPart
 from mooring.engine.core.errors import clean
-from mooring.engine.core.pod import Pod
 from mooring.explain.phrases import joined, plural
 from mooring.views.console import STYLES, Breaking, new_table
 from mooring.views.wording import numbers
@@ -23,24 +27,32 @@ _NAMED_PODS = 5
 """How many of the pods that a rule changes are named."""
 
 
-def release_comparison_text(comparison: ReleaseComparison, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
-    return text_for(Group(*_parts(comparison)), to)
+def release_comparison_text(plans: Sequence[Plan], comparison: ReleaseComparisonDocument, to: str) -> str:
+    """Return the answer as text for the terminal, or without any styling for the file ``to``.
+
+    Args:
+        plans: one a release, of which the codes of refused starts are.
+        comparison: the answer.
+        to: the destination.
+    """
+    return text_for(Group(*_parts(plans, comparison)), to)
 
 
-def _parts(comparison: ReleaseComparison) -> Iterator[RenderableType]:
-    tags = ", ".join(str(plan.release) for plan in comparison.plans)
-    yield Text(f"{plural(len(comparison.pods), 'pod')} under kubelets {tags}.", STYLES["title"])
-    for plan in comparison.plans:
+def _parts(plans: Sequence[Plan], comparison: ReleaseComparisonDocument) -> Iterator[RenderableType]:
+    yield Text(
+        f"{plural(len(comparison.pods), 'pod')} under kubelets {', '.join(comparison.kubelets)}.", STYLES["title"]
+    )
+    for plan in plans:
         if plan.refusal is not None:
             yield Text(f"Kubelet {plan.release} would not start: [{plan.refusal_code}]")
             yield Padding(Text(clean(plan.refusal.message)), _INDENT)
-    differing = comparison.differing
+    groups = _groups(comparison)
+    differing = [pod for pod in comparison.pods if not pod.same]
     if not differing:
-        yield from [Text(f"{_releases(group)}: the same decisions.") for group in comparison.groups]
+        yield from [Text(f"{_releases(group)}: the same decisions.") for group in groups]
         return
     yield Text("")
-    yield _table(comparison, differing)
+    yield _table(groups, differing)
     same = len(comparison.pods) - len(differing)
     yield from [Text(""), Text(f"The same decisions about {plural(same, 'other pod')}.")] if same else []
     for difference in comparison.differences:
@@ -48,55 +60,65 @@ def _parts(comparison: ReleaseComparison) -> Iterator[RenderableType]:
         yield from _reasons(difference)
 
 
-def _releases(group: tuple[Plan, ...]) -> str:
-    first, last = str(group[0].release), str(group[-1].release)
-    return first if first == last else f"{first} to {last}"
+def _groups(comparison: ReleaseComparisonDocument) -> list[list[str]]:
+    """Return the releases that start, those that decide alike together."""
+    newer = {one.newer for one in comparison.differences}
+    groups: list[list[str]] = []
+    for release in comparison.kubelets:
+        if release not in comparison.start_errors:
+            if not groups or release in newer:
+                groups.append([])
+            groups[-1].append(release)
+    return groups
 
 
-def _table(comparison: ReleaseComparison, pods: tuple[Pod, ...]) -> RenderableType:
-    table = new_table("", *(_releases(group) for group in comparison.groups))
-    answers = [{answer.pod.uid: answer for answer in group[0].answers} for group in comparison.groups]
+def _releases(group: Sequence[str]) -> str:
+    return group[0] if len(group) == 1 else f"{group[0]} to {group[-1]}"
+
+
+def _table(groups: Sequence[Sequence[str]], pods: Sequence[ReleasePodPart]) -> RenderableType:
+    table = new_table("", *map(_releases, groups))
     for pod in pods:
-        table.add_row(Breaking(_name(pod), "/", "title"), *(_verdict(found.get(pod.uid)) for found in answers))
-        for container in pod.containers:
-            places = [_place(found.get(pod.uid), container.name) for found in answers]
-            if any(places):
-                table.add_row(Text(f"  {clean(container.name)}"), *(Breaking(place) for place in places))
+        by_release = {one.kubelet: one for one in pod.decisions}
+        decisions = [by_release.get(group[0]) for group in groups]
+        table.add_row(Breaking(_name(pod), "/", "title"), *map(_verdict, decisions))
+        admitted = [one.containers if one is not None and one.admitted else {} for one in decisions]
+        for container in dict.fromkeys(name for containers in admitted for name in containers):
+            places = [_place(containers.get(container)) for containers in admitted]
+            table.add_row(Text(f"  {clean(container)}"), *(Breaking(place) for place in places))
     return table
 
 
-def _verdict(answer: Answer | None) -> Text:
-    if answer is None:
+def _verdict(decision: ReleaseDecisionPart | None) -> Text:
+    if decision is None:
         return Text("not asked")
-    if answer.admitted:
+    if decision.admitted:
         return Text("admitted")
-    return Text(f"rejected: {clean(answer.decision.reason or 'the kubelet does not answer')}")
+    return Text(f"rejected: {clean(decision.reason or 'the kubelet does not answer')}")
 
 
-def _place(answer: Answer | None, container: str) -> str:
-    placement = answer.decision.containers.get(container) if answer is not None and answer.admitted else None
+def _place(placement: PlacementPart | None) -> str:
     if placement is None:
         return ""
-    memory = f", memory {numbers(placement.mems)}" if placement.mems else ""
+    memory = f", memory {numbers(map(int, placement.mems.split(',')))}" if placement.mems else ""
     return f"{placement.cpus or 'shared pool'}{memory}"
 
 
-def _reasons(difference: ReleaseDifference) -> Iterator[RenderableType]:
+def _reasons(difference: ReleaseDifferencePart) -> Iterator[RenderableType]:
     yield Text(f"{difference.older} and {difference.newer} differ by:", STYLES["title"])
     for one in difference.rules:
-        rule = one.rule
-        text = f"{rule.name} ({rule.span}): {rule.says}. Later: {rule.instead}. ({_names(one.pods)})"
+        text = f"{one.rule} ({one.releases}): {one.says}. Later: {one.instead}. ({_names(one.pods)})"
         yield Padding(Text(text), _INDENT)
     if difference.unexplained:
         text = f"feature gates, stages of options or formats of state files ({_names(difference.unexplained)})"
         yield Padding(Text(text), _INDENT)
 
 
-def _names(pods: Sequence[Pod]) -> str:
+def _names(pods: Sequence[PodPart]) -> str:
     named = [_name(pod) for pod in pods[:_NAMED_PODS]]
     more = len(pods) - len(named)
     return joined([*named, plural(more, "other pod")] if more else named)
 
 
-def _name(pod: Pod) -> str:
+def _name(pod: PodPart | ReleasePodPart) -> str:
     return clean(f"{pod.namespace}/{pod.name}")

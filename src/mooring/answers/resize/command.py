@@ -14,9 +14,7 @@ from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.resize import asked as asked_resize
-    from mooring.answers.resize import resize as resizing
-    from mooring.answers.resize import resize_document, text
+    from mooring.answers.resize import answer, sizes, text
 
 
 EPILOG = """\b
@@ -57,11 +55,11 @@ def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, 
     if not (cpu or memory):
         raise click.UsageError("name the new amount: --cpu N or --memory AMOUNT")
     check_destination(to)
-    asked = [*asked_resize.wanted("cpu", cpu), *asked_resize.wanted("memory", memory)]
-    resized = resizing.resize_of(question_of(replace(inputs, named=(pod,) if pod else ())), pod, asked)
+    asked = [*sizes.wanted("cpu", cpu), *sizes.wanted("memory", memory)]
+    plan, resized = answer.resize_of(question_of(replace(inputs, named=(pod,) if pod else ())), pod, asked)
     if form == "json":
-        emit_document(json_text(resize_document.resize_document(resized)), to)
+        emit_document(json_text(resized), to)
     else:
-        warn(resized.plan.findings)
-        emit(text.resize_text(resized, wide=form == "wide", to=to), to)
-    return YES if resized.is_yes else NO
+        warn(resized.findings)
+        emit(text.resize_text(plan, resized, wide=form == "wide", to=to), to)
+    return YES if resized.accepted else NO

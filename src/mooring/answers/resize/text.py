@@ -10,19 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.outcome import span_text
+from mooring.answers.base.plan import Plan
 from mooring.answers.base.plan_text import plan_text
 from mooring.answers.base.views.picture import plan_view
-from mooring.answers.resize.largest import Largest
-from mooring.answers.resize.resize import ResizeAnswer
+from mooring.answers.resize.answer import ResizedContainerPart, ResizeDocument
+from mooring.answers.resize.sizes import LargestAmountsPart
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
-from mooring.engine.core.pod import Container
-from mooring.engine.kubelet.kubelet import shared_cpus
-from mooring.engine.node.resize.answer import Resize
-from mooring.engine.node.settings import policies
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.node.settings import Settings, policies
 from mooring.explain.phrases import cpus_text, plural, size
-from mooring.inputs.pods.steps import Amounts
 from mooring.views.console import Breaking, new_table
 from mooring.views.tables import numa_table
 
@@ -33,124 +31,134 @@ _KEPT = (
 )
 
 
-def resize_text(resized: ResizeAnswer, *, wide: bool, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
-    if resized.plan.kubelet is None:
-        return plan_text(resized.plan, wide=wide, to=to)
-    return text_for(Group(*_parts(resized, width_for(to), wide=wide)), to)
+def resize_text(plan: Plan, resized: ResizeDocument, *, wide: bool, to: str) -> str:
+    """Return the answer as text for the terminal, or without any styling for the file ``to``.
 
-
-def _parts(resized: ResizeAnswer, width: int, *, wide: bool) -> Iterator[RenderableType]:
-    plan, answer = resized.plan, resized.answer
+    Args:
+        plan: the node before the resize, of which the head and the table of ``wide`` are.
+        resized: the answer.
+        wide: whether all containers are shown, and the NUMA nodes.
+        to: the file.
+    """
     if plan.kubelet is None:
-        return
+        return plan_text(plan, wide=wide, to=to)
+    return text_for(Group(*_parts(plan, plan.kubelet.settings, resized, width_for(to), wide=wide)), to)
+
+
+def _parts(
+    plan: Plan, settings: Settings, resized: ResizeDocument, width: int, *, wide: bool
+) -> Iterator[RenderableType]:
     view = plan_view(plan)
     yield Text.assemble((view.name, "bold"), f": {view.title}")
-    yield Text(policies(plan.kubelet.settings), "dim")
+    yield Text(policies(settings), "dim")
     yield Text("")
-    if answer is None:
-        yield from _not_running(resized)
+    if not resized.runs:
+        yield from _not_running(plan, resized)
         return
-    yield Text(_headline(resized, answer), "bold")
-    if resized.reason is not None:
-        yield Padding(Text(resized.reason.sentence), _INDENT)
-        yield Padding(Text(f"The kubelet says: “{clean(answer.message)}”."), _INDENT)
-        yield from [Padding(Text(resized.reason.remedy), _INDENT)] if resized.reason.remedy else []
+    yield Text(_headline(resized), "bold")
+    if resized.why:
+        yield Padding(Text(resized.why), _INDENT)
+        yield Padding(Text(f"The kubelet says: “{clean(resized.message)}”."), _INDENT)
+        yield from [Padding(Text(resized.remedy), _INDENT)] if resized.remedy else []
     yield Text("")
-    yield _table(resized, answer, wide=wide)
-    yield from (Text(line) for line in _releases(resized, answer))
-    if resized.keeps_other_cpus:
+    yield _table(resized, wide=wide)
+    yield from (Text(line) for line in _releases(resized))
+    if _is_resized(resized) and any(_keeps_other_cpus(one) for one in resized.containers):
         yield Text(_KEPT)
     yield from (Text(line) for line in _sizes(resized))
     if wide:
-        yield Text(f"Shared pool: {shared_cpus(resized.after or plan.kubelet) or 'empty'}.")
-        yield Text(f"Events: {', '.join(answer.events) or 'none'}.")
+        yield Text(f"Shared pool: {resized.shared_pool or 'empty'}.")
+        yield Text(f"Events: {', '.join(resized.events) or 'none'}.")
         yield Text("")
         yield numa_table(view, width)
 
 
-def _not_running(resized: ResizeAnswer) -> Iterator[RenderableType]:
-    standing = resized.standing
+def _not_running(plan: Plan, resized: ResizeDocument) -> Iterator[RenderableType]:
     yield Text(f"{_name(resized)} does not run and cannot be resized.", "bold")
-    if standing is not None and not standing.admitted:
-        yield Padding(Text(f"{clean(standing.why)} [{standing.code}]"), _INDENT)
+    if resized.not_running:
+        code = next(one.code for one in plan.answers if one.pod.uid == resized.uid)
+        yield Padding(Text(f"{clean(resized.not_running)} [{code}]"), _INDENT)
 
 
-def _name(resized: ResizeAnswer) -> str:
-    return clean(f"{resized.pod.namespace}/{resized.pod.name}")
+def _name(resized: ResizeDocument) -> str:
+    return clean(f"{resized.namespace}/{resized.name}")
 
 
-def _headline(resized: ResizeAnswer, answer: Resize) -> str:
+def _is_resized(resized: ResizeDocument) -> bool:
+    """Tell whether the pod is given other resources: a resize that is taken back is neither accepted nor refused."""
+    return "ResizeStarted" in resized.events
+
+
+def _headline(resized: ResizeDocument) -> str:
     asked = "; ".join(
-        f"{name} {' '.join(f'{resource} {amount}' for resource, amount in amounts.requests.items())}"
-        for name, amounts in resized.asked.containers.items()
+        f"{one.name} {' '.join(f'{resource} {amount}' for resource, amount in one.asks.items())}"
+        for one in resized.containers
+        if one.asks
     )
     subject = f"{_name(resized)} to {clean(asked)}"
-    if resized.reason is not None and answer.rejection is not None:
-        return f"{subject}: {answer.reason}, {clean(answer.rejection.reason)} [{resized.reason.code}]."
-    return f"{subject}: {'accepted' if answer.accepted else 'nothing changes'}."
+    if resized.refused_by:
+        return f"{subject}: {resized.reason}, {clean(resized.refused_by)} [{resized.code}]."
+    return f"{subject}: {'accepted' if _is_resized(resized) else 'nothing changes'}."
 
 
-def _table(resized: ResizeAnswer, answer: Resize, *, wide: bool) -> Table:
+def _keeps_other_cpus(container: ResizedContainerPart) -> bool:
+    """Tell whether a container gets another number of CPUs on paper, and keeps those that it has.
+
+    So it is with the gate InPlacePodVerticalScalingExclusiveCPUs of kubelet v1.37.1 and without the extension.
+    """
+    held = CPUSet.parse(container.after.cpus) if container.after is not None else CPUSet()
+    if not held or container.pending is not None or "cpu" not in container.asks:
+        return False
+    return Quantity.parse(container.asks["cpu"]).milli != 1000 * len(held)
+
+
+def _table(resized: ResizeDocument, *, wide: bool) -> Table:
     """Return one row for each container that is resized; with ``wide`` for all of them."""
     table = new_table("container", "asks", "CPUs now", "CPUs then", "baseline")
-    with_memory = wide and any(one.mems for one in answer.containers.values())
+    with_memory = wide and any(one.after is not None and one.after.mems for one in resized.containers)
     if with_memory:
         table.add_column("memory")
-    for container in resized.pod.containers:
-        asked = resized.asked.containers.get(container.name)
-        if asked is None and not wide:
+    for one in resized.containers:
+        if one.before is None or one.after is None or not (one.asks or wide):
             continue
-        before, after = resized.before[container.name], answer.containers[container.name]
-        release = answer.releases.get(container.name)
         cells: list[RenderableType] = [
-            Breaking(clean(container.name)),
-            Text(_asks(container, asked)),
-            Breaking(_cpus(before.cpus)),
-            Breaking(_cpus(release.cpus if release is not None else after.cpus)),
-            Breaking(str(answer.baseline.get(container.name, CPUSet())) or "–"),
+            Breaking(clean(one.name)),
+            Text(", ".join(f"{name} {one.has.get(name, 'none')} → {size}" for name, size in one.asks.items()) or "–"),
+            Breaking(_cpus(one.before.cpus)),
+            Breaking(_cpus(one.pending.cpus if one.pending is not None else one.after.cpus)),
+            Breaking(one.baseline or "–"),
         ]
-        mems = ",".join(map(str, after.mems)) or "–"
-        table.add_row(*cells, *([Text(mems)] if with_memory else []))
+        table.add_row(*cells, *([Text(one.after.mems or "–")] if with_memory else []))
     return table
 
 
-def _asks(container: Container, asked: Amounts | None) -> str:
-    if asked is None:
-        return "–"
-    before = container.requests
-    return ", ".join(
-        f"{resource} {before.get(resource, 'none')} → {amount}" for resource, amount in asked.requests.items()
-    )
+def _cpus(cpus: str) -> str:
+    return f"{len(CPUSet.parse(cpus))}: {cpus}" if cpus else "shared"
 
 
-def _cpus(cpus: CPUSet) -> str:
-    return f"{len(cpus)}: {cpus}" if cpus else "shared"
-
-
-def _releases(resized: ResizeAnswer, answer: Resize) -> Iterator[str]:
+def _releases(resized: ResizeDocument) -> Iterator[str]:
     """Say which CPUs go back later."""
-    for name, release in answer.releases.items():
-        kept = answer.containers[name].cpus
-        leaving = CPUSet(kept.mask & ~release.cpus.mask)
-        after = span_text(release.left(resized.after.node.moment)) if resized.after is not None else ""
-        yield (
-            f"{clean(name)} keeps {cpus_text(leaving)} for at least {after}; no other container gets "
-            f"{'it' if len(leaving) == 1 else 'them'} before."
-        )
+    for one in resized.containers:
+        if one.pending is not None and one.after is not None:
+            leaving = CPUSet.parse(one.after.cpus) - CPUSet.parse(one.pending.cpus)
+            yield (
+                f"{clean(one.name)} keeps {cpus_text(leaving)} for at least "
+                f"{span_text(one.pending.delay_milliseconds * 10**6)}; no other container gets "
+                f"{'it' if len(leaving) == 1 else 'them'} before."
+            )
 
 
-def _sizes(resized: ResizeAnswer) -> Iterator[str]:
-    for name, largest in resized.largest.items():
-        sizes = list(_size(largest))
+def _sizes(resized: ResizeDocument) -> Iterator[str]:
+    for one in resized.containers:
+        sizes = list(_size(one.largest)) if one.largest is not None else []
         if sizes:
-            yield f"{clean(name)} can have at most {' or '.join(sizes)} now."
+            yield f"{clean(one.name)} can have at most {' or '.join(sizes)} now."
 
 
-def _size(largest: Largest) -> Iterator[str]:
+def _size(largest: LargestAmountsPart) -> Iterator[str]:
     if largest.cpus is not None:
         yield plural(largest.cpus, "CPU")
     if largest.milli_cpus is not None:
         yield f"{largest.milli_cpus}m of CPU"
-    if largest.memory is not None:
-        yield f"{size(largest.memory)} of memory"
+    if largest.memory_bytes is not None:
+        yield f"{size(largest.memory_bytes)} of memory"

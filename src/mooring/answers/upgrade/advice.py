@@ -6,20 +6,25 @@ moves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta, structs
 
 from mooring.answers.base.plan import Plan
 from mooring.answers.upgrade.causes import Cause, GateDefault, gates_for
 from mooring.answers.upgrade.decisions import UpgradeOutcome, pod_upgrades
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
+from mooring.documents.parts import Count, DocumentPart, one_of
 from mooring.engine.core.config import CheckedFields, KubeletConfig
 from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.config_fields import CHECKED_FIELDS, CPU_OPTIONS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.flags import unknown_flag
 from mooring.engine.releases.gates import known_gates
+from mooring.explain.phrases import joined, plural
 
 
 class AdviceKind(Enum):
@@ -36,22 +41,83 @@ class AdviceKind(Enum):
     """All pods leave the node and the state files are deleted before the new kubelet starts."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpgradeAdvice:
-    """One thing to do before the upgrade, and what becomes of the pods that run when it and all before it are done."""
+class UpgradeAdvicePart(DocumentPart):
+    """Something to do before the upgrade; it was tried."""
 
-    kind: AdviceKind
-    names: tuple[str, ...] = ()
-    """Flags with their files, gates, a field, an option, or pods as NAMESPACE/NAME."""
-    value: bool = False
-    """What the gates are set to."""
-    kept: int = 0
-    """How many running pods keep what they have."""
-    moved: int = 0
-    """How many get other CPUs or memory, or are created again."""
-    rejected: int = 0
-    starts: bool = True
-    """Whether the new kubelet starts then; otherwise the next advice is needed too."""
+    kind: Annotated[
+        str,
+        one_of("remove flags", "remove gates", "set gates", "remove field", "remove option", "recreate pods", "drain"),
+    ]
+    names: Annotated[
+        list[str], Meta(description="Flags with their files, gates, a field, an option, or pods as NAMESPACE/NAME.")
+    ]
+    text: Annotated[str, Meta(description="One or two sentences.")]
+    kept: Annotated[Count, Meta(description="Running pods that then keep what they have.")]
+    moved: Annotated[Count, Meta(description="Running pods that then get other CPUs or memory.")]
+    rejected: Count
+
+
+def _advice(kind: AdviceKind, names: Sequence[str], *, value: bool = False) -> UpgradeAdvicePart:
+    """Return an advice before anything is counted.
+
+    Args:
+        kind: what is to be done.
+        names: with what.
+        value: what gates are set to.
+    """
+    listed = joined(list(names))
+    match kind:
+        case AdviceKind.REMOVE_FLAGS:
+            text = f"Remove {listed}."
+        case AdviceKind.REMOVE_GATES:
+            text = f"Remove {listed} from featureGates."
+        case AdviceKind.SET_GATES:
+            settings = ", ".join(f"{name}: {str(value).lower()}" for name in names)
+            text = f"Set featureGates: {{{settings}}}."
+        case AdviceKind.REMOVE_FIELD:
+            text = f"Remove {listed} from the KubeletConfiguration."
+        case AdviceKind.REMOVE_OPTION:
+            text = f"Remove {listed} from cpuManagerPolicyOptions."
+        case AdviceKind.RECREATE_PODS:
+            them = "it" if len(names) == 1 else "them"
+            text = f"Evict {listed} before the upgrade, and create {them} again after it."
+        case AdviceKind.DRAIN:
+            text = (
+                f"Drain the node, stop the old kubelet, delete {CPU_FILE} and {MEMORY_FILE}, and start the new kubelet."
+            )
+    return UpgradeAdvicePart(kind.value, list(names), text, 0, 0, 0)
+
+
+def _with_effect(
+    advice: UpgradeAdvicePart, kept: int, moved: int, rejected: int, *, starts: bool = True
+) -> UpgradeAdvicePart:
+    """Return an advice with what becomes of the running pods when it and all before it are done.
+
+    Args:
+        advice: what to do.
+        kept: how many running pods keep what they have.
+        moved: how many get other CPUs or memory, or are created again.
+        rejected: how many are rejected.
+        starts: whether the new kubelet starts then; otherwise the next advice is needed too.
+    """
+    text = f"{advice.text} {_effect(kept, moved, rejected)}" if starts else advice.text
+    return structs.replace(advice, text=text, kept=kept, moved=moved, rejected=rejected)
+
+
+def _effect(kept: int, moved: int, rejected: int) -> str:
+    total = kept + moved + rejected
+    if not total:
+        return "The kubelet then starts."
+    if kept == total:
+        them = "The running pod then keeps its" if total == 1 else f"All {total} running pods then keep their"
+        return f"{them} CPUs and memory."
+    parts = [f"{kept} of {plural(total, 'running pod')} then keep their CPUs and memory"] if kept else []
+    if moved:
+        parts.append(f"{moved} {'gets' if moved == 1 else 'get'} other CPUs or memory")
+    if rejected:
+        parts.append(f"{rejected} {'is' if rejected == 1 else 'are'} rejected")
+    text = joined(parts)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +153,21 @@ class _Attempt:
         upgrades = pod_upgrades(self.before, self.plan, self.uids)
         return self.starts and not any(one.is_affected for one in upgrades if one.running)
 
-    def counted(self, advice: UpgradeAdvice) -> UpgradeAdvice:
-        """Return an advice with what becomes of the pods."""
+    def counted(self, advice: UpgradeAdvicePart, again: int = 0) -> UpgradeAdvicePart:
+        """Return an advice with what becomes of the pods that run, of which ``again`` are created again."""
         outcomes = [one.outcome for one in pod_upgrades(self.before, self.plan, self.uids) if one.running]
         kept, moved, rejected = (
             outcomes.count(one) for one in (UpgradeOutcome.KEPT, UpgradeOutcome.MOVED, UpgradeOutcome.REJECTED)
         )
-        return replace(advice, kept=kept, moved=moved, rejected=rejected, starts=self.starts)
+        return _with_effect(advice, kept, moved + again, rejected, starts=self.starts)
 
 
-_Changed: TypeAlias = tuple[UpgradeAdvice, KubeletConfig]
+_Changed: TypeAlias = tuple[UpgradeAdvicePart, KubeletConfig]
 
 
 def advices(
     node: UpgradedNode, kubelets: tuple[KubeletSetup, KubeletSetup], plans: tuple[Plan, Plan], found: Iterable[Cause]
-) -> tuple[UpgradeAdvice, ...]:
+) -> list[UpgradeAdvicePart]:
     """Return what to do before the upgrade, in this order; nothing where nothing is known to help.
 
     Args:
@@ -110,7 +176,7 @@ def advices(
         plans: their restarts.
         found: why they decide differently about the running pods.
     """
-    attempt, given = _Attempt(node, *kubelets, *plans), list[UpgradeAdvice]()
+    attempt, given = _Attempt(node, *kubelets, *plans), list[UpgradeAdvicePart]()
     for change in (_without_unknown_flags, _without_refused_gates, _with_dependents_off, *_field_changes()):
         changed = None if attempt.starts else change(attempt.new)
         after = None if changed is None else attempt.with_config(changed[1])
@@ -119,10 +185,10 @@ def advices(
             given.append(attempt.counted(changed[0]))
     if not attempt.starts:
         drained = _drained(attempt)
-        return () if drained is None else (*given, drained)
+        return [] if drained is None else [*given, drained]
     if attempt.is_harmless:
-        return tuple(given)
-    return (*given, *_for_pods(attempt, found))
+        return given
+    return [*given, *_for_pods(attempt, found)]
 
 
 def _without_unknown_flags(new: KubeletSetup) -> _Changed | None:
@@ -130,14 +196,14 @@ def _without_unknown_flags(new: KubeletSetup) -> _Changed | None:
     unknown = tuple(one for one in checked.flags if unknown_flag([one.written], new.release.name))
     names = tuple(f"{one.written} from {one.source}" for one in unknown)
     kept = replace(checked, flags=tuple(one for one in checked.flags if one not in unknown))
-    return (UpgradeAdvice(AdviceKind.REMOVE_FLAGS, names), replace(new.config, checked=kept)) if names else None
+    return (_advice(AdviceKind.REMOVE_FLAGS, names), replace(new.config, checked=kept)) if names else None
 
 
 def _without_refused_gates(new: KubeletSetup) -> _Changed | None:
     known, configured = known_gates(new.release.name).gates, new.config.feature_gates
     kept = {name: on for name, on in configured.items() if name in known and _is_free(new, name, on)}
     names = tuple(sorted(configured.keys() - kept.keys()))
-    return (UpgradeAdvice(AdviceKind.REMOVE_GATES, names), replace(new.config, feature_gates=kept)) if names else None
+    return (_advice(AdviceKind.REMOVE_GATES, names), replace(new.config, feature_gates=kept)) if names else None
 
 
 def _is_free(new: KubeletSetup, name: str, on: bool) -> bool:  # noqa: FBT001 - the value of a gate
@@ -154,7 +220,7 @@ def _with_dependents_off(new: KubeletSetup) -> _Changed | None:
             more |= gates_for(name, new.config, new.release, value=False) or {}
     names = tuple(sorted(more.keys() - configured.keys()))
     gates: Mapping[str, bool] = {**configured, **dict.fromkeys(names, False)}
-    return (UpgradeAdvice(AdviceKind.SET_GATES, names), replace(new.config, feature_gates=gates)) if names else None
+    return (_advice(AdviceKind.SET_GATES, names), replace(new.config, feature_gates=gates)) if names else None
 
 
 _FIELDS: Final[Mapping[str, str]] = {
@@ -175,7 +241,7 @@ def _field_changes() -> Iterator[Callable[[KubeletSetup], _Changed | None]]:
             if getattr(checked, name) == default:
                 return None
             config = replace(new.config, checked=replace(checked, **{name: default}))
-            return UpgradeAdvice(AdviceKind.REMOVE_FIELD, (_FIELDS[name],)), config
+            return _advice(AdviceKind.REMOVE_FIELD, (_FIELDS[name],)), config
 
         return change
 
@@ -186,7 +252,7 @@ def _field_changes() -> Iterator[Callable[[KubeletSetup], _Changed | None]]:
                 return None
             kept = {name: value for name, value in checked.values.items() if name != path}
             config = replace(new.config, checked=replace(checked, values=kept))
-            return UpgradeAdvice(AdviceKind.REMOVE_FIELD, (path,)), config
+            return _advice(AdviceKind.REMOVE_FIELD, (path,)), config
 
         return change
 
@@ -194,17 +260,17 @@ def _field_changes() -> Iterator[Callable[[KubeletSetup], _Changed | None]]:
     yield from (without_value(one.name) for one in CHECKED_FIELDS)
 
 
-def _drained(attempt: _Attempt) -> UpgradeAdvice | None:
+def _drained(attempt: _Attempt) -> UpgradeAdvicePart | None:
     """Return the advice to drain the node and to delete its state files; None where the kubelet does not start then."""
     emptied = replace(attempt.node, files=StateTexts()).leaving_out(attempt.uids)
     plan = emptied.arriving_again(attempt.uids, attempt.node).plan(UpgradeSituation.RESTART, attempt.new)
     if plan.refusal is not None:
         return None
     admitted = [answer.admitted for answer in plan.answers if answer.pod.uid in attempt.uids]
-    return UpgradeAdvice(AdviceKind.DRAIN, moved=sum(admitted), rejected=len(attempt.uids) - sum(admitted))
+    return _with_effect(_advice(AdviceKind.DRAIN, ()), 0, sum(admitted), len(attempt.uids) - sum(admitted))
 
 
-def _for_pods(attempt: _Attempt, found: Iterable[Cause]) -> Iterator[UpgradeAdvice]:
+def _for_pods(attempt: _Attempt, found: Iterable[Cause]) -> Iterator[UpgradeAdvicePart]:
     """Yield each setting that keeps running pods as they are; else what admits those that are rejected."""
     harmless = [
         after.counted(advice)
@@ -213,16 +279,15 @@ def _for_pods(attempt: _Attempt, found: Iterable[Cause]) -> Iterator[UpgradeAdvi
     ]
     yield from harmless
     upgrades = list(pod_upgrades(attempt.before, attempt.plan, attempt.uids))
-    rejected = [one.pod for one in upgrades if one.running and one.outcome is UpgradeOutcome.REJECTED]
+    rejected = [one for one in upgrades if one.running and one.outcome == UpgradeOutcome.REJECTED]
     if harmless or not rejected:
         return
     uids = [pod.uid for pod in rejected]
     node = attempt.node.without_pods(uids, attempt.old).arriving_again(uids, attempt.node)
     plan = node.plan(UpgradeSituation.RESTART, attempt.new)
     if plan.refusal is None and all(answer.admitted for answer in plan.answers):
-        names = tuple(f"{pod.namespace}/{pod.name}" for pod in rejected)
-        advice = replace(attempt, node=node, plan=plan).counted(UpgradeAdvice(AdviceKind.RECREATE_PODS, names))
-        yield replace(advice, moved=advice.moved + len(uids))
+        advice = _advice(AdviceKind.RECREATE_PODS, [f"{pod.namespace}/{pod.name}" for pod in rejected])
+        yield replace(attempt, node=node, plan=plan).counted(advice, len(uids))
     else:
         drained = _drained(attempt)
         yield from [] if drained is None or drained.rejected else [drained]
@@ -231,18 +296,17 @@ def _for_pods(attempt: _Attempt, found: Iterable[Cause]) -> Iterator[UpgradeAdvi
 def _other_settings(new: KubeletSetup, found: Iterable[Cause]) -> Iterator[_Changed]:
     """Yield configurations in which a gate or option is otherwise by which pods are decided differently."""
     config, seen = new.config, set[str]()
-    for cause in found:
-        factor = cause.factor
+    for factor, _ in found:
         if isinstance(factor, GateDefault):
             gates = gates_for(factor.name, config, new.release, value=factor.before)
             if gates is not None and seen.isdisjoint(gates):
-                advice = UpgradeAdvice(AdviceKind.SET_GATES, tuple(sorted(gates)), factor.before)
+                advice = _advice(AdviceKind.SET_GATES, sorted(gates), value=factor.before)
                 yield advice, replace(config, feature_gates={**config.feature_gates, **gates})
                 seen |= gates.keys()
             continue
         for option in factor.options:
             if option in config.cpu_manager_policy_options and option not in seen:
                 options = {name: text for name, text in config.cpu_manager_policy_options.items() if name != option}
-                advice = UpgradeAdvice(AdviceKind.REMOVE_OPTION, (option,))
+                advice = _advice(AdviceKind.REMOVE_OPTION, (option,))
                 yield advice, replace(config, cpu_manager_policy_options=options)
                 seen.add(option)

@@ -6,21 +6,28 @@ else being equal. The example is then asked with fewer and fewer pods.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+from msgspec import Meta
+
+from mooring.answers.base.answering import Answer
+from mooring.answers.base.outcome import placement_part
 from mooring.answers.base.plan import Plan
 from mooring.answers.upgrade.decisions import decided
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
 from mooring.answers.upgrade.settings import gate_value
+from mooring.documents.parts import DocumentPart, PlacementPart, one_of
 from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.gates import MANAGER_GATES
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import Release
 from mooring.engine.releases.gates import known_gates
 from mooring.engine.releases.rule import ReleaseRule
 from mooring.engine.releases.rules import RULES
+from mooring.explain.phrases import cpus_text, nodes
 
 MOST_TRIALS = 60
 """How often an example is asked with fewer pods; it has more than the fewest on a full node of which it needs most."""
@@ -38,18 +45,34 @@ class GateDefault:
 Factor: TypeAlias = ReleaseRule | GateDefault
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """A rule or gate by which the releases decide differently about this node, and an example of it."""
+class ExamplePodPart(DocumentPart):
+    """A pod of an example."""
 
-    factor: Factor
-    situation: UpgradeSituation
-    pods: tuple[Pod, ...]
-    """Few pods of the node that show it."""
-    before: Plan
-    """What is decided with the rule or gate as in the old release."""
-    after: Plan
-    """The same with the rule or gate as in the new release, and no other difference."""
+    uid: str
+    namespace: str
+    name: str
+    before: Annotated[str, Meta(description="What is decided with the rule or gate as in the old release.")]
+    after: Annotated[str, Meta(description="The same as in the new release.")]
+
+
+class UpgradeCausePart(DocumentPart, kw_only=True):
+    """A rule or gate by which the releases decide differently about this node."""
+
+    kind: Annotated[str, one_of("rule", "gate")]
+    name: str
+    before: Annotated[str, Meta(description="What the old release does.")]
+    after: Annotated[str, Meta(description="What the new release does.")]
+    releases: Annotated[str, Meta(description="The releases that follow the rule; empty for a gate.")]
+    source: str
+    situation: Annotated[str, one_of("restart", "recreated")]
+    machine: str
+    pods: Annotated[list[ExamplePodPart], Meta(description="Few pods of the node that show it, in order.")]
+    start_before: Annotated[str, Meta(description="Why the kubelet does not start in the example; empty if it does.")]
+    start_after: Annotated[str, Meta(description="The same with the rule or gate as in the new release.")]
+
+
+Cause: TypeAlias = tuple[Factor, UpgradeCausePart]
+"""A rule or gate by which the releases decide differently about this node, and an example of it."""
 
 
 def causes(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup, situation: UpgradeSituation) -> Iterator[Cause]:
@@ -60,7 +83,7 @@ def causes(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup, situation: 
     for factor in _factors(old, new):
         pair = _pair(node, situation, factor, (old, new), plans)
         if pair is not None:
-            yield _example(node, situation, factor, old, pair)
+            yield factor, _example(node, situation, factor, old, pair)
 
 
 _Pair: TypeAlias = tuple[KubeletSetup, KubeletSetup]
@@ -119,7 +142,9 @@ def gates_for(name: str, config: KubeletConfig, release: Release, *, value: bool
     return wanted
 
 
-def _example(node: UpgradedNode, situation: UpgradeSituation, factor: Factor, old: KubeletSetup, pair: _Pair) -> Cause:
+def _example(
+    node: UpgradedNode, situation: UpgradeSituation, factor: Factor, old: KubeletSetup, pair: _Pair
+) -> UpgradeCausePart:
     """Return a cause with few pods that show it, the fewest where that takes no more than :data:`MOST_TRIALS`."""
     everything = node.pods_of(old).every
 
@@ -135,7 +160,7 @@ def _example(node: UpgradedNode, situation: UpgradeSituation, factor: Factor, ol
     if plans is None:
         # The state files hold what these pods alone do not explain: the example is the node as it is.
         before, after = (node.plan(situation, setup) for setup in pair)
-        return Cause(factor, situation, everything, before, after)
+        return _part(node, situation, factor, everything, before, after)
     size, trials = len(uids), 0
     while size and trials < MOST_TRIALS:
         start = 0
@@ -148,4 +173,78 @@ def _example(node: UpgradedNode, situation: UpgradeSituation, factor: Factor, ol
             else:
                 uids, plans = fewer, found
         size //= 2
-    return Cause(factor, situation, tuple(pod for pod in everything if pod.uid in uids), *plans)
+    return _part(node, situation, factor, [pod for pod in everything if pod.uid in uids], *plans)
+
+
+def _part(
+    node: UpgradedNode, situation: UpgradeSituation, factor: Factor, pods: Sequence[Pod], before: Plan, after: Plan
+) -> UpgradeCausePart:
+    """Return a cause whose example is some pods of the node.
+
+    Args:
+        node: of the pods.
+        situation: in which they are asked about.
+        factor: the rule or gate.
+        pods: few that show it.
+        before: what is decided with it as in the old release.
+        after: the same as in the new release, and no other difference.
+    """
+    is_rule = isinstance(factor, ReleaseRule)
+    answers, later = ({answer.pod.uid: answer_text(answer) for answer in plan.answers} for plan in (before, after))
+    if isinstance(factor, ReleaseRule):
+        in_place = before.release.rules, factor.name.replace("-", "_")
+        words = (factor.says, factor.instead) if getattr(*in_place) else (factor.instead, factor.says)
+    else:
+        words = _switch(on=factor.before), _switch(on=factor.after)
+    return UpgradeCausePart(
+        kind="rule" if is_rule else "gate",
+        name=factor.name,
+        before=words[0],
+        after=words[1],
+        releases=factor.span if isinstance(factor, ReleaseRule) else "",
+        source=factor.source if isinstance(factor, ReleaseRule) else "feature gates; spec: releases.md section 2",
+        situation=situation.value,
+        machine=node.machine.name,
+        pods=[
+            ExamplePodPart(pod.uid, pod.namespace, pod.name, answers.get(pod.uid, ""), later.get(pod.uid, ""))
+            for pod in pods
+        ],
+        start_before=before.refusal.message if before.refusal is not None else "",
+        start_after=after.refusal.message if after.refusal is not None else "",
+    )
+
+
+def _switch(*, on: bool) -> str:
+    return f"{'on' if on else 'off'} by default"
+
+
+def answer_text(answer: Answer) -> str:
+    """Return what is decided about a pod, short."""
+    decision = answer.decision
+    if answer.crash:
+        return "the kubelet crashes"
+    if decision.endless is not None:
+        return "the kubelet does not return"
+    if not decision.admitted:
+        return f"rejected, {decision.reason}: {decision.message}"
+    held = {name: placement_part(one) for name, one in decision.containers.items()}
+    return placements_text(held, placement_part(decision.pod))
+
+
+def placements_text(containers: Mapping[str, PlacementPart], pod: PlacementPart) -> str:
+    """Return what containers have; those of the shared pool without a memory assignment are left out.
+
+    >>> placements_text({}, PlacementPart("", ""))
+    'shared pool'
+    """
+    parts = [f"{name} {_placement(one)}" for name, one in containers.items() if one.cpus or one.mems]
+    if pod.cpus or pod.mems:
+        parts.append(f"pod {_placement(pod)}")
+    return "; ".join(parts) or "shared pool"
+
+
+def _placement(placement: PlacementPart) -> str:
+    parts = [cpus_text(CPUSet.parse(placement.cpus))] if placement.cpus else []
+    if placement.mems:
+        parts.append(f"memory of {nodes(map(int, placement.mems.split(',')))}")
+    return ", ".join(parts)

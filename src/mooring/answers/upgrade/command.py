@@ -20,15 +20,16 @@ with lazily():
     from mooring.answers.base.inputs import release as release_inputs
     from mooring.answers.base.inputs import running as running_inputs
     from mooring.answers.base.views import picture
+    from mooring.answers.upgrade import answer, text
     from mooring.answers.upgrade import inputs as upgrade_inputs
-    from mooring.answers.upgrade import text, upgrade_document, wording
     from mooring.engine.checkpoint import store
-    from mooring.views.html import upgrade as html
+    from mooring.views.html import document as html
+    from mooring.views.svg import elements
+    from mooring.views.svg import picture as svg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mooring.answers.upgrade.upgrade import Upgrade
+    from mooring.answers.upgrade.answer import UpgradeDocument, UpgradeListDocument
+    from mooring.views.view import NodeView
 
 EPILOG = """\b
 Examples:
@@ -100,30 +101,54 @@ def command(
     requested = release_inputs.requested_version(after, "--to")
     new = kubelet_release.chosen_release([requested], nearest=inputs.nearest_release)
     found = list(upgrade_inputs.upgrades_of(inputs, archives, new))
+    documents = [document for _, document in found]
     if save:
         if len(found) > 1:
             raise click.UsageError("--save-state needs one node; choose it with --node-name")
-        files = found[0].plan.files
-        if found[0].plan.refusal is None:
-            store.StateFolder(store.make_folder(Path(save))).write_both(files.cpu or "", files.memory or "")
+        [saved] = documents
+        if saved.start_error is None:
+            folder = store.StateFolder(store.make_folder(Path(save)))
+            folder.write_both(saved.cpu_manager_state, saved.memory_manager_state)
     if form == "json":
-        single = upgrade_document.upgrade_document(found[0]) if len(found) == 1 else None
-        emit_document(json_text(single or upgrade_document.upgrade_list(found)))
+        emit_document(json_text(documents[0] if len(documents) == 1 else answer.upgrade_list(documents)))
     elif form == "html":
-        emit_document(_html(found))
+        if len(documents) != 1:
+            emit_document(upgrades_page(answer.upgrade_list(documents)))
+        else:
+            [(plan, document)] = found
+            emit_document(upgrade_page(document, None if plan.kubelet is None else picture.plan_view(plan)))
     else:
-        warn(dict.fromkeys(finding for upgrade in found for finding in upgrade.findings))
+        findings = [finding for document in documents for finding in document.findings]
+        warn(one for place, one in enumerate(findings) if one not in findings[:place])
         emit(
-            text.upgrade_text(found[0], wide=form == "wide", to="")
-            if len(found) == 1
-            else text.upgrades_text(found, "")
+            text.upgrade_text(documents[0], wide=form == "wide", to="")
+            if len(documents) == 1
+            else text.upgrades_text(documents, "")
         )
-    return NO if any(upgrade.changed for upgrade in found) else YES
+    return NO if any(document.changed for document in documents) else YES
 
 
-def _html(upgrades: Sequence[Upgrade]) -> str:
-    if len(upgrades) != 1:
-        return html.upgrades_page(upgrade_document.upgrade_list(upgrades))
-    [upgrade] = upgrades
-    view = None if upgrade.plan.kubelet is None else picture.plan_view(upgrade.plan)
-    return html.upgrade_page(upgrade_document.upgrade_document(upgrade), wording.headline_text(upgrade), view)
+def upgrade_page(document: UpgradeDocument, view: NodeView | None) -> str:
+    """Return the page of one node; it has no script.
+
+    Args:
+        document: what the new release changes.
+        view: the node after the start of the new kubelet; None if it does not start.
+    """
+    # The styles of the page have the rules of the picture already, and the policy allows no other style element.
+    drawing = "" if view is None else svg.svg_text(view, _PICTURE_WIDTH).replace(elements.style_sheet(), "")
+    title = f"{document.node or document.machine}: kubelet {document.from_} to {document.to}"
+    verdict = text.headline_text(document)
+    return html.page_text("upgrade.html", title=title, upgrade=document, verdict=verdict, picture=drawing)
+
+
+def upgrades_page(document: UpgradeListDocument) -> str:
+    """Return the page of several nodes, with a row for each; it has no script."""
+    safe = sum(node.safe for node in document.nodes)
+    # Nodes of one cluster come from the same files, so that most findings are about all of them.
+    found = [one for place, one in enumerate(document.findings) if one not in document.findings[:place]]
+    return html.page_text("upgrades.html", title="Kubelet upgrade", nodes=document.nodes, safe=safe, found=found)
+
+
+_PICTURE_WIDTH = 1144
+"""Pixels that the page has for the picture."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta, structs
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.outcome import held_devices
+from mooring.answers.base.outcome import held_devices, placement_part
 from mooring.answers.base.plan import Plan
+from mooring.documents.parts import Code, DocumentPart, PlacementPart, PodPart, one_of
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.node import placements_of
@@ -30,7 +32,7 @@ def answer_decided(answer: Answer) -> tuple[Any, ...]:
     return (decision.uid, decision.admitted, decision.reason, decision.message, endless, answer.crash, held)
 
 
-class UpgradeOutcome(Enum):
+class UpgradeOutcome(StrEnum):
     """What becomes of a pod in an upgrade."""
 
     KEPT = "kept"
@@ -44,36 +46,43 @@ class UpgradeOutcome(Enum):
     """The kubelet does not start, or does not return from an admission before."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodUpgrade:
-    """What becomes of one pod when the kubelet of another release starts."""
+class UpgradedPodPart(DocumentPart, kw_only=True):
+    """What becomes of a pod."""
 
-    pod: Pod
-    running: bool
-    """Whether it runs before the upgrade; otherwise it is admitted after it."""
-    outcome: UpgradeOutcome
-    changed: bool
-    """Whether the release decides it: the old kubelet, started again, decides differently."""
-    before: Mapping[str, Placement] = field(default_factory=dict)
-    """Container -> what it has before the upgrade; of an arriving pod what the old kubelet gives it."""
-    before_pod: Placement = field(default_factory=Placement)
-    after: Mapping[str, Placement] = field(default_factory=dict)
-    """Container -> what it has afterwards; empty for a pod that is not admitted."""
-    after_pod: Placement = field(default_factory=Placement)
-    reason: str = ""
-    """The kubelet's, of a rejected pod."""
-    message: str = ""
-    why: str = ""
-    """One sentence in plain words."""
-    code: str = ""
+    uid: str
+    namespace: str
+    name: str
+    running: Annotated[bool, Meta(description="Whether it runs before; otherwise it is admitted after the restart.")]
+    outcome: Annotated[str, one_of("kept", "moved", "admitted", "rejected", "not asked")]
+    changed: Annotated[bool, Meta(description="Whether the old kubelet, started again, would decide otherwise.")]
+    admitted: bool
+    reason: Annotated[str, Meta(description="The kubelet's; empty for admitted pods.")] = ""
+    message: Annotated[str, Meta(description="The kubelet's; empty for admitted pods.")] = ""
+    why: Annotated[str, Meta(description="One sentence for people; empty for admitted pods.")] = ""
+    code: Code = ""
+    before: Annotated[
+        dict[str, PlacementPart],
+        Meta(description="Container -> its CPUs and memory before the upgrade; empty where it had no place."),
+    ]
+    pod_before: Annotated[PlacementPart, Meta(description="The partition of the pod as a whole.")]
+    after: Annotated[
+        dict[str, PlacementPart],
+        Meta(description="Container -> its CPUs and memory afterwards; empty if not admitted."),
+    ]
+    pod_after: Annotated[PlacementPart, Meta(description="The partition of the pod as a whole.")]
 
     @property
     def is_affected(self) -> bool:
         """Tell whether the pod does not keep what it has, and a restart of the old kubelet would not do the same."""
-        return self.changed and self.outcome is not UpgradeOutcome.KEPT
+        return self.changed and self.outcome != UpgradeOutcome.KEPT
+
+    @property
+    def as_pod(self) -> PodPart:
+        """Its name."""
+        return PodPart(self.uid, self.namespace, self.name)
 
 
-def pod_upgrades(old: Plan, new: Plan, running: Collection[str]) -> Iterator[PodUpgrade]:
+def pod_upgrades(old: Plan, new: Plan, running: Collection[str]) -> Iterator[UpgradedPodPart]:
     """Yield what becomes of the pods of a restart.
 
     Args:
@@ -91,39 +100,49 @@ def pod_upgrades(old: Plan, new: Plan, running: Collection[str]) -> Iterator[Pod
         is_running = pod.uid in running
         held = placements(old, pod) if is_running else ({}, Placement())
         changed = pod.uid not in unasked_before
-        yield PodUpgrade(pod, is_running, UpgradeOutcome.NOT_ASKED, changed, before=held[0], before_pod=held[1])
+        yield _part(pod, UpgradeOutcome.NOT_ASKED, held, ({}, Placement()), running=is_running, changed=changed)
 
 
-def _of_answer(answer: Answer, held: tuple[Mapping[str, Placement], Placement], *, changed: bool) -> PodUpgrade:
-    decision = answer.decision
-    admitted = decision.admitted
-    return PodUpgrade(
-        pod=answer.pod,
-        running=answer.running,
-        outcome=_outcome(answer, held),
-        changed=changed,
-        before=held[0],
-        before_pod=held[1],
-        after=decision.containers if admitted else {},
-        after_pod=decision.pod if admitted else Placement(),
-        reason=decision.reason or ("crash" if answer.crash else decision.endless.defect if decision.endless else ""),
+_Placed: TypeAlias = tuple[Mapping[str, Placement], Placement]
+"""What each container has, and the pod as a whole."""
+
+
+def _of_answer(answer: Answer, held: _Placed, *, changed: bool) -> UpgradedPodPart:
+    decision, endless = answer.decision, answer.decision.endless
+    placed = decision.containers, decision.pod
+    if decision.admitted:
+        same = (dict(placed[0]), placed[1]) == (dict(held[0]), held[1])
+        outcome = UpgradeOutcome.ADMITTED if not held[0] else UpgradeOutcome.KEPT if same else UpgradeOutcome.MOVED
+        return _part(answer.pod, outcome, held, placed, running=answer.running, changed=changed)
+    part = _part(answer.pod, UpgradeOutcome.REJECTED, held, ({}, Placement()), running=answer.running, changed=changed)
+    return structs.replace(
+        part,
+        reason=decision.reason or ("crash" if answer.crash else endless.defect if endless is not None else ""),
         message=decision.message or answer.crash,
-        why=answer.why if not admitted else "",
-        code=answer.code if not admitted else "",
+        why=answer.why,
+        code=answer.code,
     )
 
 
-def _outcome(answer: Answer, held: tuple[Mapping[str, Placement], Placement]) -> UpgradeOutcome:
-    decision = answer.decision
-    if not decision.admitted:
-        return UpgradeOutcome.REJECTED
-    if not held[0]:
-        return UpgradeOutcome.ADMITTED
-    same = (dict(decision.containers), decision.pod) == (dict(held[0]), held[1])
-    return UpgradeOutcome.KEPT if same else UpgradeOutcome.MOVED
+def _part(
+    pod: Pod, outcome: UpgradeOutcome, held: _Placed, placed: _Placed, *, running: bool, changed: bool
+) -> UpgradedPodPart:
+    return UpgradedPodPart(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        running=running,
+        outcome=outcome.value,
+        changed=changed,
+        admitted=outcome not in (UpgradeOutcome.REJECTED, UpgradeOutcome.NOT_ASKED),
+        before={name: placement_part(one) for name, one in held[0].items()},
+        pod_before=placement_part(held[1]),
+        after={name: placement_part(one) for name, one in placed[0].items()},
+        pod_after=placement_part(placed[1]),
+    )
 
 
-def _held(old: Plan, new: Plan, answer: Answer, earlier: Answer | None) -> tuple[Mapping[str, Placement], Placement]:
+def _held(old: Plan, new: Plan, answer: Answer, earlier: Answer | None) -> _Placed:
     """Return what a pod has before the upgrade: by the state files, or as the old kubelet decides about a new pod."""
     if answer.running:
         return placements(old if old.trace else new, answer.pod)
@@ -132,6 +151,6 @@ def _held(old: Plan, new: Plan, answer: Answer, earlier: Answer | None) -> tuple
     return earlier.decision.containers, earlier.decision.pod
 
 
-def placements(plan: Plan, pod: Pod) -> tuple[Mapping[str, Placement], Placement]:
+def placements(plan: Plan, pod: Pod) -> _Placed:
     """Return what a pod has by the state files with which a plan begins."""
     return placements_of(plan.trace[0].node.providers, pod) if plan.trace else ({}, Placement())

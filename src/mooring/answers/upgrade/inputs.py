@@ -10,8 +10,8 @@ from mooring.answers.base.inputs import release as release_inputs
 from mooring.answers.base.inputs.checks import check_strict
 from mooring.answers.base.inputs.node import NodeInputs, read_inputs
 from mooring.answers.base.kubelet_release import node_versions
+from mooring.answers.upgrade.answer import UpgradeDocument, upgrade_of
 from mooring.answers.upgrade.node import NodePods, UpgradedNode
-from mooring.answers.upgrade.upgrade import Upgrade, upgrade_of
 from mooring.cli.options import NodeOptions
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -20,10 +20,13 @@ from mooring.inputs.pods.defaults import PodGates
 
 if TYPE_CHECKING:
     from mooring.answers.base.kubelet_release import ChosenRelease
+    from mooring.answers.base.plan import Plan
     from mooring.inputs.decoding.fields import Report
 
 
-def upgrades_of(options: NodeOptions, archives: Sequence[str], new: ChosenRelease) -> Iterator[Upgrade]:
+def upgrades_of(
+    options: NodeOptions, archives: Sequence[str], new: ChosenRelease
+) -> Iterator[tuple[Plan, UpgradeDocument]]:
     """Yield the upgrade of each node that the options describe.
 
     Args:
@@ -55,7 +58,7 @@ def _nodes(inputs: NodeInputs) -> Iterator[NodeInputs]:
         yield replace(inputs, options=of_node, release=release_inputs.read_release(of_node, None, inputs.listed))
 
 
-def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> Upgrade:
+def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> tuple[Plan, UpgradeDocument]:
     if not inputs.release.source:
         raise InputError("is missing", source="--from", remedy="name the release of the node's kubelet, such as 1.34")
     old, configuration = inputs.release.release, inputs.configuration

@@ -7,9 +7,12 @@ starts is not decided here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
+from typing import Annotated
 
+from msgspec import Meta
+
+from mooring.documents.parts import DocumentPart, one_of
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, Gate
 from mooring.engine.core.release import Release
@@ -24,13 +27,13 @@ from mooring.engine.releases.config_fields import (
 from mooring.engine.releases.gates import known_gates
 from mooring.engine.releases.history import standing
 from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
-from mooring.engine.releases.state_files import StateFileRules, state_file_rules
+from mooring.engine.releases.state_files import state_file_rules
 
 POD_LEVEL_GATE = "PodLevelResourceManagers"
 UNKNOWN = "not known"
 
 
-class SettingEffect(Enum):
+class SettingEffect(StrEnum):
     """What another release does with a setting."""
 
     REFUSED = "refused"
@@ -45,21 +48,18 @@ class SettingEffect(Enum):
     """The policy option needs another gate, or none any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseSetting:
-    """A setting that another release takes otherwise."""
+class SettingChangePart(DocumentPart):
+    """A setting that the new release takes otherwise."""
 
-    name: str
-    """Such as ``featureGates.MemoryManager`` or ``failCgroupV1``."""
-    effect: SettingEffect
+    name: Annotated[str, Meta(description="Such as featureGates.MemoryManager or failCgroupV1.")]
+    effect: Annotated[str, one_of("refused", "ignored", "takes effect", "default", "group")]
     before: str
-    """What it is in the old release, in words."""
     after: str
 
 
 def setting_changes(
     config: KubeletConfig, fields: frozenset[str], old: Release, new: Release
-) -> tuple[ReleaseSetting, ...]:
+) -> list[SettingChangePart]:
     """Return the settings that a release takes otherwise than another one.
 
     Args:
@@ -68,38 +68,38 @@ def setting_changes(
         old: before the upgrade.
         new: after it.
     """
-    return (
+    return [
         *_configured_gates(config, old, new),
         *_gate_defaults(config, old, new),
         *_options(CPU_OPTIONS, config.cpu_manager_policy_options, CPU_OPTION_HISTORY, old, new),
         *_options(TOPOLOGY_OPTIONS, config.topology_manager_policy_options, TOPOLOGY_OPTION_HISTORY, old, new),
         *_fields(fields, old, new),
-    )
+    ]
 
 
-def _configured_gates(config: KubeletConfig, old: Release, new: Release) -> Iterator[ReleaseSetting]:
+def _configured_gates(config: KubeletConfig, old: Release, new: Release) -> Iterator[SettingChangePart]:
     before, after = known_gates(old.name).gates, known_gates(new.name).gates
     for name, value in sorted(config.feature_gates.items()):
         was_refused, is_refused = _is_refused(before.get(name), value), _is_refused(after.get(name), value)
         if is_refused and not was_refused:
-            yield ReleaseSetting(
-                f"featureGates.{name}", SettingEffect.REFUSED, _words(before.get(name)), _words(after.get(name))
+            yield SettingChangePart(
+                f"featureGates.{name}", SettingEffect.REFUSED.value, _words(before.get(name)), _words(after.get(name))
             )
         elif was_refused and not is_refused:
-            effect = SettingEffect.TAKES_EFFECT
-            yield ReleaseSetting(f"featureGates.{name}", effect, _words(before.get(name)), _words(after.get(name)))
+            effect = SettingEffect.TAKES_EFFECT.value
+            yield SettingChangePart(f"featureGates.{name}", effect, _words(before.get(name)), _words(after.get(name)))
 
 
 def _is_refused(gate: Gate | None, value: bool) -> bool:  # noqa: FBT001 - the value of a gate
     return gate is None or (gate.locked and value != gate.default)
 
 
-def _gate_defaults(config: KubeletConfig, old: Release, new: Release) -> Iterator[ReleaseSetting]:
+def _gate_defaults(config: KubeletConfig, old: Release, new: Release) -> Iterator[SettingChangePart]:
     """Yield the gates of the resource managers that are not set, and on in one release only."""
     for name in sorted(MANAGER_GATES - set(config.feature_gates)):
         if gate_value(name, config, old) != gate_value(name, config, new):
             before, after = (known_gates(one.name).gates.get(name) for one in (old, new))
-            yield ReleaseSetting(f"featureGates.{name}", SettingEffect.DEFAULT, _words(before), _words(after))
+            yield SettingChangePart(f"featureGates.{name}", SettingEffect.DEFAULT.value, _words(before), _words(after))
 
 
 def gate_value(name: str, config: KubeletConfig, release: Release) -> bool:
@@ -119,51 +119,45 @@ def _words(gate: Gate | None) -> str:
 
 def _options(
     field: str, configured: Mapping[str, str], histories: Mapping[str, str], old: Release, new: Release
-) -> Iterator[ReleaseSetting]:
+) -> Iterator[SettingChangePart]:
     for name in configured:
         history = histories.get(name, "")
         before, after = (standing(history, one.name) or UNKNOWN for one in (old, new))
         if before == after:
             continue
         effect = SettingEffect.REFUSED if after == UNKNOWN else SettingEffect.GROUP
-        yield ReleaseSetting(f"{field}.{name}", effect, before, after)
+        yield SettingChangePart(f"{field}.{name}", effect.value, before, after)
 
 
-def _fields(fields: frozenset[str], old: Release, new: Release) -> Iterator[ReleaseSetting]:
+def _fields(fields: frozenset[str], old: Release, new: Release) -> Iterator[SettingChangePart]:
     missing_before, missing_after = later_fields(old.name), later_fields(new.name)
     for name in sorted(fields & FIELDS_SINCE.keys()):
         if (name in missing_before) != (name in missing_after):
             effect = SettingEffect.IGNORED if name in missing_after else SettingEffect.TAKES_EFFECT
             words = [UNKNOWN if name in missing else "known" for missing in (missing_before, missing_after)]
-            yield ReleaseSetting(name, effect, words[0], words[1])
+            yield SettingChangePart(name, effect.value, words[0], words[1])
     for name, history in sorted(DEFAULT_HISTORY.items()):
         before, after = standing(history, old.name), standing(history, new.name)
         if name not in fields and before and after and before != after:
-            yield ReleaseSetting(name, SettingEffect.DEFAULT, before, after)
+            yield SettingChangePart(name, SettingEffect.DEFAULT.value, before, after)
 
 
-@dataclass(frozen=True, slots=True)
-class StateFileFormats:
-    """The formats of one state file on the way to another release and back."""
+class StateFileFormatsPart(DocumentPart):
+    """The formats of a state file."""
 
     file: str
     written_before: str
-    read_after: tuple[str, ...]
-    """What the new release reads, in order."""
+    read_after: Annotated[list[str], Meta(description="What the new release reads, in order.")]
     written_after: str
-    read_before: tuple[str, ...]
-    """What the old release reads after a rollback, in order."""
+    read_before: Annotated[list[str], Meta(description="What the old release reads after a rollback, in order.")]
 
 
-def state_file_formats(config: KubeletConfig, old: Release, new: Release) -> tuple[StateFileFormats, StateFileFormats]:
+def state_file_formats(config: KubeletConfig, old: Release, new: Release) -> list[StateFileFormatsPart]:
     """Return the formats of both state files."""
-    before, after = (_rules(config, release) for release in (old, new))
-    cpu = StateFileFormats(CPU_FILE, before.cpu.written, after.cpu.read, after.cpu.written, before.cpu.read)
-    memory = StateFileFormats(
-        MEMORY_FILE, before.memory.written, after.memory.read, after.memory.written, before.memory.read
+    before, after = (
+        state_file_rules(one.name, pod_level=gate_value(POD_LEVEL_GATE, config, one)) for one in (old, new)
     )
-    return cpu, memory
-
-
-def _rules(config: KubeletConfig, release: Release) -> StateFileRules:
-    return state_file_rules(release.name, pod_level=gate_value(POD_LEVEL_GATE, config, release))
+    return [
+        StateFileFormatsPart(file, was.written, list(then.read), then.written, list(was.read))
+        for file, was, then in ((CPU_FILE, before.cpu, after.cpu), (MEMORY_FILE, before.memory, after.memory))
+    ]

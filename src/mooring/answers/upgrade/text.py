@@ -9,60 +9,51 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mooring.answers.upgrade.causes import Cause
-from mooring.answers.upgrade.decisions import PodUpgrade, UpgradeOutcome
+from mooring.answers.upgrade.answer import HopPart, RollbackPart, UpgradeDocument
+from mooring.answers.upgrade.causes import ExamplePodPart, UpgradeCausePart, placements_text
+from mooring.answers.upgrade.decisions import UpgradedPodPart, UpgradeOutcome
 from mooring.answers.upgrade.node import UpgradeSituation
-from mooring.answers.upgrade.settings import SettingEffect
-from mooring.answers.upgrade.upgrade import Hop, Upgrade, UpgradeRollback
-from mooring.answers.upgrade.wording import (
-    advice_text,
-    affected_text,
-    answer_text,
-    factor_words,
-    headline_text,
-    placements_text,
-    settings_texts,
-)
+from mooring.answers.upgrade.settings import UNKNOWN, SettingChangePart, SettingEffect
 from mooring.cli.terminal import text_for
+from mooring.documents.parts import PodPart
 from mooring.engine.core.errors import clean
-from mooring.engine.core.pod import Pod
-from mooring.engine.releases.rule import ReleaseRule
 from mooring.explain.phrases import joined, plural
 from mooring.views.console import Breaking, new_table
 
 _INDENT = (0, 0, 0, 2)
 _MOST_NAMES = 5
+_GATES = "featureGates."
 _SITUATIONS = {
-    UpgradeSituation.RESTART: "when the kubelet starts on the state files",
-    UpgradeSituation.RECREATED: "when the pods are created anew on the empty node",
+    UpgradeSituation.RESTART.value: "when the kubelet starts on the state files",
+    UpgradeSituation.RECREATED.value: "when the pods are created anew on the empty node",
 }
 
 
-def upgrade_text(upgrade: Upgrade, *, wide: bool, to: str) -> str:
+def upgrade_text(upgrade: UpgradeDocument, *, wide: bool, to: str) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``."""
     return text_for(Group(*_parts(upgrade, wide=wide)), to)
 
 
-def _parts(upgrade: Upgrade, *, wide: bool) -> Iterator[RenderableType]:
-    name = clean(upgrade.node.name or upgrade.node.machine.name)
-    yield Text.assemble((name, "bold"), f": kubelet {upgrade.old.release} to {upgrade.new.release}")
+def _parts(upgrade: UpgradeDocument, *, wide: bool) -> Iterator[RenderableType]:
+    name = clean(upgrade.node or upgrade.machine)
+    yield Text.assemble((name, "bold"), f": kubelet {upgrade.from_} to {upgrade.to}")
     yield Text(headline_text(upgrade), "bold")
-    if upgrade.plan.refusal is not None:
-        yield Padding(Text(f"{clean(upgrade.plan.refusal.message)} [{upgrade.plan.refusal_code}]"), _INDENT)
-    if upgrade.before.refusal is not None:
-        yield Text(f"Kubelet {upgrade.old.release} does not start either: {clean(upgrade.before.refusal.message)}")
-    shown = [one for one in upgrade.pods if wide or one.changed or one.outcome is not UpgradeOutcome.KEPT]
-    if shown and (upgrade.plan.refusal is None or wide):
+    if upgrade.start_error is not None:
+        yield Padding(Text(f"{clean(upgrade.start_error)} [{upgrade.start_error_code}]"), _INDENT)
+    if upgrade.start_error_before is not None:
+        yield Text(f"Kubelet {upgrade.from_} does not start either: {clean(upgrade.start_error_before)}")
+    shown = [one for one in upgrade.pods if wide or one.changed or one.outcome != UpgradeOutcome.KEPT]
+    if shown and (upgrade.start_error is None or wide):
         yield from _section("Pods", _table(shown))
-    if upgrade.recreated and upgrade.plan.refusal is None:
+    if upgrade.recreated and upgrade.start_error is None:
         yield from _section("Pods, if all were created anew on the empty node", _table(upgrade.recreated))
     if upgrade.causes:
-        yield from _section("Why", *(part for cause in upgrade.causes for part in _cause(upgrade, cause)))
-    settings = [one for one in upgrade.settings if wide or one.effect is not SettingEffect.GROUP]
+        yield from _section("Why", *(part for cause in upgrade.causes for part in _cause(cause)))
+    settings = [one for one in upgrade.settings if wide or one.effect != SettingEffect.GROUP]
     if settings:
         yield from _section("Settings", *(Text(line) for line in settings_texts(settings)))
     if upgrade.advice:
-        yield from _section("Do first (each was tried)", *_numbered([advice_text(one) for one in upgrade.advice]))
+        yield from _section("Do first (each was tried)", *_numbered([one.text for one in upgrade.advice]))
     if upgrade.hops:
         yield from _section("Through every minor release", *(Text(_hop(hop)) for hop in upgrade.hops))
     yield from _section("State files", *(Text(line) for line in _files(upgrade)))
@@ -76,56 +67,52 @@ def _section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
     yield from (Padding(part, _INDENT) for part in parts)
 
 
-def _table(pods: Sequence[PodUpgrade]) -> Table:
+def _table(pods: Sequence[UpgradedPodPart]) -> Table:
     table = new_table("pod", "before", "after")
     for one in pods:
-        before = placements_text(one.before, one.before_pod) if one.before else "–"
-        table.add_row(Breaking(_name(one.pod)), Text(clean(before)), Text(clean(_after(one))))
+        before = placements_text(one.before, one.pod_before) if one.before else "–"
+        table.add_row(Breaking(_name(one)), Text(clean(before)), Text(clean(_after(one))))
     return table
 
 
-def _after(one: PodUpgrade) -> str:
-    note = "" if one.changed or one.outcome is UpgradeOutcome.KEPT else " (as after a restart of the old kubelet)"
+def _after(one: UpgradedPodPart) -> str:
+    note = "" if one.changed or one.outcome == UpgradeOutcome.KEPT else " (as after a restart of the old kubelet)"
     match one.outcome:
         case UpgradeOutcome.KEPT:
             return "the same" if not one.changed else "the same; the old kubelet, started again, decides differently"
         case UpgradeOutcome.MOVED:
-            return f"{placements_text(one.after, one.after_pod)}{note}"
+            return f"{placements_text(one.after, one.pod_after)}{note}"
         case UpgradeOutcome.ADMITTED:
-            return placements_text(one.after, one.after_pod)
+            return placements_text(one.after, one.pod_after)
         case UpgradeOutcome.REJECTED:
             return f"rejected, {one.reason}: {one.message}{note}"
-        case UpgradeOutcome.NOT_ASKED:
+        case _:
             return "not asked"
 
 
-def _name(pod: Pod) -> str:
+def _name(pod: PodPart | UpgradedPodPart | ExamplePodPart) -> str:
     return clean(f"{pod.namespace}/{pod.name}")
 
 
-def _cause(upgrade: Upgrade, cause: Cause) -> Iterator[RenderableType]:
-    factor = cause.factor
-    before, after = factor_words(factor, forward=upgrade.is_forward)
-    span = f" ({factor.span})" if isinstance(factor, ReleaseRule) else ""
-    yield Text.assemble((f"{factor.name}{span}", "bold"), f": {before}. Then: {after}.")
-    if isinstance(factor, ReleaseRule):
-        yield Padding(Text(f"Source: {factor.source}", "dim"), _INDENT)
+def _cause(cause: UpgradeCausePart) -> Iterator[RenderableType]:
+    span = f" ({cause.releases})" if cause.releases else ""
+    yield Text.assemble((f"{cause.name}{span}", "bold"), f": {cause.before}. Then: {cause.after}.")
+    if cause.releases:
+        yield Padding(Text(f"Source: {cause.source}", "dim"), _INDENT)
     shown = list(_example(cause))
     if shown:
         yield Padding(Text(f"Example, {_SITUATIONS[cause.situation]}:", "dim"), _INDENT)
         yield from (Padding(Text(line), (0, 0, 0, 4)) for line in shown)
 
 
-def _example(cause: Cause) -> Iterator[str]:
-    if cause.before.refusal != cause.after.refusal:
-        for words, plan in (("before", cause.before), ("then", cause.after)):
-            yield f"{words} {'it starts' if plan.refusal is None else clean(plan.refusal.message)}"
+def _example(cause: UpgradeCausePart) -> Iterator[str]:
+    if cause.start_before != cause.start_after:
+        yield f"before {clean(cause.start_before) or 'it starts'}"
+        yield f"then {clean(cause.start_after) or 'it starts'}"
         return
-    answers = {answer.pod.uid: answer_text(answer) for answer in cause.before.answers}
-    later = {answer.pod.uid: answer_text(answer) for answer in cause.after.answers}
     others = 0
     for pod in cause.pods:
-        before, after = answers.get(pod.uid, "not asked"), later.get(pod.uid, "not asked")
+        before, after = pod.before or "not asked", pod.after or "not asked"
         if before != after:
             yield clean(f"{_name(pod)}: {before}; then {after}")
         elif len(cause.pods) <= _MOST_NAMES:
@@ -143,71 +130,142 @@ def _numbered(lines: Sequence[str]) -> Iterator[RenderableType]:
     yield from (Text(f"{number}. {clean(line)}") for number, line in enumerate(lines, 1))
 
 
-def _hop(hop: Hop) -> str:
-    if hop.refusal is not None:
-        return f"{hop.before} to {hop.after}: does not start: {clean(hop.refusal.message)}"
+def _hop(hop: HopPart) -> str:
+    if hop.start_error is not None:
+        return f"{hop.from_} to {hop.to}: does not start: {clean(hop.start_error)}"
     parts = [f"rejects {_names(hop.rejected)}"] if hop.rejected else []
     parts += [f"moves {_names(hop.moved)}"] if hop.moved else []
-    return f"{hop.before} to {hop.after}: {joined(parts) or 'starts, and all pods stay as they are'}"
+    return f"{hop.from_} to {hop.to}: {joined(parts) or 'starts, and all pods stay as they are'}"
 
 
-def _names(pods: Sequence[Pod]) -> str:
+def _names(pods: Sequence[PodPart | UpgradedPodPart]) -> str:
     names = [_name(pod) for pod in pods]
     more = len(names) - _MOST_NAMES
     return joined([*names[:_MOST_NAMES], f"{more} more"] if more > 0 else names)
 
 
-def _files(upgrade: Upgrade) -> Iterator[str]:
-    for one in upgrade.files:
+def _files(upgrade: UpgradeDocument) -> Iterator[str]:
+    for one in upgrade.state_files:
         yield (
-            f"{one.file}: {upgrade.old.release} writes {one.written_before}; {upgrade.new.release} reads "
+            f"{one.file}: {upgrade.from_} writes {one.written_before}; {upgrade.to} reads "
             f"{', '.join(one.read_after)} and writes {one.written_after}"
         )
 
 
-def _rollback(upgrade: Upgrade, rollback: UpgradeRollback) -> Iterator[RenderableType]:
-    old, new = upgrade.old.release, upgrade.new.release
-    if rollback.refusal is not None and rollback.refusal == upgrade.before.refusal:
+def _rollback(upgrade: UpgradeDocument, rollback: RollbackPart) -> Iterator[RenderableType]:
+    old, new = upgrade.from_, upgrade.to
+    if rollback.start_error is not None and rollback.start_error == upgrade.start_error_before:
         yield Text(f"{old} does not start before the upgrade either.")
         return
-    if rollback.refusal is not None:
-        yield Text(f"{old} does not start on the files of {new}: {clean(rollback.refusal.message)}")
+    if rollback.start_error is not None:
+        yield Text(f"{old} does not start on the files of {new}: {clean(rollback.start_error)}")
         yield Text("Keep a copy of both state files from before the upgrade, or drain the node before the rollback.")
         return
-    affected = [one for one in rollback.pods if one.outcome is not UpgradeOutcome.KEPT]
+    affected = [one for one in rollback.pods if one.outcome != UpgradeOutcome.KEPT]
     if not affected:
         yield Text(f"{old} starts on the files of {new}, and all pods keep their CPUs and memory.")
         return
-    yield Text(
-        f"{old} starts on the files of {new}, but {affected_text(affected)} of {plural(len(rollback.pods), 'pod')}:"
-    )
+    yield Text(f"{old} starts on the files of {new}, but {_affected(affected)} of {plural(len(rollback.pods), 'pod')}:")
     yield _table(affected)
 
 
-def upgrades_text(upgrades: Sequence[Upgrade], to: str) -> str:
+def upgrades_text(upgrades: Sequence[UpgradeDocument], to: str) -> str:
     """Return one line for each of several nodes."""
     table = new_table("node", "from", "to", "safe", "what changes")
     for upgrade in upgrades:
         table.add_row(
-            Breaking(clean(upgrade.node.name)),
-            Text(str(upgrade.old.release)),
-            Text(str(upgrade.new.release)),
-            Text("yes" if upgrade.is_safe else "no"),
+            Breaking(clean(upgrade.node)),
+            Text(upgrade.from_),
+            Text(upgrade.to),
+            Text("yes" if upgrade.safe else "no"),
             Breaking(_summary(upgrade)),
         )
-    safe = sum(upgrade.is_safe for upgrade in upgrades)
+    safe = sum(upgrade.safe for upgrade in upgrades)
     return text_for(Group(table, Text(""), Text(f"{safe} of {plural(len(upgrades), 'node')} safe.")), to)
 
 
-def _summary(upgrade: Upgrade) -> str:
-    if upgrade.plan.refusal is not None:
-        return clean(f"does not start: {upgrade.plan.refusal.message}")
+def _summary(upgrade: UpgradeDocument) -> str:
+    if upgrade.start_error is not None:
+        return clean(f"does not start: {upgrade.start_error}")
     changed = [one for one in upgrade.pods if one.running and one.changed]
     parts = []
     for outcome, words in ((UpgradeOutcome.REJECTED, "rejects"), (UpgradeOutcome.MOVED, "moves")):
-        pods = [one.pod for one in changed if one.outcome is outcome]
+        pods = [one for one in changed if one.outcome == outcome]
         parts += [f"{words} {_names(pods)}"] if pods else []
     if not parts and upgrade.changed:
         parts.append("new pods are decided differently")
-    causes = joined(list(dict.fromkeys(cause.factor.name for cause in upgrade.causes)))
+    causes = joined(list(dict.fromkeys(cause.name for cause in upgrade.causes)))
     return f"{'; '.join(parts) or 'nothing'}{f' ({causes})' if causes else ''}"
+
+
+def headline_text(upgrade: UpgradeDocument) -> str:
+    """Return the verdict in one or two sentences; where the new kubelet does not start, its message follows."""
+    if upgrade.start_error is not None:
+        return "The new kubelet does not start:"
+    running = [one for one in upgrade.pods if one.running]
+    affected = [one for one in running if one.outcome != UpgradeOutcome.KEPT]
+    if not running:
+        start = "The new kubelet starts."
+    elif not affected:
+        them = "the running pod keeps its" if len(running) == 1 else f"all {len(running)} running pods keep their"
+        start = f"The new kubelet starts, and {them} CPUs and memory."
+    else:
+        start = f"The new kubelet starts, but {_affected(affected)} of {plural(len(running), 'running pod')}."
+    if not upgrade.changed:
+        return f"{start} Nothing is decided differently."
+    better = sum(one.changed for one in running if one.outcome == UpgradeOutcome.KEPT)
+    if better:
+        return f"{start} The old kubelet, started again, decides differently about {better} of them."
+    return start if affected else f"{start} New pods are decided differently."
+
+
+def _affected(affected: Sequence[UpgradedPodPart]) -> str:
+    """Return what becomes of pods that do not keep their CPUs and memory, such as ``rejects 1 and moves 2``."""
+    outcomes = [one.outcome for one in affected]
+    words = (
+        (UpgradeOutcome.REJECTED, "rejects {}"),
+        (UpgradeOutcome.MOVED, "moves {}"),
+        (UpgradeOutcome.NOT_ASKED, "does not return before {}"),
+    )
+    return joined([text.format(outcomes.count(one)) for one, text in words if one in outcomes])
+
+
+def setting_text(change: SettingChangePart) -> str:
+    """Return a setting that another release takes otherwise, as one line.
+
+    >>> setting_text(SettingChangePart("failCgroupV1", SettingEffect.DEFAULT, "false", "true"))
+    'failCgroupV1: default false, then true'
+    """
+    match change.effect:
+        case SettingEffect.REFUSED:
+            words = f"refused; {change.before}, then {change.after}"
+        case SettingEffect.IGNORED:
+            words = "then an unknown field, which is ignored"
+        case SettingEffect.TAKES_EFFECT:
+            words = f"takes effect; {change.before}, then {change.after}"
+        case SettingEffect.DEFAULT:
+            words = f"default {change.before}, then {change.after}"
+        case _:
+            words = f"{change.before}, then {change.after}"
+    return f"{change.name}: {words}"
+
+
+def settings_texts(changes: Sequence[SettingChangePart]) -> list[str]:
+    """Return settings as lines; gates that are only on or off by default are listed together."""
+    lines = [setting_text(one) for one in changes if not _is_default_gate(one)]
+    for words, switch in (("on", " on"), ("off", " off")):
+        gates = [one for one in changes if _is_default_gate(one) and f"{one.after} ".find(f"{switch} ") >= 0]
+        if gates:
+            lines.append(f"Feature gates that are {words} by default then: {joined([_gate(one) for one in gates])}")
+    gone = [one for one in changes if _is_default_gate(one) and one.after == UNKNOWN]
+    if gone:
+        lines.append(f"Feature gates that are not known then: {joined([_gate(one) for one in gone])}")
+    return lines
+
+
+def _is_default_gate(change: SettingChangePart) -> bool:
+    return change.effect == SettingEffect.DEFAULT and change.name.startswith(_GATES)
+
+
+def _gate(change: SettingChangePart) -> str:
+    return change.name.removeprefix(_GATES) + (" (locked)" if change.after.endswith("locked") else "")

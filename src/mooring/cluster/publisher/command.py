@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.cli import options
-from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
-from mooring.cli.verb import Verb, needs_extra
-from mooring.cluster.publisher.inputs import (
+from mooring.answers.base.inputs.published_node import (
     Asked,
     connector,
     described_name,
@@ -21,6 +17,10 @@ from mooring.cluster.publisher.inputs import (
     kubelet_source,
     pod_resources_option,
 )
+from mooring.cli import options
+from mooring.cli.options import NodeOptions
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
+from mooring.cli.verb import Verb, needs_extra
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.lazy import lazily
 

@@ -11,12 +11,9 @@ source code. The folder can be shared by runs, copied and emptied.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, Executor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
@@ -35,6 +32,7 @@ from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.work import Fate, Work
 from mooring.lazy import lazily
+from mooring.service.daemon import worker_processes
 
 with lazily():
     import distributed
@@ -164,27 +162,11 @@ def _ran(trials: Mapping[int, FleetTrial], jobs: int, dask: str) -> Iterator[tup
     )
 
 
-def _worker_begins() -> None:
-    """Leave interrupts, which a terminal sends to every process, to the parent; end when that was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 @contextmanager
 def _executor(jobs: int, dask: str) -> Iterator[Executor]:
     if not dask:
-        pool = ProcessPoolExecutor(jobs, initializer=_worker_begins)
-        try:
+        with worker_processes(jobs) as pool:
             yield pool
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
         return
     connect: Callable[..., Any] = distributed.Client
     try:

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mooring.answers.base.inputs.published_node import (
+    KUBELET_PODS,
+    Asked,
+    connector,
+    kubelet_pods_option,
+    pod_resources_option,
+)
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, tell, warn
 from mooring.cli.verb import Verb, needs_extra
-from mooring.cluster.publisher.inputs import KUBELET_PODS, Asked, connector, kubelet_pods_option, pod_resources_option
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 

@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.cli import options
-from mooring.cli.options import NodeOptions, complete_file
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
-from mooring.cli.verb import Verb, needs_extra
-from mooring.cluster.publisher.inputs import (
+from mooring.answers.base.inputs.published_node import (
     KUBELET_PODS,
     KUBELET_ROOT,
     Asked,
@@ -23,11 +19,15 @@ from mooring.cluster.publisher.inputs import (
     pod_resources_option,
     pods_connector,
 )
+from mooring.cli import options
+from mooring.cli.options import NodeOptions, complete_file
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
+from mooring.cli.verb import Verb, needs_extra
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.collect import inputs as collect_inputs
+    from mooring.answers.base.inputs import collection as collect_inputs
     from mooring.inputs.configuration import node_configuration
     from mooring.inputs.decoding import quantities
     from mooring.inputs.pods import defaults

@@ -1,4 +1,4 @@
-"""What would happen if a pod were resized in place on a node, after the given pods were admitted.
+"""What would happen if a pod were resized in place on a node, after the given pods were admitted: ``mooring resize``.
 
 Nothing is guessed: the engine decides about the resize and about every size that is tried. A refusal has a stable code
 and plain words; the kubelet's own message stands beside them letter for letter.
@@ -6,24 +6,42 @@ and plain words; the kubelet's own message stands beside them letter for letter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Annotated, Literal
 
-from mooring.answers.base.answering import Answer
-from mooring.answers.base.plan import Plan, make_plan
+from msgspec import Meta, field, structs
+
+from mooring.answers.base.plan import (
+    Plan,
+    make_plan,
+)
 from mooring.answers.base.pod_names import Named, find, pods_of
 from mooring.answers.base.question import Question
-from mooring.answers.resize.advice import resize_advice
-from mooring.answers.resize.asked import CPU, Wanted, resizing_of
-from mooring.answers.resize.largest import Largest, asking, largest_of
+from mooring.answers.resize.sizes import CPU, LargestAmountsPart, Wanted, asking, largest_of, resize_advice, resizing_of
+from mooring.documents.parts import (
+    API_VERSION,
+    APIVersion,
+    Code,
+    Count,
+    CPUList,
+    DocumentPart,
+    FindingPart,
+    KubeletRelease,
+    NodeList,
+    QoSName,
+    finding_parts,
+    one_of,
+)
 from mooring.engine.core.decision import Placement, Rejection
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.pod import Pod
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.pod import Pod, ResourceList
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.extensions import cpu_change, cpu_resize, memory_resize
-from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
 from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
-from mooring.engine.node.resize.answer import Resize
+from mooring.engine.node.resize.answer import DelayedRelease
 from mooring.engine.node.resize.feasibility import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY
 from mooring.engine.node.resize.resizing import resize_state
 from mooring.explain import reason as code
@@ -34,54 +52,72 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.steps import Resizing, resized_pod
 
 
-@dataclass(frozen=True, slots=True)
-class ResizeAnswer:
-    """The answer."""
+class ResizedPlacePart(DocumentPart):
+    """Exclusive CPUs and NUMA nodes of the memory."""
 
-    plan: Plan
-    pod: Pod
-    """With the resources that it has."""
-    asked: Resizing
-    before: Mapping[str, Placement] = field(default_factory=dict)
-    """What each container has."""
-    answer: Resize | None = None
-    """None when the pod does not run."""
-    after: Kubelet | None = None
-    """The kubelet after the resize."""
-    reason: Reason | None = None
-    """Why it is refused."""
-    largest: Mapping[str, Largest] = field(default_factory=dict)
-    """Of the containers that are to be resized."""
-
-    @property
-    def is_yes(self) -> bool:
-        """Tell whether the pod gets what it requests; it does as well when it has it already."""
-        return self.answer is not None and not self.answer.reason
-
-    @property
-    def keeps_other_cpus(self) -> tuple[str, ...]:
-        """Names of containers that get another number of CPUs on paper, and keep those that they have.
-
-        So it is with the gate InPlacePodVerticalScalingExclusiveCPUs of kubelet v1.37.1 and without the extension.
-        """
-        if self.answer is None or not self.answer.accepted:
-            return ()
-        asked = {name: one.requests[CPU].milli for name, one in self.asked.containers.items() if CPU in one.requests}
-        return tuple(
-            name
-            for name, milli in asked.items()
-            if (held := self.answer.containers[name].cpus) and name not in self.answer.releases
-            if 1000 * len(held) != milli
-        )
-
-    @property
-    def standing(self) -> Answer | None:
-        """The answer for the pod's admission; None when no kubelet runs."""
-        return next((one for one in self.plan.answers if one.pod.uid == self.pod.uid), None)
+    cpus: CPUList
+    mems: NodeList
 
 
-def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> ResizeAnswer:
-    """Admit the pods of a question, then resize one of them.
+class PendingReleasePart(DocumentPart):
+    """A release that waits for its delay."""
+
+    cpus: Annotated[CPUList, Meta(description="What it has when the delay is over.")]
+    delay_milliseconds: Count
+
+
+class ResizedContainerPart(DocumentPart):
+    """A container of the pod."""
+
+    name: str
+    has: Annotated[dict[str, str], Meta(description="Requests of cpu and memory before.")]
+    asks: Annotated[dict[str, str], Meta(description="The request; empty for a container that is not resized.")]
+    before: Annotated[
+        ResizedPlacePart | None,
+        Meta(description="Exclusive CPUs and NUMA nodes of the memory before; null when the pod does not run."),
+    ] = None
+    after: Annotated[
+        ResizedPlacePart | None,
+        Meta(description="The same afterwards; CPUs that are released later are still included."),
+    ] = None
+    baseline: Annotated[CPUList, Meta(description="The baseline: what it got at admission; it never has less.")] = ""
+    pending: Annotated[PendingReleasePart | None, Meta(description="A release that waits for its delay.")] = None
+    largest: Annotated[
+        LargestAmountsPart | None,
+        Meta(description="The largest amounts that it can have now; null for what was not asked about."),
+    ] = None
+
+
+class ResizeDocument(DocumentPart, kw_only=True):
+    """What mooring resize -o json prints: what would happen if a pod were resized in place."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Resize"] = "Resize"
+    kubelet: KubeletRelease
+    machine: str
+    start_error: Annotated[str, Meta(description="The kubelet's message when it would not start.")]
+    uid: str
+    namespace: str
+    name: str
+    qos: QoSName
+    runs: Annotated[bool, Meta(description="Whether the pod runs on the node.")] = False
+    not_running: Annotated[str, Meta(description="Why it does not.")]
+    accepted: Annotated[bool, Meta(description="Whether it gets what is requested, or has it already.")] = False
+    condition: Annotated[str, one_of("", "PodResizePending", "PodResizeInProgress")] = ""
+    reason: Annotated[str, one_of("", "Deferred", "Infeasible")] = ""
+    message: Annotated[str, Meta(description="The kubelet's words.")] = ""
+    refused_by: Annotated[str, Meta(description="The reason of the check that refused it, such as OutOfcpu.")] = ""
+    code: Code = ""
+    why: Annotated[str, Meta(description="One sentence in plain words.")] = ""
+    remedy: Annotated[str, Meta(description="What can be done.")] = ""
+    events: Annotated[list[str], Meta(description="Names of the kubelet's events.")] = field(default_factory=list)
+    containers: list[ResizedContainerPart]
+    shared_pool: Annotated[CPUList, Meta(description="The shared pool afterwards.")] = ""
+    findings: list[FindingPart]
+
+
+def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[Plan, ResizeDocument]:
+    """Admit the pods of a question, then resize one of them; return the node before it, and the answer.
 
     Args:
         question: about the node.
@@ -95,20 +131,74 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> ResizeA
     named = _named(plan, name)
     pod = named.pod
     wanted = resizing_of(pod, named.container, asked)
-    gates = PodGates.of_node(question.config, question.mooring)
+    asked_of, gates = wanted.containers, PodGates.of_node(question.config, question.mooring)
     changed = resized_pod(pod, wanted, gates)
-    if plan.kubelet is None or pod.uid not in plan.kubelet.node.active:
-        return ResizeAnswer(plan, pod, wanted)
     kubelet = plan.kubelet
+    standing = next((one for one in plan.answers if one.pod.uid == pod.uid), None)
+    document = ResizeDocument(
+        kubelet=plan.release.tag,
+        machine=plan.machine.name,
+        start_error=plan.refusal.message if plan.refusal is not None else "",
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        qos=pod.qos.value,
+        not_running=standing.why if standing is not None else "",
+        containers=[
+            ResizedContainerPart(
+                one.name,
+                _amounts(one.requests),
+                _amounts(asked_of[one.name].requests) if one.name in asked_of else {},
+            )
+            for one in pod.containers
+        ],
+        findings=finding_parts(plan.findings),
+    )
+    if kubelet is None or pod.uid not in kubelet.node.active:
+        return plan, document
     before = resize_state(kubelet.node, pod.uid).containers
     after, answer = kubelet.resize(changed)
-    reason = None
-    if answer.rejection is not None:
-        reason = _why_refused(answer.rejection)
-        advice = resize_advice(reason, question, kubelet, changed, lambda: _other_sizes(kubelet, pod, wanted, gates))
-        reason = replace(reason, remedy=advice)
-    largest = {name: largest_of(kubelet, pod, name, amounts, gates) for name, amounts in wanted.containers.items()}
-    return ResizeAnswer(plan, pod, wanted, before, answer, after, reason, largest)
+    document = structs.replace(
+        document,
+        runs=True,
+        not_running="",
+        accepted=not answer.reason,
+        condition=answer.condition,
+        reason=answer.reason,
+        message=answer.message,
+        events=list(answer.events),
+        containers=[
+            structs.replace(
+                part,
+                before=_place(before[name]),
+                after=_place(answer.containers[name]),
+                baseline=str(answer.baseline.get(name, "")),
+                pending=_pending(answer.releases[name], after.node.moment) if name in answer.releases else None,
+                largest=largest_of(kubelet, pod, name, asked_of[name], gates) if name in asked_of else None,
+            )
+            for part in document.containers
+            for name in (part.name,)
+        ],
+        shared_pool=str(shared_cpus(after)),
+    )
+    if answer.rejection is None:
+        return plan, document
+    why = _why_refused(answer.rejection)
+    remedy = resize_advice(why, question, kubelet, changed, lambda: _other_sizes(kubelet, pod, wanted, gates))
+    refused_by = answer.rejection.reason
+    return plan, structs.replace(document, refused_by=refused_by, code=why.code, why=why.sentence, remedy=remedy)
+
+
+def _pending(release: DelayedRelease, now: Moment) -> PendingReleasePart:
+    return PendingReleasePart(str(release.cpus), release.left(now) // 10**6)
+
+
+def _place(placement: Placement) -> ResizedPlacePart:
+    return ResizedPlacePart(str(placement.cpus), ",".join(map(str, placement.mems)))
+
+
+def _amounts(requests: ResourceList) -> dict[str, str]:
+    return {name: str(amount) for name, amount in requests.items() if name in ("cpu", "memory")}
 
 
 def _named(plan: Plan, name: str) -> Named:

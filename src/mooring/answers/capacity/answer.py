@@ -1,0 +1,344 @@
+"""``mooring capacity``: how many more fit, where, what stops the next, fragmentation, and evictions that help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from msgspec import Meta, field, structs
+
+from mooring.answers.base.answering import Answer, answered
+from mooring.answers.base.outcome import held_devices, placement_part
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.plan_findings import device_findings, pool_findings
+from mooring.answers.base.probes import PodPlace, place_of, placed
+from mooring.answers.base.question import Question
+from mooring.answers.capacity.eviction import EvictionPart, evictions
+from mooring.answers.capacity.fragmentation import FragmentationPart, fragmentation
+from mooring.answers.capacity.replicas import MOST, Subject, default_limit, replica
+from mooring.documents.parts import (
+    API_VERSION,
+    APIVersion,
+    Code,
+    Count,
+    CPUList,
+    DocumentPart,
+    FindingPart,
+    HeldDeviceTable,
+    KubeletRelease,
+    Numbers,
+    PlacementPart,
+    QoSName,
+    finding_parts,
+    one_of,
+)
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.admit import AdmitMode, admit
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.start import emptied
+from mooring.engine.node import Decision
+from mooring.engine.node.resources import pod_requests
+from mooring.explain.chapters import Circumstances
+
+ADMITTED = "admitted"
+ALIGNED = "aligned"
+
+EMPTY_REFUSES = "even the empty node refuses it"
+NOBODY = "no other pod is on the node"
+NOTHING_FOUND = "no eviction was found"
+
+
+class ShapePart(DocumentPart):
+    """The pod that is counted."""
+
+    namespace: str
+    name: str
+    qos: QoSName
+    requests: Annotated[dict[str, int], Meta(description="cpu in millicores, all else in whole units.")]
+
+
+class ReplicaPart(DocumentPart):
+    """One pod that fits."""
+
+    name: str
+    cpus: CPUList
+    cpu_nodes: Annotated[Numbers, Meta(description="NUMA nodes of its CPUs.")]
+    memory_nodes: Annotated[Numbers, Meta(description="NUMA nodes of its memory.")]
+    numa_nodes: Annotated[Numbers, Meta(description="All NUMA nodes that it is on.")]
+    aligned: Annotated[
+        bool | None, Meta(description="Whether it touches no more NUMA nodes than it would on an empty node.")
+    ]
+    containers: dict[str, PlacementPart]
+    devices: HeldDeviceTable
+
+
+class NextReplicaPart(DocumentPart):
+    """The first pod that does not fit."""
+
+    name: str
+    reason: str
+    message: str
+    why: str
+    code: Code
+    endless: Annotated[str, Meta(description="The name of the defect when the kubelet would never return, else empty.")]
+    crash: Annotated[str, Meta(description="Why the kubelet would crash, else empty.")]
+
+
+class AdvicePart(DocumentPart):
+    """Which pods to move so that one more fits, or fits on one NUMA node."""
+
+    goal: Annotated[str, one_of("admitted", "aligned"), Meta(description="That one more is admitted, or aligned.")]
+    replica: Annotated[Count, Meta(description="The number of that replica, from 1.")]
+    evictions: list[EvictionPart]
+    remark: Annotated[str, Meta(description="Why there are no evictions.")]
+
+
+class CapacityDocument(DocumentPart, kw_only=True):
+    """What mooring capacity -o json prints: how many more pods of a shape fit."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Capacity"] = "Capacity"
+    kubelet: KubeletRelease
+    machine: str
+    start_error: Annotated[str, Meta(description="The kubelet's message if it would not start; else empty.")]
+    shape: ShapePart
+    count: Annotated[Count, Meta(description="How many more fit.")]
+    at_least: Annotated[Count, Meta(description="How many had to fit.")]
+    enough: Annotated[bool, Meta(description="Whether at least atLeast fit.")]
+    limit: Count
+    limited: Annotated[bool, Meta(description="Whether counting ended at the limit.")] = False
+    replicas: list[ReplicaPart] = field(default_factory=list)
+    next: Annotated[
+        NextReplicaPart | None,
+        Meta(
+            description="The first replica that does not fit; null if counting ended at the limit, or none was tried."
+        ),
+    ] = None
+    fragmentation: Annotated[list[FragmentationPart], Meta(description="One object a resource.")] = field(
+        default_factory=list
+    )
+    advice: list[AdvicePart] = field(default_factory=list)
+    findings: list[FindingPart]
+
+
+class LargestRequestsDocument(DocumentPart, kw_only=True):
+    """What mooring capacity -o json prints without a shape: the largest requests that the node still takes."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["LargestRequests"] = "LargestRequests"
+    kubelet: KubeletRelease
+    machine: str
+    start_error: Annotated[str, Meta(description="The kubelet's message if it would not start; else empty.")]
+    resources: Annotated[list[FragmentationPart], Meta(description="One object a resource.")]
+    findings: list[FindingPart]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The answer, and the node before and after."""
+
+    shape: Pod
+    plan: Plan
+    """The node before the first replica, and how it came to be."""
+    after: Plan
+    """The node with all replicas, and the refused one."""
+    document: CapacityDocument
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Tell whether there is a kubelet that could admit anything."""
+        return can_be_asked(self.plan)
+
+    @property
+    def replicas(self) -> tuple[Answer, ...]:
+        """The answers for the replicas that fit."""
+        before = len(self.plan.answers)
+        return self.after.answers[before : before + self.document.count]
+
+
+def can_be_asked(plan: Plan) -> bool:
+    """Tell whether there is a kubelet that could admit anything."""
+    return plan.kubelet is not None and not (plan.answers and plan.answers[-1].decision.endless is not None)
+
+
+def largest_requests(question: Question) -> tuple[Plan, LargestRequestsDocument]:
+    """Return the node after the pods of a question, and the largest requests that it still takes."""
+    plan = make_plan(question)
+    resources: list[FragmentationPart] = []
+    if plan.kubelet is not None and can_be_asked(plan):
+        now = plan.kubelet.counting(plan.kubelet.used)
+        resources = fragmentation(now, emptied(now, now.node.cpu.offline))
+    return plan, LargestRequestsDocument(
+        kubelet=plan.release.tag,
+        machine=plan.machine.name,
+        start_error=plan.refusal.message if plan.refusal is not None else "",
+        resources=resources,
+        findings=finding_parts(plan.findings),
+    )
+
+
+def capacity_of(subject: Subject, limit: int | None = None, at_least: int = 1) -> Capacity:
+    """Admit replicas of a pod until the kubelet says no, and look at what is left.
+
+    Args:
+        subject: the pod, and the question about the node without it.
+        limit: how many replicas at most; None for :func:`~mooring.answers.capacity.replicas.default_limit`.
+        at_least: how many have to fit.
+    """
+    pod, question = subject.pod, subject.question
+    limit = at_least if limit is None and at_least > MOST else limit
+    plan = make_plan(question)
+    known = {finding.subject for finding in plan.findings}
+    unknown = [finding for finding in device_findings([pod], question.devices) if finding.subject not in known]
+    plan = replace(plan, findings=(*plan.findings, *unknown))
+    document = CapacityDocument(
+        kubelet=plan.release.tag,
+        machine=plan.machine.name,
+        start_error=plan.refusal.message if plan.refusal is not None else "",
+        shape=ShapePart(pod.namespace, pod.name, pod.qos.value, pod_requests(pod)),
+        count=0,
+        at_least=at_least,
+        enough=at_least == 0,
+        limit=limit or 0,
+        findings=finding_parts(plan.findings),
+    )
+    if plan.kubelet is None or not can_be_asked(plan):
+        return Capacity(pod, plan, plan, document)
+    now = plan.kubelet.counting(plan.kubelet.used)
+    empty = emptied(now, now.node.cpu.offline)
+    limit = default_limit(now) if limit is None else limit
+    on_empty = placed(empty, pod) if empty is not None else None
+    fewest = max(len(on_empty.nodes), 1) if on_empty is not None else 1
+    count = _count(now, pod, limit, fewest)
+    stopped = answered(count.after, count.refused, AdmitMode.TRIAL)[1] if count.refused is not None else None
+    after = _with_replicas(plan, count, stopped)
+    found = [*plan.findings]
+    if after.emptied_pool is not None and after.emptied_pool not in found:
+        found.append(after.emptied_pool)
+    document = structs.replace(
+        document,
+        count=len(count.replicas),
+        enough=len(count.replicas) >= at_least,
+        limit=limit,
+        limited=stopped is None,
+        replicas=[part for *_, part in count.replicas],
+        next=_next(stopped) if stopped is not None else None,
+        fragmentation=fragmentation(now, empty),
+        advice=list(_advice(list(now.node.active.values()), count, on_empty, fewest)),
+        findings=finding_parts(found),
+    )
+    return Capacity(pod, plan, after, document)
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """How many fit, and the node at the points of interest."""
+
+    replicas: list[tuple[Pod, Decision, ReplicaPart]]
+    after: Kubelet
+    """The node with all replicas."""
+    refused: Pod | None
+    """The replica that no longer fits; None when the limit came first."""
+    before_spread: Kubelet | None
+    """The node before the first replica that is not aligned; None when all are."""
+
+
+def _count(kubelet: Kubelet, pod: Pod, limit: int, fewest_nodes: int) -> _Count:
+    """Admit replicas until one is refused or ``limit`` is reached.
+
+    Args:
+        kubelet: of the node now.
+        pod: the shape.
+        limit: how many at most.
+        fewest_nodes: NUMA nodes that the pod touches on an empty node.
+    """
+    found: list[tuple[Pod, Decision, ReplicaPart]] = []
+    before_spread: Kubelet | None = None
+    for number in range(1, limit + 1):
+        one = replica(pod, number, kubelet.node.active)
+        after, result = admit(kubelet, one, AdmitMode.TRIAL)
+        if not result.admitted:
+            return _Count(found, kubelet, one, before_spread)
+        place = place_of(result.decision, kubelet.settings.topology)
+        aligned = len(place.nodes) <= fewest_nodes
+        if not aligned and before_spread is None:
+            before_spread = kubelet
+        part = ReplicaPart(
+            name=one.name,
+            cpus=str(place.cpus),
+            cpu_nodes=list(place.cpu_nodes),
+            memory_nodes=list(place.memory_nodes),
+            numa_nodes=list(place.nodes),
+            aligned=aligned,
+            containers={name: placement_part(placement) for name, placement in result.decision.containers.items()},
+            devices=held_devices(result.decision),
+        )
+        found.append((one, result.decision, part))
+        kubelet = after
+    return _Count(found, kubelet, None, before_spread)
+
+
+def _next(answer: Answer) -> NextReplicaPart:
+    endless = answer.decision.endless
+    return NextReplicaPart(
+        name=answer.pod.name,
+        reason=answer.decision.reason,
+        message=answer.decision.message,
+        why=answer.why,
+        code=answer.code,
+        endless=endless.defect if endless is not None else "",
+        crash=answer.crash,
+    )
+
+
+def _with_replicas(plan: Plan, count: _Count, stopped: Answer | None) -> Plan:
+    """Return the plan as if the replicas had been part of it; state files are left as they were."""
+    if plan.kubelet is None:
+        return plan
+    answers = [
+        Answer(
+            pod,
+            decision,
+            "",
+            plan.kubelet,
+            plan.kubelet,
+            Circumstances(plan.kubelet.settings, pod, (), count.after.node.memory),
+        )
+        for pod, decision, _ in count.replicas
+    ]
+    return replace(
+        plan,
+        answers=(*plan.answers, *answers, *([stopped] if stopped else [])),
+        kubelet=count.after,
+        findings=(*plan.findings, *([] if plan.emptied_pool else pool_findings(plan.kubelet, answers, count.after))),
+    )
+
+
+def _advice(running: Sequence[Pod], count: _Count, on_empty: PodPlace | None, fewest: int) -> Iterator[AdvicePart]:
+    """Yield the advice for the first replica that is not aligned, and for the one that is refused."""
+    spread = next((number for number, (*_, part) in enumerate(count.replicas, 1) if not part.aligned), 0)
+    if spread and count.before_spread is not None:
+        wanted = count.replicas[spread - 1][0]
+
+        def is_aligned(kubelet: Kubelet) -> bool:
+            place = placed(kubelet, wanted)
+            return place is not None and len(place.nodes) <= fewest
+
+        found = evictions(count.before_spread, running, wanted, is_aligned)
+        yield AdvicePart(ALIGNED, spread, found, _remark(found, running))
+    refused = count.refused
+    if refused is not None:
+
+        def fits(kubelet: Kubelet) -> bool:
+            return placed(kubelet, refused) is not None
+
+        found = evictions(count.after, running, refused, fits) if on_empty is not None else []
+        remark = _remark(found, running) if on_empty is not None else EMPTY_REFUSES
+        yield AdvicePart(ADMITTED, len(count.replicas) + 1, found, remark)
+
+
+def _remark(options: Sequence[EvictionPart], running: Sequence[Pod]) -> str:
+    if options:
+        return ""
+    return NOTHING_FOUND if running else NOBODY

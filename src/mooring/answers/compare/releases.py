@@ -1,0 +1,211 @@
+"""The same node and pods under several kubelet releases, and the rules by which two of them decide differently.
+
+A rule is a reason for a pod where the newer release decides differently about it with this rule alone as in the older
+one; where no rule does, the older release with a rule alone as in the newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta
+
+from mooring.answers.base.answering import Answer
+from mooring.answers.base.outcome import held_devices, placement_part
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.plan_document import pod_part
+from mooring.answers.base.pod_names import pods_of
+from mooring.answers.base.question import Question
+from mooring.documents.parts import (
+    API_VERSION,
+    APIVersion,
+    Code,
+    DocumentPart,
+    FindingPart,
+    HeldDeviceTable,
+    KubeletRelease,
+    PlacementPart,
+    PodPart,
+    finding_parts,
+)
+from mooring.engine.core.release import Release
+from mooring.engine.releases.rule import ReleaseRule
+from mooring.engine.releases.rules import RULES
+
+Ask: TypeAlias = Callable[[Release], Question]
+"""Returns the question as a kubelet of a release reads it."""
+
+
+class ReleaseDecisionPart(DocumentPart):
+    """What the kubelet of one release decides about a pod."""
+
+    kubelet: KubeletRelease
+    admitted: bool
+    reason: str
+    message: str
+    code: Code
+    containers: dict[str, PlacementPart]
+    pod: PlacementPart
+    devices: HeldDeviceTable
+
+
+class ReleasePodPart(DocumentPart):
+    """A pod under every release."""
+
+    uid: str
+    namespace: str
+    name: str
+    same: Annotated[bool, Meta(description="Whether all releases decide the same.")]
+    decisions: Annotated[list[ReleaseDecisionPart], Meta(description="One a release that asks about the pod.")]
+
+
+class SeparatingRulePart(DocumentPart):
+    """A rule by which two releases decide differently about this node."""
+
+    rule: str
+    releases: Annotated[str, Meta(description="The releases that follow the rule.")]
+    says: str
+    instead: Annotated[str, Meta(description="What later releases do.")]
+    source: str
+    pods: Annotated[list[PodPart], Meta(description="The pods that the rule alone changes.")]
+
+
+class ReleaseDifferencePart(DocumentPart):
+    """What separates two releases that follow one another."""
+
+    older: KubeletRelease
+    newer: KubeletRelease
+    pods: Annotated[list[PodPart], Meta(description="About which they decide differently.")]
+    rules: list[SeparatingRulePart]
+    unexplained: Annotated[
+        list[PodPart], Meta(description="Those that no rule alone changes: gates, option stages and file formats do.")
+    ]
+
+
+class ReleaseComparisonDocument(DocumentPart, kw_only=True):
+    """What mooring compare --kubelet-version A,B -o json prints: one node under several releases."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["ReleaseComparison"] = "ReleaseComparison"
+    kubelets: Annotated[list[str], Meta(description="The releases, the oldest first.")]
+    start_errors: Annotated[dict[str, str], Meta(description="Release -> message of a kubelet that would not start.")]
+    pods: list[ReleasePodPart]
+    differences: list[ReleaseDifferencePart]
+    findings: list[FindingPart]
+
+
+def compare_releases(ask: Ask, releases: Sequence[Release]) -> tuple[list[Plan], ReleaseComparisonDocument]:
+    """Plan the same question under several releases; return the plans, and what they decide differently.
+
+    Args:
+        ask: reads the question.
+        releases: the oldest first, each once.
+
+    Raises:
+        InputError: the question cannot be read.
+    """
+    plans = [make_plan(ask(release)) for release in releases]
+    started = [plan for plan in plans if plan.refusal is None]
+    pairs = [pair for pair in pairwise(started) if _changed(*pair)]
+    decided = [_decisions(plan) for plan in (*started[:1], *(newer for _, newer in pairs))]
+    pods = {pod.uid: pod for plan in plans for pod in pods_of(plan)}
+    return plans, ReleaseComparisonDocument(
+        kubelets=[plan.release.tag for plan in plans],
+        start_errors={plan.release.tag: plan.refusal.message for plan in plans if plan.refusal is not None},
+        pods=[
+            ReleasePodPart(
+                uid,
+                pod.namespace,
+                pod.name,
+                same=len({one.get(uid) for one in decided}) < 2,
+                decisions=[_decision(plan, one) for plan in plans for one in plan.answers if one.pod.uid == uid],
+            )
+            for uid, pod in pods.items()
+        ],
+        differences=[_difference(ask, *pair) for pair in pairs],
+        findings=finding_parts(dict.fromkeys(one for plan in plans for one in plan.findings)),
+    )
+
+
+def _decision(plan: Plan, answer: Answer) -> ReleaseDecisionPart:
+    decision = answer.decision
+    return ReleaseDecisionPart(
+        kubelet=plan.release.tag,
+        admitted=decision.admitted,
+        reason=decision.reason,
+        message=decision.message,
+        code=answer.code,
+        containers={name: placement_part(placement) for name, placement in decision.containers.items()},
+        pod=placement_part(decision.pod),
+        devices=held_devices(decision),
+    )
+
+
+def _decisions(plan: Plan) -> dict[str, tuple[Any, ...]]:
+    """Return what is decided, by the uid of the pod."""
+    return {answer.pod.uid: _decided(answer) for answer in plan.answers}
+
+
+def _decided(answer: Answer) -> tuple[Any, ...]:
+    decision = answer.decision
+    endless = decision.endless.defect if decision.endless is not None else ""
+    # What a rejected pod held for a moment is no decision about it.
+    held = repr((decision.containers, decision.pod, held_devices(decision))) if decision.admitted else ""
+    return (decision.admitted, decision.reason, decision.message, endless, answer.crash, held)
+
+
+def _changed(one: Plan, other: Plan) -> frozenset[str]:
+    """Return the uids of pods that are decided differently."""
+    left, right = _decisions(one), _decisions(other)
+    return frozenset(uid for uid in {*left, *right} if left.get(uid) != right.get(uid))
+
+
+def _difference(ask: Ask, older: Plan, newer: Plan) -> ReleaseDifferencePart:
+    changed = _changed(older, newer)
+    pods = {pod.uid: pod for pod in (*pods_of(older), *pods_of(newer)) if pod.uid in changed}
+    found = dict(_separating(ask, newer, older, changed))
+    # Where several rules agree, each alone changes nothing in the newer release, but the last of them in the older.
+    explained = {uid for uids in found.values() for uid in uids}
+    if explained != changed:
+        for rule, uids in _separating(ask, older, newer, changed - explained):
+            found[rule] = found.get(rule, frozenset()) | uids
+    explained = {uid for uids in found.values() for uid in uids}
+    return ReleaseDifferencePart(
+        older=older.release.tag,
+        newer=newer.release.tag,
+        pods=[pod_part(pod) for pod in pods.values()],
+        rules=[
+            SeparatingRulePart(
+                rule.name,
+                rule.span,
+                rule.says,
+                rule.instead,
+                rule.source,
+                [pod_part(pod) for uid, pod in pods.items() if uid in found[rule]],
+            )
+            for rule in RULES
+            if rule in found
+        ],
+        unexplained=[pod_part(pod) for uid, pod in pods.items() if uid not in explained],
+    )
+
+
+def _separating(
+    ask: Ask, plan: Plan, like: Plan, changed: frozenset[str]
+) -> Iterator[tuple[ReleaseRule, frozenset[str]]]:
+    """Yield the rules that alone, as in another release, change the decision about some of the pods."""
+    different = {*plan.release.rules.names()} ^ {*like.release.rules.names()}
+    for rule in RULES:
+        if rule.name in different:
+            uids = changed & _changed(plan, make_plan(ask(_with_rule(plan.release, rule, like.release))))
+            if uids:
+                yield rule, uids
+
+
+def _with_rule(release: Release, rule: ReleaseRule, like: Release) -> Release:
+    """Return a release that follows one rule as another release does."""
+    field = rule.name.replace("-", "_")
+    return replace(release, rules=replace(release.rules, **{field: getattr(like.rules, field)}))

@@ -1,0 +1,234 @@
+"""An upgrade of a node's kubelet: what starts, what becomes of the pods, why, what to do first, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from mooring.answers.base.plan import Plan
+from mooring.answers.upgrade.advice import UpgradeAdvicePart, advices
+from mooring.answers.upgrade.causes import UpgradeCausePart, causes
+from mooring.answers.upgrade.decisions import UpgradedPodPart, UpgradeOutcome, decided, pod_upgrades
+from mooring.answers.upgrade.node import KubeletSetup, PodReader, UpgradedNode, UpgradeSituation
+from mooring.answers.upgrade.settings import (
+    SettingChangePart,
+    StateFileFormatsPart,
+    setting_changes,
+    state_file_formats,
+)
+from mooring.documents.parts import (
+    API_VERSION,
+    APIVersion,
+    Code,
+    Count,
+    CPUList,
+    DocumentPart,
+    FindingPart,
+    KubeletRelease,
+    PodPart,
+    finding_parts,
+)
+from mooring.engine.core.release import Release
+from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
+from mooring.engine.releases.catalog import RELEASES
+from mooring.engine.releases.rule import RELEASE_NAMES
+
+
+class HopPart(DocumentPart, kw_only=True):
+    """One step of an upgrade that goes through every minor release."""
+
+    from_: KubeletRelease = field(name="from")
+    to: KubeletRelease
+    start_error: Annotated[str | None, Meta(description="Null when the kubelet starts.")]
+    rejected: list[PodPart]
+    moved: list[PodPart]
+
+
+class RollbackPart(DocumentPart):
+    """The old kubelet on the files of the new one."""
+
+    start_error: Annotated[str | None, Meta(description="Null when the old kubelet starts on these files.")]
+    pods: Annotated[list[UpgradedPodPart], Meta(description="The pods that run on the new kubelet.")]
+
+
+class UpgradeDocument(DocumentPart, kw_only=True):
+    """What mooring upgrade -o json prints: what another release of the kubelet does with a node."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Upgrade"] = "Upgrade"
+    node: Annotated[str, Meta(description="The node's name; empty where it is not known.")]
+    machine: str
+    from_: KubeletRelease = field(name="from")
+    to: KubeletRelease
+    changed: Annotated[
+        bool, Meta(description="Whether anything is decided differently: the start, a pod, or a pod created anew.")
+    ]
+    safe: Annotated[
+        bool, Meta(description="Whether it starts and every running pod keeps what a restart of the old one leaves it.")
+    ]
+    start_error: Annotated[str | None, Meta(description="Why the new kubelet does not start; null when it does.")]
+    start_error_stage: Annotated[str, Meta(description="Empty when it starts.")]
+    start_error_code: Code
+    remedy: Annotated[str, Meta(description="What to do about it in general; advice has what was tried here.")]
+    start_error_before: Annotated[str | None, Meta(description="Why the old kubelet does not start; null if it does.")]
+    pods: Annotated[list[UpgradedPodPart], Meta(description="Running pods in order, then those that are admitted.")]
+    shared_pool: Annotated[CPUList, Meta(description="After the restart; empty when the kubelet does not start.")]
+    cpu_manager_state: Annotated[str, Meta(description="Text of the state file after the restart.")]
+    memory_manager_state: Annotated[str, Meta(description="Text of the state file after the restart.")]
+    settings: list[SettingChangePart]
+    state_files: list[StateFileFormatsPart]
+    causes: list[UpgradeCausePart]
+    recreated: Annotated[
+        list[UpgradedPodPart],
+        Meta(description="Pods that the releases decide differently about when all are created on the empty node."),
+    ]
+    advice: list[UpgradeAdvicePart]
+    hops: Annotated[list[HopPart], Meta(description="Empty when the upgrade is one step.")]
+    rollback: Annotated[RollbackPart | None, Meta(description="Null when the new kubelet does not start.")]
+    findings: list[FindingPart]
+
+
+class UpgradedNodePart(DocumentPart, kw_only=True):
+    """One node of several."""
+
+    node: str
+    from_: KubeletRelease = field(name="from")
+    to: KubeletRelease
+    safe: bool
+    changed: bool
+    start_error: str | None
+    kept: Annotated[Count, Meta(description="Running pods that keep what they have.")]
+    moved: Count
+    rejected: list[PodPart]
+    causes: Annotated[list[str], Meta(description="Names of rules and gates.")]
+
+
+class UpgradeListDocument(DocumentPart, kw_only=True):
+    """What mooring upgrade -o json prints for several nodes."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["UpgradeList"] = "UpgradeList"
+    nodes: list[UpgradedNodePart]
+    findings: list[FindingPart]
+
+
+def upgrade_of(
+    node: UpgradedNode, old: Release, new: Release, first: PodReader | None = None
+) -> tuple[Plan, UpgradeDocument]:
+    """Upgrade the kubelet of a node, or downgrade it; return its restart, and the whole answer.
+
+    Args:
+        node: its pods run, on state files of the old kubelet; without files the old kubelet admits them first.
+        old: the release that runs.
+        new: the release that replaces it.
+        first: reads pods that the old kubelet admits first, besides the running ones.
+    """
+    from_setup, to_setup = KubeletSetup(old, node.config), KubeletSetup(new, node.config)
+    node = node.prepared(from_setup, first)
+    before, after = node.plan(UpgradeSituation.RESTART, from_setup), node.plan(UpgradeSituation.RESTART, to_setup)
+    found = list(causes(node, from_setup, to_setup, UpgradeSituation.RESTART))
+    anew = node.plan(UpgradeSituation.RECREATED, from_setup), node.plan(UpgradeSituation.RECREATED, to_setup)
+    named = {factor for factor, _ in found}
+    more = causes(node, from_setup, to_setup, UpgradeSituation.RECREATED)
+    pods = list(pod_upgrades(before, after, {pod.uid for pod in node.pods_of(from_setup).running}))
+    return after, UpgradeDocument(
+        node=node.name,
+        machine=node.machine.name,
+        from_=old.tag,
+        to=new.tag,
+        changed=decided(before) != decided(after) or decided(anew[0]) != decided(anew[1]),
+        safe=after.refusal is None and not any(pod.is_affected for pod in pods if pod.running),
+        start_error=_error(after),
+        start_error_stage="" if after.refusal is None else after.refusal.stage,
+        start_error_code=after.refusal_code,
+        remedy=after.remedy,
+        start_error_before=_error(before),
+        pods=pods,
+        shared_pool="" if after.kubelet is None else str(after.kubelet.node.shared_pool),
+        cpu_manager_state=after.files.cpu or "",
+        memory_manager_state=after.files.memory or "",
+        settings=setting_changes(node.config, node.fields, old, new),
+        state_files=state_file_formats(node.config, old, new),
+        causes=[*(part for _, part in found), *(part for factor, part in more if factor not in named)],
+        recreated=[one for one in pod_upgrades(anew[0], anew[1], ()) if one.changed],
+        advice=advices(node, (from_setup, to_setup), (before, after), found),
+        hops=list(_hops(node, from_setup, to_setup)),
+        rollback=_rollback(node, from_setup, to_setup, after),
+        findings=finding_parts([*node.findings, *after.findings]),
+    )
+
+
+def upgrade_list(upgrades: Sequence[UpgradeDocument]) -> UpgradeListDocument:
+    """Return what the upgrades of several nodes come to."""
+    return UpgradeListDocument(
+        nodes=[_node(one) for one in upgrades], findings=[finding for one in upgrades for finding in one.findings]
+    )
+
+
+def _node(upgrade: UpgradeDocument) -> UpgradedNodePart:
+    running = [one for one in upgrade.pods if one.running]
+    outcomes = [one.outcome for one in running]
+    return UpgradedNodePart(
+        node=upgrade.node,
+        from_=upgrade.from_,
+        to=upgrade.to,
+        safe=upgrade.safe,
+        changed=upgrade.changed,
+        start_error=upgrade.start_error,
+        kept=outcomes.count(UpgradeOutcome.KEPT),
+        moved=outcomes.count(UpgradeOutcome.MOVED),
+        rejected=[one.as_pod for one in running if one.outcome == UpgradeOutcome.REJECTED],
+        causes=[one.name for one in upgrade.causes],
+    )
+
+
+def _error(plan: Plan) -> str | None:
+    return None if plan.refusal is None else plan.refusal.message
+
+
+def _hops(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup) -> Iterator[HopPart]:
+    first, last = (RELEASE_NAMES.index(setup.release.name) for setup in (old, new))
+    if abs(last - first) < 2:
+        return
+    step = 1 if last > first else -1
+    node = node.without_arriving()
+    before = old
+    for place in range(first + step, last + step, step):
+        after = replace(old, release=RELEASES[RELEASE_NAMES[place]])
+        plans = node.plan(UpgradeSituation.RESTART, before), node.plan(UpgradeSituation.RESTART, after)
+        found = list(pod_upgrades(*plans, ()))
+        rejected = [one.as_pod for one in found if one.outcome == UpgradeOutcome.REJECTED]
+        moved = [one.as_pod for one in found if one.outcome == UpgradeOutcome.MOVED]
+        yield HopPart(
+            from_=before.release.tag,
+            to=after.release.tag,
+            start_error=_error(plans[1]),
+            rejected=rejected,
+            moved=moved,
+        )
+        if plans[1].refusal is not None:
+            return
+        node = replace(node, files=_written(plans[1])).leaving_out([pod.uid for pod in rejected])
+        before = after
+
+
+def _rollback(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup, plan: Plan) -> RollbackPart | None:
+    if plan.refusal is not None:
+        return None
+    rejected = [answer.pod.uid for answer in plan.answers if not answer.admitted]
+    after = replace(node, files=_written(plan)).leaving_out(rejected).all_running()
+    plans = after.plan(UpgradeSituation.RESTART, new), after.plan(UpgradeSituation.RESTART, old)
+    uids = {pod.uid for pod in after.pods_of(new).running}
+    return RollbackPart(_error(plans[1]), list(pod_upgrades(*plans, uids)))
+
+
+def _written(plan: Plan) -> StateTexts:
+    """Return the state files as a kubelet writes them at the next change; a start alone leaves them as they are."""
+    kubelet = plan.kubelet
+    if kubelet is None:
+        return plan.files
+    memory = None if plan.files.memory is None else memory_text(kubelet.settings, kubelet.node.memory)
+    return StateTexts(cpu_text(kubelet.settings, kubelet.node.cpu), memory)
