@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import Plan
@@ -52,7 +53,7 @@ def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
 
 def _before(plan: Plan, place: int) -> Kubelet:
     """Return the kubelet that gave an answer, as it was then; CPUs go offline after the pods that ran already."""
-    kubelet, after = plan.trace[place], plan.kubelet
+    kubelet, after = next(islice(plan.kubelets(), place, None)), plan.kubelet
     gone = after.node.cpu.offline & ~kubelet.node.cpu.offline if after is not None else 0
     return kubelet.offline(gone)[0] if gone and not plan.answers[place].running else kubelet
 

@@ -15,6 +15,8 @@ from mooring.engine.cpumanager.state import PreAssignment
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.mixed import is_mixed
+from mooring.engine.node.providers import Providers
+from mooring.engine.node.settings import Settings
 from mooring.explain.phrases import size
 
 HUGEPAGES = "hugepages-"
@@ -94,13 +96,13 @@ def devices_by_holder(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], fro
     return {holder: frozenset(devices) for holder, devices in found.items()}
 
 
-def mixed_containers(kubelet: Kubelet, pod: Pod) -> tuple[str, ...]:
+def mixed_containers(settings: Settings, providers: Providers, pod: Pod) -> tuple[str, ...]:
     """Return the containers of a pod that may use their own CPUs and the shared pool, in the pod's order.
 
     Claims are left out: requests that no plan knows decide about their use.
     """
-    held = kubelet.node.cpu.assignments.get(pod.uid, {})
-    return tuple(one.name for one in pod.containers if is_mixed(kubelet.settings, pod, one, held.get(one.name, 0)))
+    held = providers.cpu.assignments.get(pod.uid, {})
+    return tuple(one.name for one in pod.containers if is_mixed(settings, pod, one, held.get(one.name, 0)))
 
 
 def mixed_lines(plan: Plan) -> list[str]:
@@ -114,7 +116,7 @@ def mixed_lines(plan: Plan) -> list[str]:
         f"{answer.decision.containers[name].cpus} for itself and runs {where}."
         for answer in plan.answers
         if answer.admitted
-        for name in mixed_containers(plan.kubelet, answer.pod)
+        for name in mixed_containers(plan.kubelet.settings, plan.kubelet.node.providers, answer.pod)
     ]
 
 

@@ -24,7 +24,7 @@ from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import NUMANode
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, read
 
 if TYPE_CHECKING:
     from mooring.documents.explanation import ExplanationListDocument
@@ -68,7 +68,6 @@ def pod_part(pod: Pod) -> PodPart:
 
 def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
     decision = answer.decision
-    before, after = answer.before_start, answer.files
     return PlannedPodPart(
         uid=decision.uid,
         namespace=decision.namespace,
@@ -92,21 +91,22 @@ def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
         pod_hints=UNSET if decision.pod_hints is None else hint_lists(decision.pod_hints),
         hidden={name: str(cpus) for name, cpus in decision.hidden.items()} or UNSET,
         devices=held_devices(decision) or UNSET,
-        cpu_manager_state=after.cpu or "",
-        memory_manager_state=after.memory or "",
-        memory_manager_state_admitted=_admitted_memory_state(before, after),
+        cpu_manager_state=read(answer.cpu_file) or "",
+        memory_manager_state=(memory := read(answer.memory_file)) or "",
+        memory_manager_state_admitted=UNSET
+        if (decided := read(answer.memory_file_decided)) == memory
+        else decided or "",
         mixed=_mixed(plan, answer),
     )
 
 
-def _admitted_memory_state(before: StateTexts | None, after: StateTexts) -> str | UnsetType:
-    """Return the memory manager's file before the containers of an admitted pod started, where that changed it."""
-    return UNSET if before is None or before.memory == after.memory else before.memory or ""
-
-
 def _mixed(plan: Plan, answer: Answer) -> list[str] | UnsetType:
     """Return which containers run in the shared pool too; nothing where none does, as without the extension."""
-    found = mixed_containers(plan.kubelet, answer.pod) if plan.kubelet is not None and answer.admitted else ()
+    found = (
+        mixed_containers(plan.kubelet.settings, plan.kubelet.node.providers, answer.pod)
+        if plan.kubelet is not None and answer.admitted
+        else ()
+    )
     return list(found) or UNSET
 
 

@@ -149,8 +149,7 @@ def _with_replicas(plan: Plan, count: Count, stopped: Answer | None) -> Plan:
             one.pod,
             one.decision,
             "",
-            plan.kubelet,
-            plan.kubelet,
+            plan.kubelet.node.providers,
             Circumstances(plan.kubelet.settings, one.pod, (), count.after.node.memory),
         )
         for one in count.replicas

@@ -189,7 +189,7 @@ def measures(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> dict[int, Mea
 
 def _memory(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
     found = [
-        extent_of_nodes(kubelet, one.decision.containers[name], blocks)
+        extent_of_nodes(kubelet.settings, kubelet.node.providers, one.decision.containers[name], blocks)
         for one in placed
         for name, blocks in one.memory.items()
         if name in one.decision.containers and one.decision.containers[name].mems and not _is_init(one.pod, name)
@@ -199,7 +199,9 @@ def _memory(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
 
 def _devices(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
     found = [
-        extent_of_nodes(kubelet, one.decision.containers[name], one.memory.get(name, ()), held)
+        extent_of_nodes(
+            kubelet.settings, kubelet.node.providers, one.decision.containers[name], one.memory.get(name, ()), held
+        )
         for one in placed
         for name, held in one.decision.devices.items()
         if name in one.decision.containers and are_near(held) and not _is_init(one.pod, name)

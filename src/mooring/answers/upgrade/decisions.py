@@ -126,7 +126,7 @@ def _outcome(answer: Answer, held: tuple[Mapping[str, Placement], Placement]) ->
 def _held(old: Plan, new: Plan, answer: Answer, earlier: Answer | None) -> tuple[Mapping[str, Placement], Placement]:
     """Return what a pod has before the upgrade: by the state files, or as the old kubelet decides about a new pod."""
     if answer.running:
-        return placements(old if old.trace else new, answer.pod)
+        return placements(old if old.began is not None else new, answer.pod)
     if earlier is None or not earlier.admitted:
         return {}, Placement()
     return earlier.decision.containers, earlier.decision.pod
@@ -134,4 +134,4 @@ def _held(old: Plan, new: Plan, answer: Answer, earlier: Answer | None) -> tuple
 
 def placements(plan: Plan, pod: Pod) -> tuple[Mapping[str, Placement], Placement]:
     """Return what a pod has by the state files with which a plan begins."""
-    return placements_of(plan.trace[0].node.providers, pod) if plan.trace else ({}, Placement())
+    return placements_of(plan.began.node.providers, pod) if plan.began is not None else ({}, Placement())

@@ -102,7 +102,7 @@ def _outcome(plan: Plan, answer: Answer) -> PodOutcome:
 
 def _places(answer: Answer) -> tuple[ContainerPlace, ...]:
     decision = answer.decision
-    extents_ = extents(answer.decided, answer.pod, decision)
+    extents_ = extents(answer.circumstances.settings, answer.decided, answer.pod, decision)
     whole = (
         (ContainerPlace("", decision.pod.cpus, decision.pod.mems),) if decision.pod.cpus or decision.pod.mems else ()
     )

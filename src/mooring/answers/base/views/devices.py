@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from mooring.answers.base.holdings import device_holders
 from mooring.answers.base.plan import Plan
 from mooring.engine.core.machine import Machine, PCIDevice
@@ -41,7 +43,7 @@ def device_views(plan: Plan, kubelet: Kubelet) -> tuple[DeviceView, ...]:
 def devices_before(plan: Plan, uid: str) -> tuple[DeviceView, ...]:
     """Return the devices as they were when the kubelet was asked about a pod."""
     place = next((place for place, answer in enumerate(plan.answers) if answer.pod.uid == uid), None)
-    return device_views(plan, plan.trace[place]) if place is not None and plan.trace else ()
+    return device_views(plan, next(islice(plan.kubelets(), place, None))) if place is not None else ()
 
 
 def pci_views(machine: Machine) -> tuple[DeviceView, ...]:

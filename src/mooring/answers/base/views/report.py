@@ -102,10 +102,10 @@ def _refused(plan: Plan) -> ReportView:
 
 def _shown(plan: Plan, last: Kubelet) -> list[Kubelet]:
     """Return the kubelet of every step, the start included."""
-    shown = list(plan.trace[:1])
-    for kubelet, answer in zip(plan.trace[1:], plan.answers, strict=True):
-        shown.append(kubelet if answer.running else kubelet.settled())
-    return [*shown[:-1], last]
+    first, *others = plan.kubelets()
+    running = [answer.running for answer in plan.answers]
+    shown = [one if was else one.settled() for one, was in zip(others, running, strict=True)]
+    return [*[first, *shown][:-1], last]
 
 
 def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:

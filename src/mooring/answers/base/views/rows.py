@@ -101,11 +101,11 @@ def _holding(plan: Plan, answer: Answer, position: int) -> str:
     """Say in a word or two with what a container shares its CPUs."""
     if plan.kubelet is None:
         return ""
-    kubelet = answer.after if answer.pod.uid in plan.left else plan.kubelet
-    node = kubelet.node
-    if answer.pod.containers[position].name in mixed_containers(kubelet, answer.pod):
+    settings, pod, container = plan.kubelet.settings, answer.pod, answer.pod.containers[position]
+    providers = answer.decided if pod.uid in plan.left else plan.kubelet.node.providers
+    if container.name in mixed_containers(settings, providers, pod):
         return "mixed"
-    level = cpu_isolation(node.settings, node.providers, answer.pod, answer.pod.containers[position])
+    level = cpu_isolation(settings, providers, pod, container)
     return {Isolation.HOST: "shared", Isolation.POD: "pod pool", Isolation.CONTAINER: "exclusive"}[level]
 
 
