@@ -17,7 +17,7 @@ DOORS = {
     "sys.stdout.write": "cli/output.py",
     "sys.stderr.write": "",
     "StyledText": "cli/terminal.py",
-    "TerminalSegments": "views/console.py answers/base/inputs/live.py",
+    "TerminalSegments": "views/console.py answers/show/live.py",
 }
 """What reaches a terminal, or says that a text may -> the modules that may call it."""
 _PROGRAMS = "kubectl|systemctl|crictl|mooring|rm|cp|mv|mkdir|chmod|mount|tee|cat"

@@ -21,6 +21,7 @@ from mooring.explain.device_remarks import distances_of
 from mooring.explain.phrases import size
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import left_out_words, loss_words
+from mooring.explain.story import PodVerdict
 from mooring.explain.why import why, why_crash, why_out_of
 from mooring.lazy import lazily
 
@@ -63,6 +64,15 @@ class Answer:
     def admitted(self) -> bool:
         """Tell whether the pod runs on the node."""
         return self.decision.admitted
+
+    @property
+    def verdict(self) -> PodVerdict:
+        """What becomes of the pod; the kubelet crashes on it or never returns rather than that it rejects it."""
+        if self.crash:
+            return PodVerdict.CRASH
+        if self.decision.endless is not None:
+            return PodVerdict.ENDLESS
+        return PodVerdict.ADMITTED if self.admitted else PodVerdict.REJECTED
 
     @property
     def never_returns(self) -> bool:

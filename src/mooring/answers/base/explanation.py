@@ -20,11 +20,10 @@ from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.facts import AdmissionBegun, StaleStateRemoved
 from mooring.explain import reason as code
-from mooring.explain import story as tell
 from mooring.explain.codes.pages import page
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import all_remarks
-from mooring.explain.story import ClaimsInvolved, Story
+from mooring.explain.story import ClaimsInvolved, PodVerdict, Story
 from mooring.explain.why import why_container
 
 
@@ -74,7 +73,7 @@ def story_of(answer: Answer, container: str = "") -> Story:
     return Story(
         pod=pod,
         container=container,
-        verdict=_verdict(answer),
+        verdict=answer.verdict,
         running=answer.running,
         why=of_container or of_pod,
         reason=answer.decision.reason,
@@ -87,14 +86,6 @@ def story_of(answer: Answer, container: str = "") -> Story:
         dropped=_dropped(facts),
         facts=facts,
     )
-
-
-def _verdict(answer: Answer) -> str:
-    if answer.crash:
-        return tell.CRASH
-    if answer.decision.endless is not None:
-        return tell.ENDLESS
-    return tell.ADMITTED if answer.admitted else tell.REJECTED
 
 
 def _dropped(facts: tuple[object, ...]) -> tuple[str, ...]:
@@ -112,7 +103,7 @@ def _not_asked(plan: Plan, pod: Pod, container: str) -> Story:
             f"{page(plan.refusal_code).title}: the kubelet does not start, so the pod is not evaluated.",
             plan.remedy,
         )
-        verdict, reason, message = tell.NOT_STARTED, plan.refusal.stage, plan.refusal.message
+        verdict, reason, message = PodVerdict.NOT_STARTED, plan.refusal.stage, plan.refusal.message
     else:
         last = plan.answers[-1] if plan.answers else None
         before = f" of {last.pod.namespace}/{last.pod.name}" if last is not None else ""
@@ -121,7 +112,7 @@ def _not_asked(plan: Plan, pod: Pod, container: str) -> Story:
             f"The kubelet never returns from the admission{before}, so this pod is not evaluated.",
             last.remedy if last is not None else "",
         )
-        verdict, reason, message = tell.NOT_ASKED, "", ""
+        verdict, reason, message = PodVerdict.NOT_ASKED, "", ""
     return Story(
         pod=pod,
         container=container,

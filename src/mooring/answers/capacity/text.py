@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mooring.answers.base.answering import Answer
 from mooring.answers.base.holdings import pool_lines
 from mooring.answers.base.plan_text import plan_text
 from mooring.answers.base.views.picture import plan_view, policies
@@ -22,8 +21,10 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
 from mooring.explain.phrases import joined, nodes, plural, size
+from mooring.explain.story import PodVerdict
 from mooring.views.placements import placements_table
 
+_NO = {PodVerdict.CRASH: "would crash the kubelet", PodVerdict.ENDLESS: "would never be answered"}
 _INDENT = (0, 0, 0, 2)
 _ORDER = (
     "Counted as if they were created now, one after the other. In another order, or with other pods in between, the "
@@ -134,18 +135,11 @@ def _next(capacity: Capacity) -> Iterator[RenderableType]:
     subject = f"Number {number}" if number > 1 else "The first one"
     mark = f" [{answer.code}]" if answer.code else ""
     yield Text("")
-    yield Text(f"{subject} {_verdict(answer)}{mark}.", "bold")
+    refused = _NO.get(answer.verdict) or f"is refused: {answer.decision.reason}"
+    yield Text(f"{subject} {refused}{mark}.", "bold")
     yield Padding(Text(clean(answer.why)), _INDENT)
     if answer.decision.message:
         yield Padding(Text(f"The kubelet says: “{clean(answer.decision.message)}”."), _INDENT)
-
-
-def _verdict(answer: Answer) -> str:
-    if answer.crash:
-        return "would crash the kubelet"
-    if answer.decision.endless is not None:
-        return "would never be answered"
-    return f"is refused: {answer.decision.reason}"
 
 
 def _advice(capacity: Capacity) -> Iterator[RenderableType]:

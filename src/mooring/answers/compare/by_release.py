@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from mooring.answers.base.answering import Answer
-from mooring.answers.base.outcome import held_devices
+from mooring.answers.base.outcome import differing
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.pod_names import pods_of
 from mooring.answers.base.question import Question
@@ -75,8 +74,8 @@ class ReleaseComparison:
     @property
     def differing(self) -> tuple[Pod, ...]:
         """Pods about which not all kubelets that start decide the same."""
-        decided = [_decisions(group[0]) for group in self.groups]
-        return tuple(pod for pod in self.pods if len({one.get(pod.uid) for one in decided}) > 1)
+        found = {uid for group in self.groups[1:] for uid in differing(self.groups[0][0], group[0])}
+        return tuple(pod for pod in self.pods if pod.uid in found)
 
 
 def compare_releases(ask: Ask, releases: Sequence[Release]) -> ReleaseComparison:
@@ -93,7 +92,7 @@ def compare_releases(ask: Ask, releases: Sequence[Release]) -> ReleaseComparison
     started = [plan for plan in plans if plan.refusal is None]
     groups: list[tuple[Plan, ...]] = []
     for plan in started:
-        if groups and not _changed(groups[-1][-1], plan):
+        if groups and not differing(groups[-1][-1], plan):
             groups[-1] = (*groups[-1], plan)
         else:
             groups.append((plan,))
@@ -101,34 +100,15 @@ def compare_releases(ask: Ask, releases: Sequence[Release]) -> ReleaseComparison
     return ReleaseComparison(plans, tuple(groups), differences)
 
 
-def _decisions(plan: Plan) -> dict[str, tuple[Any, ...]]:
-    """Return what is decided, by the uid of the pod."""
-    return {answer.pod.uid: _decided(answer) for answer in plan.answers}
-
-
-def _decided(answer: Answer) -> tuple[Any, ...]:
-    decision = answer.decision
-    endless = decision.endless.defect if decision.endless is not None else ""
-    # What a rejected pod held for a moment is no decision about it.
-    held = repr((decision.containers, decision.pod, held_devices(decision))) if decision.admitted else ""
-    return (decision.admitted, decision.reason, decision.message, endless, answer.crash, held)
-
-
-def _changed(one: Plan, other: Plan) -> frozenset[str]:
-    """Return the uids of pods that are decided differently."""
-    left, right = _decisions(one), _decisions(other)
-    return frozenset(uid for uid in {*left, *right} if left.get(uid) != right.get(uid))
-
-
 def _difference(ask: Ask, older: Plan, newer: Plan) -> ReleaseDifference:
-    changed = _changed(older, newer)
+    changed = differing(older, newer)
     pods = {pod.uid: pod for pod in (*pods_of(older), *pods_of(newer)) if pod.uid in changed}
     found = dict(_separating(ask, newer, older, changed))
     # Where several rules agree, each alone changes nothing in the newer release, but the last of them in the older.
     explained = {uid for uids in found.values() for uid in uids}
     if explained != changed:
         for rule, uids in _separating(ask, older, newer, changed - explained):
-            found[rule] = found.get(rule, frozenset()) | uids
+            found[rule] = found.get(rule, set()) | uids
     return ReleaseDifference(
         older.release,
         newer.release,
@@ -141,14 +121,12 @@ def _difference(ask: Ask, older: Plan, newer: Plan) -> ReleaseDifference:
     )
 
 
-def _separating(
-    ask: Ask, plan: Plan, like: Plan, changed: frozenset[str]
-) -> Iterator[tuple[ReleaseRule, frozenset[str]]]:
+def _separating(ask: Ask, plan: Plan, like: Plan, changed: set[str]) -> Iterator[tuple[ReleaseRule, set[str]]]:
     """Yield the rules that alone, as in another release, change the decision about some of the pods."""
     different = {*plan.release.rules.names()} ^ {*like.release.rules.names()}
     for rule in RULES:
         if rule.name in different:
-            uids = changed & _changed(plan, make_plan(ask(_with_rule(plan.release, rule, like.release))))
+            uids = changed & differing(plan, make_plan(ask(_with_rule(plan.release, rule, like.release))))
             if uids:
                 yield rule, uids
 

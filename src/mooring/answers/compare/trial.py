@@ -29,11 +29,8 @@ from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.isolation import Isolation, cpu_isolation
 from mooring.engine.node.resources import check_amounts, pod_requests
+from mooring.explain.story import PodVerdict
 from mooring.inputs.pods.steps import Admit, Restart
-
-CRASH = "crash"
-ENDLESS = "endless"
-"""How a trial can end before the trace does, besides a kubelet that would not start: words for a pod's reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +60,8 @@ class Trial:
     """The kubelet in the end, after it has released what refused pods had been given; None when it does not run."""
     refusal: StartRefusal | None = None
     """Set when the kubelet would not start, at first or again."""
-    ended: str = ""
-    """:data:`CRASH` or :data:`ENDLESS` when the kubelet would not return from the admission after the last one."""
+    ended: PodVerdict | None = None
+    """Set when the kubelet would not return from the admission after the last one: a crash, or endless."""
 
 
 def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]:
@@ -113,16 +110,16 @@ def _run(shared: SharedKubelet, events: Sequence[Event]) -> Iterator[Trial]:
                 waiting.append((after, number + 1, so_far))
 
 
-def _admissions(result: EventResult, event: Event) -> tuple[list[TrialAdmission], str]:
+def _admissions(result: EventResult, event: Event) -> tuple[list[TrialAdmission], PodVerdict | None]:
     """Return the answers about the pods of an event, and how the trial ends with it, if it does."""
     found: list[TrialAdmission] = []
     for one in result.admissions:
         if one.decision.endless is not None:
-            return found, ENDLESS
+            return found, PodVerdict.ENDLESS
         if one.crash and isinstance(event, Restart):
-            return found, CRASH
+            return found, PodVerdict.CRASH
         found.append(_admission(one, running=not isinstance(event, Admit)))
-    return found, CRASH if result.crash else ""
+    return found, PodVerdict.CRASH if result.crash else None
 
 
 def _admission(result: AdmitResult, *, running: bool) -> TrialAdmission:

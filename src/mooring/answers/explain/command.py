@@ -20,12 +20,11 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base import explanation, plan_document, plan_findings, pod_names
     from mooring.answers.base import plan as planning
-    from mooring.answers.base.changes import change_documents, exclusive, price
+    from mooring.answers.base.changes import exclusive, price
     from mooring.answers.base.changes import nearest as nearest_search
     from mooring.answers.base.inputs import running as running_inputs
     from mooring.answers.base.views import devices
     from mooring.answers.explain import text
-    from mooring.answers.whatif import text as whatif_text
     from mooring.explain import explanation_document
     from mooring.explain.codes import pages
     from mooring.views import decision_rows
@@ -159,7 +158,7 @@ def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ..
 
 def _write_json(question: Question, plan: Plan, story: Story, found: tuple[Proposal, ...], to: str) -> None:
     topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
-    nearest = [change_documents.proposal_part(proposal, question) for proposal in found]
+    nearest = [price.proposal_part(proposal, question) for proposal in found]
     document = explanation_document.explanation_document(story, plan.machine.name, topology, nearest, plan.release)
     emit_document(json_text(document), to)
 
@@ -183,7 +182,7 @@ def _write_text(
 
 def _help(proposal: Proposal, pod: Pod, read: NodeInputs) -> text.Help:
     words = [proposal.text, price.price_words(proposal)]
-    command = whatif_text.outcome_command(read.options.words, proposal.options, pod, named=pod.uid in read.named)
+    command = price.outcome_command(read.options.words, proposal.options, pod, named=pod.uid in read.named)
     return text.Help(" ".join(word for word in words if word), command)
 
 

@@ -21,26 +21,21 @@ from mooring.explain.codes.pages import CodePage
 from mooring.explain.lines import story_lines
 from mooring.explain.reason import UNHEALTHY_DEVICES
 from mooring.explain.story import (
-    ADMITTED,
-    CRASH,
-    ENDLESS,
     NO,
-    NOT_ASKED,
-    NOT_STARTED,
-    REJECTED,
     YES,
     Line,
+    PodVerdict,
     Story,
     without_details,
 )
 
 _VERDICTS = {
-    ADMITTED: "is admitted",
-    REJECTED: "is rejected",
-    ENDLESS: "hangs the kubelet",
-    CRASH: "crashes the kubelet",
-    NOT_ASKED: "is not evaluated",
-    NOT_STARTED: "is not evaluated",
+    PodVerdict.ADMITTED: "is admitted",
+    PodVerdict.REJECTED: "is rejected",
+    PodVerdict.ENDLESS: "hangs the kubelet",
+    PodVerdict.CRASH: "crashes the kubelet",
+    PodVerdict.NOT_ASKED: "is not evaluated",
+    PodVerdict.NOT_STARTED: "is not evaluated",
 }
 _MARKS = {NO: "✗ ", YES: "✓ "}
 
@@ -113,7 +108,7 @@ def _parts(
         yield _indented(f"The kubelet says: “{story.message}”.", "dim")
     lines = story_lines(story, topology)
     shown = lines if verbose else without_details(lines)
-    if shown or (story.verdict == NOT_STARTED and story.circumstances):
+    if shown or (story.verdict is PodVerdict.NOT_STARTED and story.circumstances):
         yield Text("")
         yield Text(clean(story.circumstances), "dim")
     yield from (_tree(line) for line in shown)
@@ -138,7 +133,7 @@ def _parts(
 def _heading(story: Story) -> Text:
     kind, style = ("ok", "bold green") if story.admitted else ("error", "bold red")
     what = "is admitted again" if story.admitted and story.running else _VERDICTS[story.verdict]
-    reason = f": {story.reason}" if story.verdict == REJECTED else ""
+    reason = f": {story.reason}" if story.verdict is PodVerdict.REJECTED else ""
     return Text.assemble((f"{kind}[{story.why.code}]", style), (f": {clean(story.name)} {what}{clean(reason)}", "bold"))
 
 
@@ -159,7 +154,7 @@ def helps_of(story: Story, nearest: Sequence[str]) -> list[str]:
     """Return what can be done: changes that were run, and only where none was found general advice, marked as such."""
     if nearest:
         return [f"help: {text}" for text in nearest]
-    if story.verdict == NOT_STARTED or story.why.code == UNHEALTHY_DEVICES:
+    if story.verdict is PodVerdict.NOT_STARTED or story.why.code == UNHEALTHY_DEVICES:
         return [f"help: {story.why.remedy}"] if story.why.remedy else []
     return [f"help (general, not run): {story.why.remedy}"] if story.why.remedy else []
 

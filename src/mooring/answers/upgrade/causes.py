@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from mooring.answers.base.outcome import decided
 from mooring.answers.base.plan import Plan
-from mooring.answers.upgrade.decisions import decided
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
 from mooring.answers.upgrade.settings import gate_value
 from mooring.engine.core.config import KubeletConfig

@@ -5,29 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.outcome import held_devices
+from mooring.answers.base.outcome import decided_about
 from mooring.answers.base.plan import Plan
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.node import placements_of
-
-
-def decided(plan: Plan) -> tuple[Any, ...]:
-    """Return what a plan decides, without what no person sees of it: hints and the texts of state files."""
-    refusal = plan.refusal
-    start = None if refusal is None else (refusal.stage, refusal.message)
-    return (start, tuple(answer_decided(answer) for answer in plan.answers), tuple(pod.uid for pod in plan.unasked))
-
-
-def answer_decided(answer: Answer) -> tuple[Any, ...]:
-    """Return what an answer decides about its pod; what a rejected pod held at that moment is not part of it."""
-    decision = answer.decision
-    held = (decision.containers, decision.pod, held_devices(decision)) if decision.admitted else ()
-    endless = decision.endless.defect if decision.endless is not None else ""
-    return (decision.uid, decision.admitted, decision.reason, decision.message, endless, answer.crash, held)
 
 
 class UpgradeOutcome(Enum):
@@ -84,7 +68,7 @@ def pod_upgrades(old: Plan, new: Plan, running: Collection[str]) -> Iterator[Pod
     before = {answer.pod.uid: answer for answer in old.answers}
     for answer in new.answers:
         earlier = before.get(answer.pod.uid)
-        changed = earlier is None or answer_decided(earlier) != answer_decided(answer)
+        changed = earlier is None or decided_about(earlier) != decided_about(answer)
         yield _of_answer(answer, _held(old, new, answer, earlier), changed=changed)
     unasked_before = {pod.uid for pod in old.unasked}
     for pod in new.unasked:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from mooring.answers.base.outcome import decided
 from mooring.answers.base.plan import Plan
 from mooring.answers.upgrade.advice import UpgradeAdvice, advices
 from mooring.answers.upgrade.causes import Cause, causes
-from mooring.answers.upgrade.decisions import PodUpgrade, UpgradeOutcome, decided, pod_upgrades
+from mooring.answers.upgrade.decisions import PodUpgrade, UpgradeOutcome, pod_upgrades
 from mooring.answers.upgrade.node import KubeletSetup, PodReader, UpgradedNode, UpgradeSituation
 from mooring.answers.upgrade.settings import ReleaseSetting, StateFileFormats, setting_changes, state_file_formats
 from mooring.engine.core.decision import StartRefusal

@@ -14,6 +14,7 @@ from mooring.engine.core.topology import Topology
 from mooring.engine.extensions.hidden import hidden_of
 from mooring.engine.node.isolation import Isolation, cpu_isolation
 from mooring.explain.phrases import nodes_of
+from mooring.explain.story import PodVerdict
 from mooring.views.locations import locate_cpus
 from mooring.views.view import PlacementRow
 
@@ -111,11 +112,8 @@ def _holding(plan: Plan, answer: Answer, position: int) -> str:
 
 def verdict_of(answer: Answer) -> str:
     """Say in a word or two what became of a pod that was not admitted."""
-    if answer.crash:
-        return "crash"
-    if answer.decision.endless is not None:
-        return "endless"
-    return "refused though it ran already" if answer.running else "rejected"
+    again = answer.running and answer.verdict is PodVerdict.REJECTED
+    return "refused though it ran already" if again else answer.verdict
 
 
 def _full_why(answer: Answer) -> str:
