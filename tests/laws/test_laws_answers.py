@@ -102,7 +102,7 @@ def test_the_picture_of_a_plan_says_what_its_document_says(question: Question) -
         if not node.counts.get(CPUUse.CONTESTED):
             assert node.counts.get(CPUUse.FREE, 0) == part.free_count
     refused = [part for part in document.pods if not part.admitted]
-    assert [(one.pod, one.why) for one in view.rejected] == [
+    assert [(one.name, one.why) for one in view.rejected] == [
         (f"{one.namespace}/{one.name}", one.why) for one in refused
     ]
 
