@@ -12,7 +12,7 @@ from tests.planner.recordings import CORPORA, MACHINES
 
 from mooring.answers.base.answering import Answer, answered
 from mooring.answers.base.explanation import story_of
-from mooring.answers.base.scenario_machines import load_machines
+from mooring.answers.base.trace import load_machines
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.cpumanager.facts import ExistingCPUsKept, PodShareCut

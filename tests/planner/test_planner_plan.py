@@ -16,7 +16,7 @@ from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.plan_document import plan_document
 from mooring.answers.base.question import Question
 from mooring.answers.base.replay.scenario import replay_scenario
-from mooring.answers.base.scenario_machines import load_machines
+from mooring.answers.base.trace import load_machines
 from mooring.answers.base.views.picture import plan_view
 from mooring.answers.base.views.rows import plan_rows
 from mooring.engine.checkpoint.cpu_file import cpu_state_text

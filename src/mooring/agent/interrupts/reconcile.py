@@ -19,7 +19,7 @@ from mooring.agent.reactor.values import AgentState
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import InterruptView
-from mooring.answers.base.isolation.interrupts import annotation_findings, balance_finding, unknown_devices
+from mooring.answers.base.interrupts import annotation_findings, balance_finding, unknown_devices
 from mooring.answers.base.plan import reserved_cpus
 from mooring.engine.core.config import IRQ_AFFINITY
 from mooring.engine.core.cpuset import CPUSet

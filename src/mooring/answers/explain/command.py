@@ -20,10 +20,10 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base import explanation, plan_document, plan_findings, pod_names
     from mooring.answers.base import plan as planning
-    from mooring.answers.base.changes import exclusive, price
     from mooring.answers.base.changes import nearest as nearest_search
+    from mooring.answers.base.changes import price
     from mooring.answers.base.inputs import running as running_inputs
-    from mooring.answers.base.views import devices
+    from mooring.answers.base.views import picture
     from mooring.answers.explain import text
     from mooring.explain import explanation_document
     from mooring.explain.codes import pages
@@ -152,7 +152,7 @@ def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ..
         return ()
     if story.admitted:
         by_qos = story.why.code == SHARED_BY_QOS
-        return exclusive.exclusive_changes(question, story.pod.uid, limit, exclusive.WHOLE) if by_qos else ()
+        return nearest_search.exclusive_changes(question, story.pod.uid, limit, nearest_search.WHOLE) if by_qos else ()
     return nearest_search.nearest_changes(question, story.pod.uid, limit)
 
 
@@ -174,7 +174,7 @@ def _write_text(
             words.removeprefix("help").removeprefix(": ").strip()
             for words in text.helps_of(story, [one.text for one in nearest])
         ]
-        seen = devices.devices_before(plan, story.pod.uid)
+        seen = picture.devices_before(plan, story.pod.uid)
         emit_document(decision_svg.decision_svg(decision_rows.decision_view(story, nodes, topology, helps, seen)), to)
     else:
         emit(text.explain_text(story, topology, nearest, verbose=verbose, to=to), to)

@@ -20,7 +20,6 @@ with lazily():
     from mooring.answers.base import plan as planning
     from mooring.answers.base import pod_names
     from mooring.answers.base.changes import change as planned_change
-    from mooring.answers.base.changes import exclusive
     from mooring.answers.base.changes import nearest as nearest_search
     from mooring.answers.base.views import picture as pictures
     from mooring.answers.whatif import text, whatif_document
@@ -189,13 +188,13 @@ def _searched(
     answer = next((one for one in plan.answers if pod is not None and one.pod.uid == pod.uid), None)
     wants = goal == "exclusive"
     reached = pod is None or (answer is not None and answer.admitted)
-    reached = reached and not (wants and answer is not None and not exclusive.is_exclusive(answer.decision))
+    reached = reached and not (wants and answer is not None and not nearest_search.is_exclusive(answer.decision))
     proposals: tuple[Proposal, ...] = ()
     if pod is not None and not reached:
-        proposals = exclusive.exclusive_changes(question, pod.uid, limit) if wants else ()
+        proposals = nearest_search.exclusive_changes(question, pod.uid, limit) if wants else ()
         if answer is None or not answer.admitted:
             proposals = proposals or nearest_search.nearest_changes(question, pod.uid, limit)
-            proposals = tuple(one for one in proposals if not wants or exclusive.is_exclusive(one.decision))
+            proposals = tuple(one for one in proposals if not wants or nearest_search.is_exclusive(one.decision))
     if form == "json":
         emit_document(json_text(whatif_document.nearest_document(question, pod, proposals, plan)), to)
     else:

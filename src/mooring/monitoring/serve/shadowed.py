@@ -17,7 +17,7 @@ import msgspec
 from cachetools import LRUCache
 
 from mooring.answers.base.question import Question
-from mooring.answers.base.scenario_machines import load_machines, machine_files
+from mooring.answers.base.trace import load_machines, machine_files
 from mooring.engine.checkpoint.store import system_words
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine

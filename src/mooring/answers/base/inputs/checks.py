@@ -18,7 +18,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.base.check import check as checking
-    from mooring.answers.base.check import junit, remarks, sarif
+    from mooring.answers.base.check import remarks, reports
     from mooring.answers.base.inputs import running
     from mooring.inputs.archive import layout
     from mooring.inputs.configuration import kubelet_values
@@ -205,9 +205,9 @@ def emit_check(check: Check, form: str, to: str) -> None:
     if form == "junit":
         # JUnit has no place for warnings.
         warn(check.findings)
-        emit_document(junit.junit_text(check), to)
+        emit_document(reports.junit_text(check), to)
     else:
-        emit_document(json_text(sarif.sarif_document(check)), to)
+        emit_document(json_text(reports.sarif_document(check)), to)
 
 
 def show_errors(check: Check) -> None:

@@ -2,15 +2,22 @@
 
 It knows nothing of expected results; comparing is the work of :mod:`mooring.answers.base.replay.agreement`.
 
-Source: the format of the conformance recordings (docs/reference/scenarios.md).
+Where the kubelet may refuse the same start with other words, because it walks maps in random order and stops at a
+fault, each entry of the map is asked about alone.
+
+Source: the format of the conformance recordings (docs/reference/scenarios.md, also "What is excused");
+component-base/featuregate SetFromMap, policy_options.go of both managers, and cpumanager/state migration of format V1
+(up to v1.36).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 from msgspec import to_builtins
 
 from mooring.answers.base.outcome import (
@@ -22,7 +29,7 @@ from mooring.answers.base.outcome import (
     standing_fields,
     state_fields,
 )
-from mooring.answers.base.replay.alternatives import refusal_alternatives
+from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError, UnsupportedError
 from mooring.engine.core.machineinfo import MachineInfo
@@ -36,6 +43,7 @@ from mooring.engine.kubelet.timeline import Timeline, advanced, resized, retried
 from mooring.engine.node import Decision
 from mooring.engine.node.resize.answer import Resize
 from mooring.engine.node.resize.resizing import resize_state
+from mooring.engine.node.settings import build_settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.topologymanager import merge_hints
 from mooring.inputs.configuration.devices import device_table
@@ -297,3 +305,54 @@ def _retried_fields(answers: Mapping[str, Resize], now: Moment) -> dict[str, Any
 def _file_fields(files: StateTexts) -> dict[str, str]:
     named = {"cpuManagerState": files.cpu, "memoryManagerState": files.memory}
     return {name: text for name, text in named.items() if text is not None}
+
+
+_UNKNOWN_ID = re.compile(r"containerID '([^']*)' not found")
+_UNKNOWN_GATE = "unrecognized feature gate: "
+
+
+def refusal_alternatives(
+    info: MachineInfo, config: KubeletConfig, mooring: MooringConfig, files: StateTexts, refusal: StartRefusal
+) -> list[str]:
+    """Return every text with which a start may be refused, sorted, the refusal's own among them."""
+    texts = {refusal.message}
+    texts |= {found.message for found in _alone(info, config, mooring) if found.stage == refusal.stage}
+    unknown = _UNKNOWN_ID.search(refusal.message)
+    if unknown is not None:
+        for container in _ids(files.cpu):
+            if container not in files.containers:
+                texts.add(refusal.message.replace(f"'{unknown[1]}'", f"'{container}'", 1))
+    return sorted(texts)
+
+
+def _alone(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig) -> Iterator[StartRefusal]:
+    """Yield how each unknown gate and each bad option is refused when it is the only one."""
+    for name, on in config.feature_gates.items():
+        found = _refusal(info, replace(config, feature_gates={name: on}), mooring)
+        if found is not None and _UNKNOWN_GATE in found.message:
+            yield found
+    for name, value in config.cpu_manager_policy_options.items():
+        found = _refusal(info, replace(config, cpu_manager_policy_options={name: value}), mooring)
+        if found is not None and f'"{name}"' in found.message:
+            yield found
+    for name, value in config.topology_manager_policy_options.items():
+        found = _refusal(info, replace(config, topology_manager_policy_options={name: value}), mooring)
+        if found is not None and f'"{name}"' in found.message:
+            yield found
+
+
+def _refusal(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig) -> StartRefusal | None:
+    try:
+        found = build_settings(config, mooring, info)
+    except KubeletCrashError:
+        return None
+    return found if isinstance(found, StartRefusal) else None
+
+
+def _ids(text: str | None) -> list[str]:
+    """Return the container ids of a CPU manager's file of format V1."""
+    try:
+        entries = msgspec.json.decode(text or "")["entries"]
+    except (msgspec.MsgspecError, ValueError, KeyError, TypeError, RecursionError):
+        return []
+    return [name for name, held in entries.items() if isinstance(held, str)] if isinstance(entries, Mapping) else []

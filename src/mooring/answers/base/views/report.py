@@ -14,8 +14,7 @@ from mooring import KUBELET_VERSION
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.holdings import device_holders, hugepage_lines
 from mooring.answers.base.plan import Plan
-from mooring.answers.base.views.devices import device_views
-from mooring.answers.base.views.picture import machine_view, owners_of, plan_view, pools_of
+from mooring.answers.base.views.picture import device_views, machine_view, owners_of, plan_view, pools_of
 from mooring.answers.base.views.rows import admitted_rows, l3_caches, pod_name, verdict_of
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
