@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -251,15 +251,6 @@ class Line:
     """:data:`NO` where the pod was refused, :data:`YES` for what was decided; else plain."""
     detail: bool = False
     """Whether it is shown only on demand."""
-
-
-def without_details(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-    """Return the lines without details.
-
-    >>> without_details((Line("a", (Line("b", detail=True),)), Line("c", detail=True)))
-    (Line(text='a', children=(), mark='', detail=False),)
-    """
-    return tuple(replace(line, children=without_details(line.children)) for line in lines if not line.detail)
 
 
 def walk(lines: tuple[Line, ...]) -> Iterator[Line]:

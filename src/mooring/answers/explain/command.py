@@ -32,8 +32,6 @@ with lazily():
 
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mooring.answers.base.changes.search import Proposal
     from mooring.answers.base.plan import Plan
     from mooring.answers.base.question import Question
@@ -94,11 +92,20 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
         _list(plan, inputs, form, to)
         return YES
     found = _nearest(question, story, limit)
+    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
+    proposals = [price.proposal_part(proposal, question) for proposal in found]
+    document = explanation_document.explanation_document(story, plan.machine.name, topology, proposals, plan.release)
     if form == "json":
-        _write_json(question, plan, story, found, to)
+        emit_document(json_text(document), to)
+    elif form == "svg":
+        nearest = [_help(proposal, story.pod, read).text for proposal in found]
+        helps = [words.removeprefix("help").removeprefix(": ").strip() for words in text.helps_of(document, nearest)]
+        nodes = sorted(node.node_id for node in plan.machine.info.topology)
+        seen = picture.devices_before(plan, story.pod.uid)
+        emit_document(decision_svg.decision_svg(decision_rows.decision_view(story, nodes, topology, helps, seen)), to)
     else:
-        nearest = [_help(proposal, story.pod, read) for proposal in found]
-        _write_text(plan, story, nearest, (form, to), verbose=verbose)
+        helping = [_help(proposal, story.pod, read) for proposal in found]
+        emit(text.explain_text(document, story.circumstances, helping, verbose=verbose, to=to), to)
     return YES if story.admitted else NO
 
 
@@ -154,30 +161,6 @@ def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ..
         by_qos = story.why.code == SHARED_BY_QOS
         return nearest_search.exclusive_changes(question, story.pod.uid, limit, nearest_search.WHOLE) if by_qos else ()
     return nearest_search.nearest_changes(question, story.pod.uid, limit)
-
-
-def _write_json(question: Question, plan: Plan, story: Story, found: tuple[Proposal, ...], to: str) -> None:
-    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
-    nearest = [price.proposal_part(proposal, question) for proposal in found]
-    document = explanation_document.explanation_document(story, plan.machine.name, topology, nearest, plan.release)
-    emit_document(json_text(document), to)
-
-
-def _write_text(
-    plan: Plan, story: Story, nearest: Sequence[text.Help], where: tuple[str, str], *, verbose: bool
-) -> None:
-    form, to = where
-    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
-    if form == "svg":
-        nodes = sorted(node.node_id for node in plan.machine.info.topology)
-        helps = [
-            words.removeprefix("help").removeprefix(": ").strip()
-            for words in text.helps_of(story, [one.text for one in nearest])
-        ]
-        seen = picture.devices_before(plan, story.pod.uid)
-        emit_document(decision_svg.decision_svg(decision_rows.decision_view(story, nodes, topology, helps, seen)), to)
-    else:
-        emit(text.explain_text(story, topology, nearest, verbose=verbose, to=to), to)
 
 
 def _help(proposal: Proposal, pod: Pod, read: NodeInputs) -> text.Help:
