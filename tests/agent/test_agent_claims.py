@@ -26,10 +26,10 @@ from mooring.agent.reactor.restart.resume import Stored, resume
 from mooring.agent.reactor.restart.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, Options, claimed_cpus, variables
 from mooring.agent.status.overlap import exclusive_cpus, overlaps
+from mooring.agent.status.picture import status_view
 from mooring.agent.status.snapshot import AgentCounts, Snapshot
 from mooring.agent.status.status_document import status_document
 from mooring.agent.storage.journal import JournalWriter, read_journal
-from mooring.answers.base.views.status_picture import status_view
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet

@@ -33,9 +33,11 @@ from mooring.engine.core.release import NEWEST, Release
 from mooring.inputs.decoding.fields import choice_at
 from mooring.service.configuration import given_values, names_of, option, read_options
 from mooring.service.options import AGENT_CONFIGURATION, Address, LogFormat, LogLevel, address_at
-from mooring.service.status_client import STATUS_SOCKET
 
 KIND = AGENT_CONFIGURATION
+
+STATUS_SOCKET = "/run/mooring/status.sock"
+"""Default path of the agent's status socket, where ``mooring status`` asks too."""
 
 
 class OnRejection(Enum):

@@ -16,9 +16,9 @@ from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.values import AgentState, DevicesFound
 from mooring.agent.status.alignment import ALL, DeviceFit, alignment_counts, devices_of_pod
+from mooring.agent.status.picture import status_view
 from mooring.agent.status.snapshot import AgentCounts, Snapshot
 from mooring.agent.status.status_document import status_document
-from mooring.answers.base.views.status_picture import status_view
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.machine import Machine
 from mooring.engine.devicemanager.state import Device

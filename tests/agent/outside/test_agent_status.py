@@ -25,17 +25,16 @@ from tests.patience import until
 from tests.render.pictured import terminal_text
 
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.status.api import status_pages
+from mooring.agent.status.api import ask_machine, ask_status, status_pages
+from mooring.agent.status.picture import status_view
 from mooring.agent.status.snapshot import AgentCounts, InForce, Published, RuntimeLink, Snapshot
 from mooring.agent.status.status_document import status_document
-from mooring.answers.base.views.status_picture import status_view
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.loader import load_machine
 from mooring.service.http import serve_unix
 from mooring.service.pages import Page
-from mooring.service.status_client import ask_machine, ask_status
 
 COUNTS = AgentCounts(replies=1200, reply_seconds=0.9, rejections=3, repairs=1, reconnects=2)
 

@@ -14,10 +14,11 @@ from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.agent import options as agent_options
     from mooring.agent.commands import status_text as text
+    from mooring.agent.status import api
     from mooring.monitoring.shadow import counts_file
     from mooring.monitoring.shadow.commands import shadow_text
-    from mooring.service import status_client
 
 
 EPILOG = """\b
@@ -51,7 +52,7 @@ def command(socket: str, folder: str, form: str, to: str) -> int:
             raise click.UsageError("give --socket or --shadow, not both")
         with needs_extra("kube", source="mooring status --shadow"):
             return _counted(Path(folder), form, to)
-    document = status_client.ask_status(socket or status_client.STATUS_SOCKET)
+    document = api.ask_status(socket or agent_options.STATUS_SOCKET)
     if form == "json":
         emit_document(json_text(document), to)
     else:

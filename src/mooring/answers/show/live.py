@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.segment import SegmentLines
 from rich.text import Text
 
-from mooring.answers.base.views.status_picture import status_view
+from mooring.agent.status.api import ask_machine, ask_status
+from mooring.agent.status.picture import status_view
 from mooring.engine.core.errors import InputError, clean
-from mooring.service.status_client import ask_machine, ask_status
 from mooring.views.console import TerminalSegments
 from mooring.views.terminal import picture
 

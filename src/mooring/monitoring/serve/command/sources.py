@@ -11,11 +11,12 @@ from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.agent import options as agent_options
+    from mooring.agent.status import api
+    from mooring.agent.status import picture as status_picture
     from mooring.answers.base.inputs import running as running_inputs
-    from mooring.answers.base.views import status_picture
     from mooring.monitoring.serve import agent_status, node_plan, shadowed, watched
     from mooring.monitoring.serve import history as histories
-    from mooring.service import status_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,11 +32,11 @@ def agent_source(socket: str) -> Callable[[], NodeSnapshot]:
     Raises:
         InputError: no agent answers.
     """
-    path = socket or status_client.STATUS_SOCKET
-    machine = status_client.ask_machine(path)
+    path = socket or agent_options.STATUS_SOCKET
+    machine = api.ask_machine(path)
 
     def source() -> NodeSnapshot:
-        document = status_client.ask_status(path)
+        document = api.ask_status(path)
         return agent_status.snapshot_of_status(status_picture.status_view(machine, document), document)
 
     return source
