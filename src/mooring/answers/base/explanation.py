@@ -46,7 +46,7 @@ def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
         story,
         remarks=(*story.remarks, *differs),
         circumstances=_circumstances(plan, story.circumstances),
-        claims=_claims_involved(answer, _before(plan, place)),
+        claims=_claims_involved(plan, place),
     )
 
 
@@ -137,21 +137,20 @@ def _circumstances(plan: Plan, rules: str) -> str:
     return " · ".join(part for part in (plan.archive, rules) if part)
 
 
-def _claims_involved(answer: Answer, before: Kubelet) -> ClaimsInvolved:
-    """Return what is to be told of claims.
-
-    Args:
-        answer: about the pod.
-        before: the kubelet that was asked, as it was then.
-    """
-    held = claims_of(before.node.cpu)
+def _claims_involved(plan: Plan, place: int) -> ClaimsInvolved:
+    """Return what is to be told of claims to a pod, which is given as the place of its answer."""
+    answer = plan.answers[place]
+    # An admission changes no claim.
+    held = claims_of(answer.decided.cpu)
     by_name = {(claim.namespace, claim.name): claim for claim in held.values()}
     own = [by_name.get((answer.pod.namespace, name)) for name in answer.pod.claims]
     nowhere = tuple(name for name, claim in zip(answer.pod.claims, own, strict=True) if claim is None)
     return ClaimsInvolved(
         own=tuple(claim for claim in own if claim is not None),
         nowhere=nowhere,
-        in_the_way=() if answer.admitted or not held else _in_the_way(answer, before, tuple(held.values())),
+        in_the_way=()
+        if answer.admitted or not held
+        else _in_the_way(answer, _before(plan, place), tuple(held.values())),
         held=sum(claim.cpus.bit_count() for claim in held.values()),
     )
 

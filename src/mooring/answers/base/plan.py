@@ -28,7 +28,7 @@ from mooring.answers.base.plan_findings import (
     unasked_finding,
     wrap_findings,
 )
-from mooring.answers.base.question import Question, happening, opened_for, pods_in, queue_of
+from mooring.answers.base.question import OF_ARCHIVE, Question, happening, opened_for, pods_in, queue_of
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
@@ -43,7 +43,6 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node.hotplug_findings import hotplug_findings
 from mooring.explain.reason import POOL_EMPTY
 from mooring.explain.remedies import refusal_code
-from mooring.inputs.archive.layout import OF_ARCHIVE
 from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
 from mooring.inputs.pods.steps import Admit, Remove
 from mooring.lazy import lazily

@@ -11,8 +11,6 @@ from typing import Final
 
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 
-OF_ARCHIVE = "MOOR-583"
-"""Code of the finding that names the node archive that a question is about."""
 TOP: Final = "mooring-node"
 """The folder around everything."""
 ABOUT: Final = "mooring-node.json"

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mooring.answers.base.question import OF_ARCHIVE
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.documents.parts import API_VERSION
 from mooring.engine.checkpoint.device_file import device_record
@@ -27,7 +28,6 @@ from mooring.inputs.archive.layout import (
     DEVICES_PART,
     MACHINE_INFO,
     MEMORY_STATE,
-    OF_ARCHIVE,
     PODS,
     PODS_PART,
     STATE_PART,
