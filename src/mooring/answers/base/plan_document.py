@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, UnsetType
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.holdings import mixed_containers
 from mooring.answers.base.outcome import (
     broken_parts,
     displaced_parts,
@@ -25,6 +24,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import NUMANode
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet, read
+from mooring.engine.node.mixed import mixed_containers
 
 if TYPE_CHECKING:
     from mooring.documents.explanation import ExplanationListDocument

@@ -9,10 +9,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mooring.answers.base.holdings import pool_lines
 from mooring.answers.base.plan_text import plan_text
 from mooring.answers.base.views.picture import plan_view, policies
-from mooring.answers.base.views.rows import plan_rows
+from mooring.answers.base.views.rows import plan_rows, pool_lines
 from mooring.answers.capacity.capacity import ADMITTED, EMPTY_REFUSES, NOBODY, Advice, Capacity, LargestRequests
 from mooring.answers.capacity.eviction import Evicted, Eviction
 from mooring.answers.capacity.replicas import DESCRIBED

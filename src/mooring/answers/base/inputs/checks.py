@@ -18,7 +18,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.base.check import check as checking
-    from mooring.answers.base.check import remarks, reports
+    from mooring.answers.base.check import reports
     from mooring.answers.base.inputs import running
     from mooring.inputs.archive import layout
     from mooring.inputs.configuration import kubelet_values
@@ -212,7 +212,7 @@ def emit_check(check: Check, form: str, to: str) -> None:
 
 def show_errors(check: Check) -> None:
     """Print to standard error why the answer of a check is no, each reason with its place."""
-    for remark in remarks.remarks_of(check):
+    for remark in reports.remarks_of(check):
         if remark.gravity == "error":
             place = f"{remark.place}: " if remark.place is not None else ""
             tell(f"error[{remark.code}]: {place}{remark.text}")

@@ -6,16 +6,17 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from mooring.answers.base.holdings import (
+from mooring.answers.base.plan import Plan, free_cpus, reserved_cpus
+from mooring.answers.base.views.rows import (
     device_holders,
     devices_by_holder,
     hugepage_lines,
     mixed_lines,
+    pod_name,
     pool_lines,
     resize_lines,
+    verdict_of,
 )
-from mooring.answers.base.plan import Plan, free_cpus, reserved_cpus
-from mooring.answers.base.views.rows import pod_name, verdict_of
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine, PCIDevice

@@ -12,10 +12,16 @@ from dataclasses import replace
 
 from mooring import KUBELET_VERSION
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.holdings import device_holders, hugepage_lines
 from mooring.answers.base.plan import Plan
 from mooring.answers.base.views.picture import device_views, machine_view, owners_of, plan_view, pools_of
-from mooring.answers.base.views.rows import admitted_rows, l3_caches, pod_name, verdict_of
+from mooring.answers.base.views.rows import (
+    admitted_rows,
+    device_holders,
+    hugepage_lines,
+    l3_caches,
+    pod_name,
+    verdict_of,
+)
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
