@@ -15,7 +15,7 @@ import pytest
 from tests.cli.command import mooring
 
 from mooring.agent.configuration import load_agent_configuration
-from mooring.answers.base.inputs.config import read_config
+from mooring.answers.base.inputs.configuration import read_config
 from mooring.engine.core.errors import InputError
 from mooring.service.agent_status import ask_status
 

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.command import mooring
 from tests.cli.made_up_node import SECRET, kubelet_pods, make_root, write_pods
 
-from mooring.answers.base.inputs.kubectl import ask_cluster
+from mooring.answers.base.inputs.cluster_node import ask_cluster
 
 SCRIPTS = Path(sys.executable).parent
 KUBECTL = shutil.which("kubectl")
@@ -126,7 +126,7 @@ def test_the_kubelets_own_access_is_used_where_there_is_no_other(
 ) -> None:
     access = tmp_path / "kubelet.conf"
     access.write_text("", encoding="utf-8")
-    monkeypatch.setattr("mooring.answers.base.inputs.kubectl.KUBELET_KUBECONFIG", access)
+    monkeypatch.setattr("mooring.answers.base.inputs.cluster_node.KUBELET_KUBECONFIG", access)
     monkeypatch.setenv("HOME", str(tmp_path))
     (cluster.parent / "bin/kubectl").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n', encoding="utf-8")
     for own in ("/own", ""):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tests.planner.recordings import CORPORA, MACHINES
 
 from mooring.answers.base.question import Question
-from mooring.answers.base.scenario_machines import load_machines
+from mooring.answers.base.trace import load_machines
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import MachineInfo

@@ -13,6 +13,7 @@ from mooring.answers.explain.text import helps_of
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
+from mooring.explain.explanation_document import explanation_document
 from mooring.explain.story import Story
 
 GPU, NIC = "vendor.example/gpu", "vendor.example/nic"
@@ -83,13 +84,15 @@ def test_devices_of_two_resources_on_different_numa_nodes() -> None:
 
 def test_what_was_run_is_printed_without_general_advice() -> None:
     found = story([gpus("train", 2)], (0, 1))
-    assert helps_of(found, ["Request 1."]) == ["help: Request 1."]
+    assert helps_of(explanation_document(found, "machine", None), ["Request 1."]) == ["help: Request 1."]
 
 
 def test_general_advice_is_marked_where_nothing_was_found() -> None:
     found = story([gpus("train", 2)], (0, 1))
-    assert helps_of(found, []) == [f"help (general, not run): {found.why.remedy}"]
-    assert helps_of(replace(found, why=replace(found.why, remedy="")), []) == []
+    document = explanation_document(found, "machine", None)
+    assert helps_of(document, []) == [f"help (general, not run): {found.why.remedy}"]
+    without = explanation_document(replace(found, why=replace(found.why, remedy="")), "machine", None)
+    assert helps_of(without, []) == []
 
 
 NICS_WITHOUT_NODE = {NIC: (Device("nic-0", (0,)), Device("nic-1"), Device("nic-2", (7,)))}

@@ -6,6 +6,8 @@ import pytest
 from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
 
 from mooring.answers.base.pod_names import find, first_refused, pods_of
+from mooring.answers.explain.text import without_details
+from mooring.documents.explanation import StoryLinePart
 from mooring.documents.facts import fact_members
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.errors import InputError
@@ -13,7 +15,6 @@ from mooring.engine.cpumanager import facts as cpu_facts
 from mooring.engine.devicemanager import facts as device_facts
 from mooring.explain import reason
 from mooring.explain.codes.pages import all_codes
-from mooring.explain.story import Line, walk, without_details
 from mooring.views.decision import SIGNS, Mark
 from mooring.views.decision_rows import decision_view
 from mooring.views.svg.decision import decision_svg
@@ -81,6 +82,9 @@ def test_the_first_pod_that_does_not_run_is_the_one_in_question() -> None:
 
 
 def test_details_are_left_out_with_everything_below_them() -> None:
-    tree = (Line("a", (Line("b", (Line("c"),), detail=True), Line("d"))),)
-    assert [line.text for line in walk(without_details(tree))] == ["a", "d"]
-    assert [line.text for line in walk(tree)] == ["a", "b", "c", "d"]
+    tree = [line("a", line("b", line("c"), detail=True), line("d"))]
+    assert without_details(tree) == [line("a", line("d"))]
+
+
+def line(text: str, *below: StoryLinePart, detail: bool = False) -> StoryLinePart:
+    return StoryLinePart(text, "", detail, list(below))

@@ -12,7 +12,7 @@ from tests.planner.recordings import CORPORA, MACHINES
 
 from mooring.answers.base.answering import Answer, answered
 from mooring.answers.base.explanation import story_of
-from mooring.answers.base.scenario_machines import load_machines
+from mooring.answers.base.trace import load_machines
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.cpumanager.facts import ExistingCPUsKept, PodShareCut
@@ -23,7 +23,7 @@ from mooring.engine.node.facts import PodNotSupported, PodWithdrawn
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explain.codes.pages import all_codes
 from mooring.explain.explanation_document import explanation_document
-from mooring.explain.story import ADMITTED, CRASH, ENDLESS, REJECTED, Story, Taking
+from mooring.explain.story import PodVerdict, Story, Taking
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
 from mooring.inputs.pods.steps import Admit, Remove, Restart
@@ -86,7 +86,7 @@ def check(answer: Answer, kubelet: Kubelet) -> Story:
             assert not withdrawn or not refused
             assert story.reason
         case _:
-            assert story.verdict in (ENDLESS, CRASH)
+            assert story.verdict in (PodVerdict.ENDLESS, PodVerdict.CRASH)
     check_takings(story)
     check_merges(story)
     check_remedy(story)
@@ -140,7 +140,7 @@ def check_merges(story: Story) -> None:
         if merge.choices is not None and merge.result.mask is not None:
             assert merge.result.mask in merge.choices
         if not merge.admitted:
-            assert story.verdict == REJECTED
+            assert story.verdict == PodVerdict.REJECTED
             assert not chapter.steps
 
 
@@ -161,7 +161,7 @@ def test_every_recorded_pod_is_explained_without_contradiction(name: str) -> Non
         for answer, kubelet in answers(scenario, machines):
             checked[check(answer, kubelet).verdict] += 1
     assert checked.total() > 5 or not scenarios
-    assert checked[ADMITTED] or checked[REJECTED] or not scenarios
+    assert checked[PodVerdict.ADMITTED] or checked[PodVerdict.REJECTED] or not scenarios
 
 
 def check_remedy(story: Story) -> None:

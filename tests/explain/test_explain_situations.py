@@ -35,7 +35,7 @@ from mooring.engine.memorymanager.facts import MemoryAssigned
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import Hint
 from mooring.explain.lines import story_lines
-from mooring.explain.story import NO, NOT_STARTED, REJECTED, Chapter, Opinion, Story, Taking, walk
+from mooring.explain.story import NO, Chapter, Opinion, PodVerdict, Story, Taking, walk
 
 FULL = [simple("one", "4"), simple("two", "4")]
 """Leaves 2 CPUs on NUMA node 0 and 4 on NUMA node 1."""
@@ -70,7 +70,7 @@ TWO_NODES_TOPOLOGY = TWO_NODES_PLAN.kubelet.settings.topology
 def test_single_numa_node_refuses_what_no_node_has_free() -> None:
     story = told(planned(policy("single-numa-node"), [*FULL, simple("wide", "6")]))
     chapter = last_of(story)
-    assert (story.verdict, story.why.code, story.reason) == (REJECTED, "MOOR-103", "TopologyAffinityError")
+    assert (story.verdict, story.why.code, story.reason) == (PodVerdict.REJECTED, "MOOR-103", "TopologyAffinityError")
     assert opinion(chapter).free == {0: {"cpu": 2}, 1: {"cpu": 4}}
     assert (opinion(chapter).narrowest, opinion(chapter).suffices) == (2, False)
     assert (merge(chapter).rule, merge(chapter).admitted, merge(chapter).choices) == ("filtered", False, None)
@@ -162,7 +162,7 @@ def test_a_numa_node_of_a_memory_group_serves_nobody_else(name: str) -> None:
     grouped = planned(with_memory(policy("best-effort")), [simple("wide", "10", "20Gi")])
     story = told(planned(with_memory(policy(name)), [simple("small", "2", "4Gi")], files=grouped.files))
     chapter = last_of(story)
-    assert (story.verdict, story.why.code) == (REJECTED, "MOOR-114")
+    assert (story.verdict, story.why.code) == (PodVerdict.REJECTED, "MOOR-114")
     assert opinion(chapter, "memory").groups == ((0, 1),)
     assert "NUMA nodes 0-1 serve memory as one group" in text_of(story)
 
@@ -198,7 +198,7 @@ def test_strict_reservation_on_an_old_state_file_is_a_kubelet_that_does_not_star
     old = planned(policy("none"), FULL)
     plan = planned(policy("none", strict_cpu_reservation="true"), FULL, files=old.files)
     story = told(plan, 0)
-    assert (story.verdict, story.admitted, story.chapters) == (NOT_STARTED, False, ())
+    assert (story.verdict, story.admitted, story.chapters) == (PodVerdict.NOT_STARTED, False, ())
     assert story.why.code == plan.refusal_code == "MOOR-263"
     assert "some of strictly reserved cpus" in story.message
     assert story.why.remedy == plan.remedy != ""

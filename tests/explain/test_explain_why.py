@@ -12,7 +12,7 @@ from tests.cpumanager.pods import container, pod_level
 from tests.explain.claims import Told, check
 from tests.planner.recordings import CORPORA, MACHINES
 
-from mooring.answers.base.scenario_machines import load_machines
+from mooring.answers.base.trace import load_machines
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.machineinfo import MachineInfo

@@ -17,14 +17,14 @@ DOORS = {
     "sys.stdout.write": "cli/output.py",
     "sys.stderr.write": "",
     "StyledText": "cli/terminal.py",
-    "TerminalSegments": "views/console.py answers/base/inputs/live.py",
+    "TerminalSegments": "views/console.py answers/show/live.py",
 }
 """What reaches a terminal, or says that a text may -> the modules that may call it."""
 _PROGRAMS = "kubectl|systemctl|crictl|mooring|rm|cp|mv|mkdir|chmod|mount|tee|cat"
 _COMMAND = re.compile(rf"(?:^|[\s`'\"(:])(?:{_PROGRAMS}) (?:[-\w/.=]+ )*$")
 """A text that goes on with a word of a command."""
 
-_OWN = {"next(iter(codes))", "codes[0]", "story.why.code", "document['mooring']"}
+_OWN = {"next(iter(codes))", "codes[0]", "document.code", "document['mooring']"}
 """Codes of this program, and its version."""
 
 

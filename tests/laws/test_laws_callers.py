@@ -45,7 +45,7 @@ def planned(question: Question) -> Plan:
 def last_answer(question: Question, plan: Plan) -> tuple[Kubelet, Answer]:
     """Return the kubelet before the last pod was asked, and the answer."""
     assume(plan.answers and not plan.unasked and not plan.answers[-1].running)
-    before = plan.trace[-2]
+    *_, before, _ = plan.kubelets()
     # Before the first new pod CPUs go offline.
     return before.offline(question.offline.mask)[0] if question.offline else before, plan.answers[-1]
 
@@ -168,7 +168,7 @@ def test_the_agent_decides_as_the_managers_of_the_plan(question: Question) -> No
         assert placed.rejection == answer.decision.rejection
     if answer.admitted:
         after = placed.state.kubelet.node.cpu
-        assert after.assignments.get(answer.pod.uid) == answer.after.node.cpu.assignments.get(answer.pod.uid)
+        assert after.assignments.get(answer.pod.uid) == answer.decided.cpu.assignments.get(answer.pod.uid)
 
 
 @LAW

@@ -11,7 +11,7 @@ from tests.planner.change_questions import tight_questions
 
 from mooring.answers.base.changes.change import AGAIN, applied
 from mooring.answers.base.changes.nearest import nearest_changes
-from mooring.answers.base.changes.removal import PodRemoval
+from mooring.answers.base.changes.order import PodRemoval
 from mooring.answers.base.changes.search import holding
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.question import Question

@@ -11,7 +11,7 @@ import pytest
 from tests.node.metered import MetricsObserver, Numbers, numbers
 from tests.planner.recordings import CORPORA, MACHINES
 
-from mooring.answers.base.scenario_machines import load_machines
+from mooring.answers.base.trace import load_machines
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machineinfo import MachineInfo

@@ -11,10 +11,9 @@ from tests.planner.change_questions import guaranteed
 
 from mooring.answers.base.changes.change import Cost, PlannedChange, PodRef, applied, sentence
 from mooring.answers.base.changes.configuration import ConfigField, FreshState, config_field
-from mooring.answers.base.changes.device import MoreDevices
+from mooring.answers.base.changes.devices import MoreDevices
 from mooring.answers.base.changes.nearest import nearest_changes, understood
-from mooring.answers.base.changes.order import EarlierTurn
-from mooring.answers.base.changes.removal import PodRemoval
+from mooring.answers.base.changes.order import EarlierTurn, PodRemoval
 from mooring.answers.base.changes.requests import Amount
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import make_plan

@@ -9,7 +9,7 @@ from tests.planner.plain_changes import plain_changes, plain_cost
 
 from mooring.answers.base.changes.change import AGAIN, applied
 from mooring.answers.base.changes.nearest import FAMILIES, nearest_changes, understood
-from mooring.answers.base.changes.removal import PodRemoval
+from mooring.answers.base.changes.order import PodRemoval
 from mooring.answers.base.changes.search import begin, begun, followed, holding
 from mooring.answers.base.plan import make_plan
 from mooring.answers.base.question import Question

@@ -8,18 +8,21 @@ from tests.planner.change_questions import guaranteed
 
 from mooring.answers.base.changes.change import Cost, applied
 from mooring.answers.base.changes.configuration import ConfigField
-from mooring.answers.base.changes.difference import differences
 from mooring.answers.base.changes.nearest import nearest_changes
 from mooring.answers.base.changes.price import alignment_words, given_up_words, price_words
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.guarantee import Guarantee
 from mooring.answers.base.plan import make_plan
 from mooring.answers.base.question import Question
+from mooring.answers.whatif.whatif_document import differences
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
-from mooring.explain.alignment import AlignmentLevel
+from mooring.explain.alignment import (
+    AlignmentLevel,
+    Extent,
+)
 from mooring.inputs.machines.compact import parse_compact
 
 GPU = "vendor.example/gpu"
@@ -96,7 +99,10 @@ def test_cpus_and_devices_that_need_several_numa_nodes_are_not_aligned() -> None
         "GPUs on 2 NUMA nodes",
     ]
     (train,) = differences(make_plan(question), make_plan(applied(question, RESTRICTED)))
-    extents = train.after.places[0].extents
+    extents = [
+        Extent(AlignmentLevel[one.level.upper()], one.held, one.needed)
+        for one in next(iter(train.after.containers.values())).alignment
+    ]
     assert [(str(one), one.is_aligned) for one in extents] == [
         ("2 NUMA nodes, 2 needed", False),
         ("2 sockets, 2 needed", True),
@@ -120,5 +126,6 @@ def test_a_device_to_buy_is_not_given_up() -> None:
 def test_before_and_after_say_how_a_container_is_aligned() -> None:
     question = on_two_nodes(guaranteed("a", 2), guaranteed("b", 3), guaranteed("late", 2))
     after = make_plan(applied(question, BEST_EFFORT))
-    late = next(one for one in differences(make_plan(question), after) if one.pod.name == "late")
-    assert [str(one) for one in late.after.places[0].extents] == ["2 NUMA nodes, 1 needed", "2 sockets, 1 needed"]
+    late = next(one for one in differences(make_plan(question), after) if one.name == "late")
+    (placed,) = late.after.containers.values()
+    assert [(one.level, one.held, one.needed) for one in placed.alignment] == [("numa", 2, 1), ("socket", 2, 1)]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mooring.answers.base.isolation.holders import Assignments, ExclusiveHolder
-from mooring.answers.base.isolation.lint import lint
+from mooring.answers.base.interrupts import Assignments, ExclusiveHolder
+from mooring.answers.doctor.lint import lint
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.core.topology import Topology, discover_topology

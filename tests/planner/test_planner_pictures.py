@@ -11,8 +11,7 @@ import pytest
 from mooring.answers.base.explanation import explain
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.question import Question
-from mooring.answers.base.views.devices import devices_before, pci_views
-from mooring.answers.base.views.picture import plan_view
+from mooring.answers.base.views.picture import devices_before, pci_views, plan_view
 from mooring.answers.base.views.report import report_of
 from mooring.answers.base.views.rows import plan_rows
 from mooring.engine.core.config import KubeletConfig, MooringConfig

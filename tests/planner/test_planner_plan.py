@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.plan_document import plan_document
 from mooring.answers.base.question import Question
 from mooring.answers.base.replay.scenario import replay_scenario
-from mooring.answers.base.scenario_machines import load_machines
+from mooring.answers.base.trace import load_machines
 from mooring.answers.base.views.picture import plan_view
 from mooring.answers.base.views.rows import plan_rows
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
@@ -25,7 +27,7 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources,
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts, read
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
 from mooring.inputs.pods.steps import Admit
@@ -105,7 +107,7 @@ def test_a_pod_that_is_refused_by_the_node_gives_its_cpus_back() -> None:
     assert plan.kubelet is not None
     assert list(plan.kubelet.node.cpu.assignments) == ["a"]
     # While it is refused it has them still, as in the kubelet.
-    assert '"b":{"c":"2,18"}' in (plan.answers[1].files.cpu or "")
+    assert '"b":{"c":"2,18"}' in (read(plan.answers[1].cpu_file) or "")
 
 
 def test_what_a_refused_pod_had_been_given_is_free_at_the_end() -> None:
@@ -367,3 +369,18 @@ def test_the_rows_of_a_pod_begin_with_what_it_holds_as_a_whole() -> None:
 def test_no_pod_runs_on_the_cpus_of_a_kubelet_that_would_not_start() -> None:
     view = plan_view(planned(replace(STATIC, reserved_system_cpus="900"), []))
     assert [entry.use for entry in view.legend] == [CPUUse.LEFT_OUT]
+
+
+def test_a_plan_keeps_two_kubelets_however_many_pods_it_has() -> None:
+    # Each kubelet holds all pods before it: with one for each answer, memory would grow with the square of the pods.
+    plan = planned(STATIC, [pod(f"pod-{number}") for number in range(20)])
+    assert len(list(plan.kubelets())) == len(plan.answers) + 1
+    waiting: list[object] = [plan]
+    seen: dict[int, object] = {}
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in seen and not isinstance(one, type | ModuleType | FunctionType):
+            seen[id(one)] = one
+            waiting += gc.get_referents(one)
+    kept = [one for one in seen.values() if isinstance(one, Kubelet)]
+    assert all(one in (plan.began, plan.kubelet) for one in kept)

@@ -11,7 +11,7 @@ from tests.planner.recordings import CORPORA
 
 from mooring.answers.base.replay.agreement import differences
 from mooring.answers.base.replay.scenario import replay_scenario
-from mooring.answers.base.scenario_machines import load_machines
+from mooring.answers.base.trace import load_machines
 from mooring.inputs.pods.scenario import scenario
 
 FOLDER = CORPORA / "releases"

@@ -22,7 +22,7 @@ from tests.plugins.plugged_nodes import (
 )
 
 from mooring.answers.base.explanation import explain
-from mooring.answers.base.isolation.holders import assignments_of
+from mooring.answers.base.interrupts import assignments_of
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.plan_document import plan_document
 from mooring.answers.base.question import Question

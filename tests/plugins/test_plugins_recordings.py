@@ -12,7 +12,7 @@ from tests.planner.recordings import CORPORA, MACHINES
 
 from mooring.answers.base.replay.agreement import differences
 from mooring.answers.base.replay.scenario import replay_scenario
-from mooring.answers.base.scenario_machines import load_machines, machines_for
+from mooring.answers.base.trace import load_machines, machines_for
 from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.plugins.facts import PluginFailed, PluginsChose
 from mooring.engine.plugins.host import PluginHost

@@ -13,7 +13,7 @@ import msgspec
 
 from mooring.answers.base.replay.agreement import FieldDifference, differences
 from mooring.answers.base.replay.scenario import replay_scenario
-from mooring.answers.base.scenario_machines import load_machines
+from mooring.answers.base.trace import load_machines
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.releases.rules import RULES

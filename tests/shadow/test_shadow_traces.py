@@ -16,7 +16,7 @@ from tests.shadow.observing import STATIC, node
 from tests.shadow.test_shadow_published import Publishing
 
 from mooring.answers.base.replay.scenario import replay_scenario
-from mooring.answers.base.scenario_machines import load_machines
+from mooring.answers.base.trace import load_machines
 from mooring.engine.core.errors import InputError
 from mooring.inputs.pods.recordings import node_histories
 from mooring.inputs.pods.steps import Restart

@@ -20,6 +20,8 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.state import Block, NUMANodeState
 from mooring.engine.node import Decision
+from mooring.engine.node.providers import Providers
+from mooring.engine.node.settings import Settings
 from mooring.explain.phrases import fewest_elements, nodes_of, plural
 
 MOST_SETS = 5000
@@ -139,31 +141,36 @@ def with_devices(nodes: Iterable[int], devices: Iterable[Device]) -> set[int]:
     return found
 
 
-def extents(kubelet: Kubelet, pod: Pod, decision: Decision) -> dict[str, tuple[Extent, ...]]:
+def extents(settings: Settings, providers: Providers, pod: Pod, decision: Decision) -> dict[str, tuple[Extent, ...]]:
     """Return the extents of each container that has CPUs, memory or devices of its own.
 
     Args:
-        kubelet: on which the pod runs.
+        settings: of the kubelet on which the pod runs.
+        providers: what its managers have given away.
         pod: admitted by it.
         decision: the kubelet's.
     """
-    memory = kubelet.node.memory.assignments.get(pod.uid, {})
+    memory = providers.memory.assignments.get(pod.uid, {})
     found = {
-        name: _extents(kubelet, place, memory.get(name, ()), decision.devices.get(name, {}))
+        name: _extents(settings, providers, place, memory.get(name, ()), decision.devices.get(name, {}))
         for name, place in decision.containers.items()
     }
     return {name: extents_ for name, extents_ in found.items() if extents_}
 
 
 def _extents(
-    kubelet: Kubelet, place: Placement, blocks: Sequence[Block], held: Mapping[str, Sequence[Device]]
+    settings: Settings,
+    providers: Providers,
+    place: Placement,
+    blocks: Sequence[Block],
+    held: Mapping[str, Sequence[Device]],
 ) -> tuple[Extent, ...]:
-    found = [extent_of_nodes(kubelet, place, blocks)] if place.cpus or place.mems else []
-    topology, cpu = kubelet.settings.topology, kubelet.settings.cpu
+    found = [extent_of_nodes(settings, providers, place, blocks)] if place.cpus or place.mems else []
+    topology, cpu = settings.topology, settings.cpu
     if place.cpus and topology is not None:
         found += _of_cpus(topology, place.cpus.mask, cpu.reserved if cpu is not None else 0)
     if are_near(held):
-        found.append(extent_of_nodes(kubelet, place, blocks, held))
+        found.append(extent_of_nodes(settings, providers, place, blocks, held))
     return tuple(found)
 
 
@@ -173,30 +180,35 @@ def are_near(held: Mapping[str, Sequence[Device]]) -> bool:
 
 
 def extent_of_nodes(
-    kubelet: Kubelet, place: Placement, blocks: Sequence[Block], held: Mapping[str, Sequence[Device]] | None = None
+    settings: Settings,
+    providers: Providers,
+    place: Placement,
+    blocks: Sequence[Block],
+    held: Mapping[str, Sequence[Device]] | None = None,
 ) -> Extent:
     """Return on how many NUMA nodes a container's CPUs and memory lie, or with devices these too.
 
     Args:
-        kubelet: on which it runs or ran.
+        settings: of the kubelet on which it runs or ran.
+        providers: what its managers have given away.
         place: of the container.
         blocks: of its memory.
         held: resource -> its devices; None to leave them out.
     """
     level = AlignmentLevel.NUMA if held is None else AlignmentLevel.DEVICES
-    topology, cpu = kubelet.settings.topology, kubelet.settings.cpu
+    topology, cpu = settings.topology, settings.cpu
     nodes = set(place.mems)
     if topology is not None:
         nodes.update(nodes_of(topology, place.cpus.mask))
     nodes = with_devices(nodes, (device for devices in (held or {}).values() for device in devices))
     if len(nodes) < 2:
         return Extent(level, len(nodes), len(nodes))
-    supplies = memory_supplies(blocks, kubelet.node.memory.nodes) if place.mems else []
+    supplies = memory_supplies(blocks, providers.memory.nodes) if place.mems else []
     if place.cpus and topology is not None:
         reserved = cpu.reserved if cpu is not None else 0
         table = {node: (mask & ~reserved).bit_count() for node, mask in topology.numa.items()}
         supplies.append((table, len(place.cpus)))
-    supplies += device_supplies(held or {}, kubelet.node.providers.devices.devices)
+    supplies += device_supplies(held or {}, providers.devices.devices)
     return Extent(level, len(nodes), nodes_needed(supplies))
 
 
@@ -248,7 +260,7 @@ def beyond_need(kubelet: Kubelet, decisions: Mapping[str, Decision]) -> dict[str
             continue
         init = {one.name for one in pod.containers if one.kind is ContainerKind.INIT}
         count: Counter[AlignmentLevel] = Counter()
-        for name, found_here in extents(kubelet, pod, decisions[uid]).items():
+        for name, found_here in extents(kubelet.settings, kubelet.node.providers, pod, decisions[uid]).items():
             if name not in init:
                 count.update({one.level: one.beyond for one in found_here if one.beyond})
         found[uid] = count

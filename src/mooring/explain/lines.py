@@ -16,7 +16,7 @@ from mooring.explain.opinion_lines import merge_line, opinion_line
 from mooring.explain.phrases import joined, plural
 from mooring.explain.remarks import left_out_words, loss_words
 from mooring.explain.step_lines import step_line
-from mooring.explain.story import NO, REJECTED, Chapter, ClaimsInvolved, Line, Story
+from mooring.explain.story import NO, Chapter, ClaimsInvolved, Line, PodVerdict, Story
 from mooring.explain.why_followed import is_followed
 
 _MOST_NAMED = 6
@@ -33,7 +33,7 @@ def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:
         lines.append(Line("the kubelet rejects it before it asks the resource managers", mark=NO))
     lines += _hotplug_lines(story)
     lines += _claim_lines(story.claims, story.pod)
-    if story.unreached and story.verdict == REJECTED:
+    if story.unreached and story.verdict is PodVerdict.REJECTED:
         names = joined(story.unreached)
         verb = "was" if len(story.unreached) == 1 else "were"
         lines.append(Line(f"{names} {verb} not evaluated", detail=True))
@@ -55,7 +55,7 @@ def _hotplug_lines(story: Story) -> Iterator[Line]:
 def _chapter(chapter: Chapter, story: Story, topology: Topology | None) -> Line:
     below = (Line(f"because {chapter.request.why}", detail=chapter.request.need > 0), *_body(chapter, topology))
     # Of a refused pod the containers that were served are not what it is about, unless they bind the others.
-    served = story.verdict == REJECTED and not chapter.failed
+    served = story.verdict is PodVerdict.REJECTED and not chapter.failed
     return Line(chapter_title(chapter), below, detail=served and not _matters(chapter, story))
 
 

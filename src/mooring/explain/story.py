@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from mooring.engine.core.pod import Pod
@@ -24,15 +25,23 @@ from mooring.explain.reason import Reason
 if TYPE_CHECKING:
     from mooring.engine.plugins.facts import PluginStep
 
-ADMITTED = "admitted"
-REJECTED = "rejected"
-ENDLESS = "endless"
-CRASH = "crash"
-NOT_ASKED = "not asked"
-NOT_STARTED = "not started"
 
-VERDICTS = (ADMITTED, REJECTED, ENDLESS, CRASH, NOT_ASKED, NOT_STARTED)
-"""What can become of a pod."""
+class PodVerdict(StrEnum):
+    """What can become of a pod."""
+
+    ADMITTED = "admitted"
+    REJECTED = "rejected"
+    ENDLESS = "endless"
+    """The kubelet never returns from its admission."""
+    CRASH = "crash"
+    """The kubelet crashes on its admission."""
+    NOT_ASKED = "not asked"
+    """The kubelet does not return from a pod before it."""
+    NOT_STARTED = "not started"
+    LEFT = "left"
+    """It was admitted and has ended."""
+    ABSENT = "absent"
+    """It is no part of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +205,7 @@ class Story:
     pod: Pod
     container: str
     """The container that was asked about; empty for all of them."""
-    verdict: str
-    """One of :data:`VERDICTS`."""
+    verdict: PodVerdict
     running: bool
     """Whether the pod ran already and was admitted again."""
     why: Reason
@@ -220,7 +228,7 @@ class Story:
     @property
     def admitted(self) -> bool:
         """Tell whether the pod runs."""
-        return self.verdict == ADMITTED
+        return self.verdict is PodVerdict.ADMITTED
 
     @property
     def name(self) -> str:
@@ -243,15 +251,6 @@ class Line:
     """:data:`NO` where the pod was refused, :data:`YES` for what was decided; else plain."""
     detail: bool = False
     """Whether it is shown only on demand."""
-
-
-def without_details(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-    """Return the lines without details.
-
-    >>> without_details((Line("a", (Line("b", detail=True),)), Line("c", detail=True)))
-    (Line(text='a', children=(), mark='', detail=False),)
-    """
-    return tuple(replace(line, children=without_details(line.children)) for line in lines if not line.detail)
 
 
 def walk(lines: tuple[Line, ...]) -> Iterator[Line]:

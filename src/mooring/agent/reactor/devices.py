@@ -163,7 +163,9 @@ def elsewhere(state: AgentState, pod: Pod) -> Iterator[tuple[str, str]]:
         if not held or not (place.cpus or place.mems):
             continue
         devices = {resource: found for resource, (_, found) in held.items()}
-        if not extent_of_nodes(kubelet, place, blocks.get(name, ()), devices).is_aligned:
+        if not extent_of_nodes(
+            kubelet.settings, kubelet.node.providers, place, blocks.get(name, ()), devices
+        ).is_aligned:
             yield name, f"{name} has {_own(kubelet, place)}, and {_theirs(devices)}"
 
 

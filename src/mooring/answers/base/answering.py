@@ -12,14 +12,16 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import withheld
 from mooring.engine.cpumanager.requests import exclusive_cpus
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateFile
 from mooring.engine.node import Decision
+from mooring.engine.node.providers import Providers
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.device_remarks import distances_of
 from mooring.explain.phrases import size
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import left_out_words, loss_words
+from mooring.explain.story import PodVerdict
 from mooring.explain.why import why, why_crash, why_out_of
 from mooring.lazy import lazily
 
@@ -29,18 +31,22 @@ with lazily():
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer for one pod of the plan."""
+    """The answer for one pod of the plan: what is shown of it, and no kubelet, which would keep all pods before it."""
 
     pod: Pod
     decision: Decision
     why: str
     """One sentence in plain words."""
-    after: Kubelet = field(compare=False, repr=False)
-    """The kubelet after the answer."""
-    decided: Kubelet = field(compare=False, repr=False)
-    """The kubelet after its managers had decided, before the containers of an admitted pod started."""
+    decided: Providers = field(compare=False, repr=False)
+    """What the managers had given away when they had decided, before the containers of an admitted pod started."""
     circumstances: Circumstances = field(repr=False, compare=False)
     """What the answer is explained from."""
+    cpu_file: StateFile = field(default=None, repr=False, compare=False)
+    """The CPU manager's state file after the answer."""
+    memory_file: StateFile = field(default=None, repr=False, compare=False)
+    """The memory manager's."""
+    memory_file_decided: StateFile = field(default=None, repr=False, compare=False)
+    """The memory manager's before the containers started; the same for a pod that was refused."""
     running: bool = False
     """Whether the pod ran already and was admitted again."""
     crash: str = ""
@@ -60,14 +66,13 @@ class Answer:
         return self.decision.admitted
 
     @property
-    def files(self) -> StateTexts:
-        """The state files after the answer."""
-        return self.after.files
-
-    @property
-    def before_start(self) -> StateTexts:
-        """The state files before the containers started; the same for a pod that was refused."""
-        return self.decided.files
+    def verdict(self) -> PodVerdict:
+        """What becomes of the pod; the kubelet crashes on it or never returns rather than that it rejects it."""
+        if self.crash:
+            return PodVerdict.CRASH
+        if self.decision.endless is not None:
+            return PodVerdict.ENDLESS
+        return PodVerdict.ADMITTED if self.admitted else PodVerdict.REJECTED
 
     @property
     def never_returns(self) -> bool:
@@ -107,9 +112,11 @@ def answer_of(result: AdmitResult, after: Kubelet, facts: Sequence[object], *, r
         result.pod,
         result.decision,
         reason.sentence,
-        after,
-        result.decided,
+        decided.node.providers,
         circumstances,
+        after.cpu_file,
+        after.memory_file,
+        decided.memory_file,
         running,
         result.crash,
         known,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import Plan
@@ -19,11 +20,10 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.facts import AdmissionBegun, StaleStateRemoved
 from mooring.engine.node.settings import policies
 from mooring.explain import reason as code
-from mooring.explain import story as tell
 from mooring.explain.codes.pages import page
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import all_remarks
-from mooring.explain.story import ClaimsInvolved, Story
+from mooring.explain.story import ClaimsInvolved, PodVerdict, Story
 from mooring.explain.why import why_container
 
 
@@ -46,13 +46,13 @@ def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
         story,
         remarks=(*story.remarks, *differs),
         circumstances=_circumstances(plan, story.circumstances),
-        claims=_claims_involved(answer, _before(plan, place)),
+        claims=_claims_involved(plan, place),
     )
 
 
 def _before(plan: Plan, place: int) -> Kubelet:
     """Return the kubelet that gave an answer, as it was then; CPUs go offline after the pods that ran already."""
-    kubelet, after = plan.trace[place], plan.kubelet
+    kubelet, after = next(islice(plan.kubelets(), place, None)), plan.kubelet
     gone = after.node.cpu.offline & ~kubelet.node.cpu.offline if after is not None else 0
     return kubelet.offline(gone)[0] if gone and not plan.answers[place].running else kubelet
 
@@ -73,7 +73,7 @@ def story_of(answer: Answer, container: str = "") -> Story:
     return Story(
         pod=pod,
         container=container,
-        verdict=_verdict(answer),
+        verdict=answer.verdict,
         running=answer.running,
         why=of_container or of_pod,
         reason=answer.decision.reason,
@@ -86,14 +86,6 @@ def story_of(answer: Answer, container: str = "") -> Story:
         dropped=_dropped(facts),
         facts=facts,
     )
-
-
-def _verdict(answer: Answer) -> str:
-    if answer.crash:
-        return tell.CRASH
-    if answer.decision.endless is not None:
-        return tell.ENDLESS
-    return tell.ADMITTED if answer.admitted else tell.REJECTED
 
 
 def _dropped(facts: tuple[object, ...]) -> tuple[str, ...]:
@@ -111,7 +103,7 @@ def _not_asked(plan: Plan, pod: Pod, container: str) -> Story:
             f"{page(plan.refusal_code).title}: the kubelet does not start, so the pod is not evaluated.",
             plan.remedy,
         )
-        verdict, reason, message = tell.NOT_STARTED, plan.refusal.stage, plan.refusal.message
+        verdict, reason, message = PodVerdict.NOT_STARTED, plan.refusal.stage, plan.refusal.message
     else:
         last = plan.answers[-1] if plan.answers else None
         before = f" of {last.pod.namespace}/{last.pod.name}" if last is not None else ""
@@ -120,7 +112,7 @@ def _not_asked(plan: Plan, pod: Pod, container: str) -> Story:
             f"The kubelet never returns from the admission{before}, so this pod is not evaluated.",
             last.remedy if last is not None else "",
         )
-        verdict, reason, message = tell.NOT_ASKED, "", ""
+        verdict, reason, message = PodVerdict.NOT_ASKED, "", ""
     return Story(
         pod=pod,
         container=container,
@@ -145,21 +137,20 @@ def _circumstances(plan: Plan, rules: str) -> str:
     return " · ".join(part for part in (plan.archive, rules) if part)
 
 
-def _claims_involved(answer: Answer, before: Kubelet) -> ClaimsInvolved:
-    """Return what is to be told of claims.
-
-    Args:
-        answer: about the pod.
-        before: the kubelet that was asked, as it was then.
-    """
-    held = claims_of(before.node.cpu)
+def _claims_involved(plan: Plan, place: int) -> ClaimsInvolved:
+    """Return what is to be told of claims to a pod, which is given as the place of its answer."""
+    answer = plan.answers[place]
+    # An admission changes no claim.
+    held = claims_of(answer.decided.cpu)
     by_name = {(claim.namespace, claim.name): claim for claim in held.values()}
     own = [by_name.get((answer.pod.namespace, name)) for name in answer.pod.claims]
     nowhere = tuple(name for name, claim in zip(answer.pod.claims, own, strict=True) if claim is None)
     return ClaimsInvolved(
         own=tuple(claim for claim in own if claim is not None),
         nowhere=nowhere,
-        in_the_way=() if answer.admitted or not held else _in_the_way(answer, before, tuple(held.values())),
+        in_the_way=()
+        if answer.admitted or not held
+        else _in_the_way(answer, _before(plan, place), tuple(held.values())),
         held=sum(claim.cpus.bit_count() for claim in held.values()),
     )
 

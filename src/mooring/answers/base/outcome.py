@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from mooring.answers.base.answering import Answer
+from mooring.answers.base.plan import Plan
 from mooring.documents.hints import hint_lists, hint_part
 from mooring.documents.parts import HeldDevicesPart, HeldDeviceTable, PlacementPart
 from mooring.documents.plan import BrokenSetPart, DisplacedSetPart
@@ -79,6 +81,27 @@ def span_text(nanoseconds: int) -> str:
         if nanoseconds % size == 0:
             return f"{nanoseconds // size}{unit}"
     return f"{nanoseconds}ns"
+
+
+def decided(plan: Plan) -> tuple[object, ...]:
+    """Return what a plan decides, without what no person sees of it: hints and the texts of state files."""
+    refusal = plan.refusal
+    start = None if refusal is None else (refusal.stage, refusal.message)
+    return (start, tuple(decided_about(answer) for answer in plan.answers), tuple(pod.uid for pod in plan.unasked))
+
+
+def decided_about(answer: Answer) -> tuple[object, ...]:
+    """Return what an answer decides about its pod; what a rejected pod held at that moment is no part of it."""
+    decision = answer.decision
+    held = (decision.containers, decision.pod, held_devices(decision)) if decision.admitted else ()
+    endless = decision.endless.defect if decision.endless is not None else ""
+    return (decision.uid, decision.admitted, decision.reason, decision.message, endless, answer.crash, held)
+
+
+def differing(one: Plan, other: Plan) -> set[str]:
+    """Return the uids of pods about which two plans decide differently, or only one of them decides."""
+    left, right = ({answer.pod.uid: decided_about(answer) for answer in plan.answers} for plan in (one, other))
+    return {uid for uid in {*left, *right} if left.get(uid) != right.get(uid)}
 
 
 def held_devices(decision: Decision) -> HeldDeviceTable:

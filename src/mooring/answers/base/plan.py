@@ -6,8 +6,9 @@ have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mooring.answers.base.answering import Answer, answer_of, corrected, with_assumed
@@ -34,7 +35,7 @@ from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.kubelet.adoption import held_findings
-from mooring.engine.kubelet.events import Event, Readmit, after_event, check_known, ordered
+from mooring.engine.kubelet.events import Event, Happened, Readmit, check_known, ordered, run
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node.hotplug_findings import hotplug_findings
 from mooring.explain.reason import POOL_EMPTY
@@ -70,8 +71,10 @@ class Plan:
     """What was asked, where the kubelet would not start."""
     left: frozenset[str] = frozenset()
     """Uids of pods that were admitted and then left, because the plan was asked with ``leaving``."""
-    trace: tuple[Kubelet, ...] = ()
-    """The kubelet before the first answer and after each one; empty when it would not start."""
+    began: Kubelet | None = None
+    """The kubelet before the first answer; None when it would not start."""
+    events: tuple[Event, ...] = ()
+    """What happened, or would have happened after the last answer."""
     refused_files: StateTexts = StateTexts()  # noqa: RUF009 - frozen
     """The state files of a kubelet that would not start."""
     release: Release = NEWEST
@@ -82,10 +85,20 @@ class Plan:
     @property
     def metrics(self) -> Metrics | None:
         """The kubelet's metrics after all answers; None when it would not start."""
-        if not self.trace:
+        started = self.began
+        if started is None:
             return None
-        started = self.trace[0]
         return metering.fold(metering.Metrics.initial(started.settings, started.node.cpu), self.facts)
+
+    def kubelets(self) -> Iterator[Kubelet]:
+        """Let it all happen again; yield the kubelet before the first answer and after each one.
+
+        A plan does not keep them: each holds all pods before it.
+        """
+        if self.began is not None:
+            yield self.began
+            asked = (one.after for one in run(self.began, self.events) if one.result.admissions)
+            yield from islice(asked, len(self.answers))
 
     @property
     def files(self) -> StateTexts:
@@ -166,75 +179,71 @@ def make_plan(question: Question) -> Plan:
     # Pods that are asked about alone do not wait together: no plugin orders them.
     pods = question.pods if question.alone else ordered(start.kubelet, question.pods, failures.append)
     queue = queue_of(question, pods)
-    run = _Run(start.kubelet, stop_at_crash=question.stop_at_crash)
-    run.take_all(happening(queue, question.leaving, alone=question.alone))
-    noticed += [*order_findings(failures), *run.findings, *plugin_findings(run.answers)]
-    noticed += pool_findings(start.kubelet, run.answers, run.kubelet)
-    noticed += reserved_findings(run.answers, run.kubelet)
-    noticed += twice_findings(run.kubelet)
-    noticed += recorded_findings(run.answers, question.recorded)
+    events = tuple(happening(queue, question.leaving, alone=question.alone))
+    made = _Run(start.kubelet)
+    made.take_all(events, stop_at_crash=question.stop_at_crash)
+    noticed += [*order_findings(failures), *made.findings, *plugin_findings(made.answers)]
+    noticed += pool_findings(start.kubelet, made.answers, made.kubelet)
+    noticed += reserved_findings(made.answers, made.kubelet)
+    noticed += twice_findings(made.kubelet)
+    noticed += recorded_findings(made.answers, question.recorded)
     if not question.stop_at_crash:
-        noticed += crash_findings(run.answers, question.machine.info)
+        noticed += crash_findings(made.answers, question.machine.info)
     is_assumed = any(finding.code == RESERVATION_UNKNOWN for finding in question.findings)
-    unasked = pods_in(queue)[len(run.answers) :]
-    if unasked and run.answers:
-        noticed.append(unasked_finding(run.answers[-1], unasked))
+    unasked = pods_in(queue)[len(made.answers) :]
+    if unasked and made.answers:
+        noticed.append(unasked_finding(made.answers[-1], unasked))
     return Plan(
         machine=question.machine,
         refusal=None,
-        answers=tuple(with_assumed(run.answers, question.machine, reservation=is_assumed)),
-        kubelet=run.kubelet,
+        answers=tuple(with_assumed(made.answers, question.machine, reservation=is_assumed)),
+        kubelet=made.kubelet,
         findings=tuple(noticed),
         unasked=unasked,
-        left=frozenset(run.left),
-        trace=tuple(run.trace),
+        left=frozenset(made.left),
+        began=start.kubelet,
+        events=events,
         release=question.mooring.release,
-        facts=tuple(run.facts),
+        facts=tuple(made.facts),
     )
 
 
 class _Run:
     """A plan while it is made."""
 
-    def __init__(self, kubelet: Kubelet, *, stop_at_crash: bool) -> None:
-        self.stop_at_crash = stop_at_crash
+    def __init__(self, kubelet: Kubelet) -> None:
         self.kubelet = kubelet
         self.facts: list[object] = []
         self.answers: list[Answer] = []
-        self.trace = [kubelet]
         self.left: set[str] = set()
         """Uids of pods that were admitted and then ended."""
         self.findings: list[Finding] = []
 
-    def take_all(self, events: Iterable[Event]) -> None:
+    def take_all(self, events: Iterable[Event], *, stop_at_crash: bool) -> None:
         """Let everything happen; then the kubelet releases what refused pods had been given."""
-        for event in events:
-            if not self._take(event):
+        facts: list[object] = []
+        for one in run(self.kubelet, events, observer=facts.append):
+            self._take(one, facts)
+            if one.result.is_last or (one.result.crashed and stop_at_crash):
                 return
+            facts.clear()
         try:
             self.kubelet = self.kubelet.settled()
         except KubeletCrashError as error:
             self.findings.append(release_finding(str(error)))
         self.findings += hotplug_findings(self.kubelet.node)
 
-    def _take(self, event: Event) -> bool:
-        """Let one thing happen; tell whether anything can follow."""
-        facts: list[object] = []
-        was_active = isinstance(event, Remove) and event.uid in self.kubelet.node.active
-        self.kubelet, result = after_event(self.kubelet, event, observer=facts.append)
+    def _take(self, one: Happened, facts: Sequence[object]) -> None:
+        self.kubelet, event, result = one.after, one.event, one.result
         if isinstance(event, Admit | Readmit):
-            running = isinstance(event, Readmit)
-            answer = answer_of(result.admissions[0], self.kubelet, facts, running=running)
+            answer = answer_of(result.admissions[0], one.after, facts, running=isinstance(event, Readmit))
             self.answers.append(answer)
-            self.trace.append(self.kubelet)
             self.facts += answer.facts
-            return not (result.is_last or (result.crashed and self.stop_at_crash))
-        if result.crash:
+        elif result.crash:
             self.findings.append(release_finding(result.crash))
-            return False
-        if isinstance(event, Remove) and was_active:
-            self.left.add(event.uid)
-        self.facts += facts
-        # CPUs went offline, or released ones replace those that are.
-        self.answers = corrected(self.answers, self.kubelet, facts)
-        return True
+        else:
+            if isinstance(event, Remove) and event.uid in one.before.node.active:
+                self.left.add(event.uid)
+            self.facts += facts
+            # CPUs went offline, or released ones replace those that are.
+            self.answers = corrected(self.answers, one.after, facts)

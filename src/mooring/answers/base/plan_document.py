@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, UnsetType
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.holdings import mixed_containers
 from mooring.answers.base.outcome import (
     broken_parts,
     displaced_parts,
@@ -23,7 +22,8 @@ from mooring.documents.parts import PodPart, finding_parts
 from mooring.documents.plan import PlanDocument, PlannedPodPart
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.kubelet import StateTexts, reserved_cpus
+from mooring.engine.kubelet.kubelet import read, reserved_cpus
+from mooring.engine.node.mixed import mixed_containers
 
 if TYPE_CHECKING:
     from mooring.documents.explanation import ExplanationListDocument
@@ -67,7 +67,6 @@ def pod_part(pod: Pod) -> PodPart:
 
 def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
     decision = answer.decision
-    before, after = answer.before_start, answer.files
     return PlannedPodPart(
         uid=decision.uid,
         namespace=decision.namespace,
@@ -91,21 +90,22 @@ def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
         pod_hints=UNSET if decision.pod_hints is None else hint_lists(decision.pod_hints),
         hidden={name: str(cpus) for name, cpus in decision.hidden.items()} or UNSET,
         devices=held_devices(decision) or UNSET,
-        cpu_manager_state=after.cpu or "",
-        memory_manager_state=after.memory or "",
-        memory_manager_state_admitted=_admitted_memory_state(before, after),
+        cpu_manager_state=read(answer.cpu_file) or "",
+        memory_manager_state=(memory := read(answer.memory_file)) or "",
+        memory_manager_state_admitted=UNSET
+        if (decided := read(answer.memory_file_decided)) == memory
+        else decided or "",
         mixed=_mixed(plan, answer),
     )
 
 
-def _admitted_memory_state(before: StateTexts | None, after: StateTexts) -> str | UnsetType:
-    """Return the memory manager's file before the containers of an admitted pod started, where that changed it."""
-    return UNSET if before is None or before.memory == after.memory else before.memory or ""
-
-
 def _mixed(plan: Plan, answer: Answer) -> list[str] | UnsetType:
     """Return which containers run in the shared pool too; nothing where none does, as without the extension."""
-    found = mixed_containers(plan.kubelet, answer.pod) if plan.kubelet is not None and answer.admitted else ()
+    found = (
+        mixed_containers(plan.kubelet.settings, plan.kubelet.node.providers, answer.pod)
+        if plan.kubelet is not None and answer.admitted
+        else ()
+    )
     return list(found) or UNSET
 
 

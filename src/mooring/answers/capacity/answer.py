@@ -301,8 +301,7 @@ def _with_replicas(plan: Plan, count: _Count, stopped: Answer | None) -> Plan:
             pod,
             decision,
             "",
-            plan.kubelet,
-            plan.kubelet,
+            plan.kubelet.node.providers,
             Circumstances(plan.kubelet.settings, pod, (), count.after.node.memory),
         )
         for pod, decision, _ in count.replicas

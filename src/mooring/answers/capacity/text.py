@@ -10,11 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mooring.answers.base.holdings import pool_lines
 from mooring.answers.base.plan import Plan
 from mooring.answers.base.plan_text import plan_text
 from mooring.answers.base.views.picture import plan_view
-from mooring.answers.base.views.rows import plan_rows
+from mooring.answers.base.views.rows import plan_rows, pool_lines
 from mooring.answers.capacity.answer import (
     ADMITTED,
     EMPTY_REFUSES,
@@ -35,11 +34,13 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.settings import policies
 from mooring.explain.phrases import joined, nodes, plural, size
+from mooring.explain.story import PodVerdict
 from mooring.views.console import NARROWEST_BAR, Breaking, bar, new_table
 from mooring.views.placements import placements_table
 from mooring.views.view import PlacementRow
 from mooring.views.wording import numbers
 
+_NO = {PodVerdict.CRASH: "would crash the kubelet", PodVerdict.ENDLESS: "would never be answered"}
 _INDENT = (0, 0, 0, 2)
 _ORDER = (
     "Counted as if they were created now, one after the other. In another order, or with other pods in between, the "

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mooring.answers.base.check.check import Check, NodeType
-from mooring.answers.base.inputs import finding_checks as checks
+from mooring.answers.base.inputs import checks
 from mooring.answers.base.inputs.checks import STANDARD_INPUT, check_strict
-from mooring.answers.base.inputs.config import read_config
+from mooring.answers.base.inputs.configuration import read_config, requested_version
 from mooring.answers.base.inputs.node import (
     admission_of,
     chosen_node,
@@ -21,7 +21,6 @@ from mooring.answers.base.inputs.node import (
     read_node,
     with_devices,
 )
-from mooring.answers.base.inputs.release import requested_version
 from mooring.answers.base.kubelet_release import ChosenRelease, chosen_release
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.question import Question

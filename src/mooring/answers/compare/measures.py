@@ -17,7 +17,7 @@ from hashlib import sha256
 from mooring.answers.base.guarantee import AlignmentPromise, alignment_promise
 from mooring.answers.base.outcome import held_devices
 from mooring.answers.base.trace import Trace
-from mooring.answers.compare.trial import CRASH, Stranded, Trial, TrialAdmission, run_trials, stranded_cpus
+from mooring.answers.compare.trial import Stranded, Trial, TrialAdmission, run_trials, stranded_cpus
 from mooring.answers.compare.variant import Variant
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.decision import StartRefusal
@@ -26,6 +26,7 @@ from mooring.engine.core.topology import Topology
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.state import Block, NUMANodeState
 from mooring.explain.alignment import are_near, extent_of_nodes
+from mooring.explain.story import PodVerdict
 
 NOT_ASKED = "not asked"
 """The reason of pods after an admission from which the kubelet would not return."""
@@ -189,7 +190,7 @@ def measures(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> dict[int, Mea
 
 def _memory(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
     found = [
-        extent_of_nodes(kubelet, one.decision.containers[name], blocks)
+        extent_of_nodes(kubelet.settings, kubelet.node.providers, one.decision.containers[name], blocks)
         for one in placed
         for name, blocks in one.memory.items()
         if name in one.decision.containers and one.decision.containers[name].mems and not _is_init(one.pod, name)
@@ -199,7 +200,9 @@ def _memory(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
 
 def _devices(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
     found = [
-        extent_of_nodes(kubelet, one.decision.containers[name], one.memory.get(name, ()), held)
+        extent_of_nodes(
+            kubelet.settings, kubelet.node.providers, one.decision.containers[name], one.memory.get(name, ()), held
+        )
         for one in placed
         for name, held in one.decision.devices.items()
         if name in one.decision.containers and are_near(held) and not _is_init(one.pod, name)
@@ -207,9 +210,11 @@ def _devices(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
     return Together(sum(not extent.beyond for extent in found), len(found))
 
 
-def _rejected(new: Sequence[TrialAdmission], ended: str, asked: int) -> dict[str, int]:
+def _rejected(new: Sequence[TrialAdmission], ended: PodVerdict | None, asked: int) -> dict[str, int]:
     """Count the reasons, the kubelet's own in the order of the alphabet."""
-    reasons = sorted(CRASH if one.crashes else one.decision.reason for one in new if not one.decision.admitted)
+    reasons: list[str] = sorted(
+        PodVerdict.CRASH if one.crashes else one.decision.reason for one in new if not one.decision.admitted
+    )
     unanswered = asked - len(new)
     if unanswered and ended:
         reasons.append(ended)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.outcome import held_devices, placement_part
+from mooring.answers.base.outcome import differing, placement_part
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.plan_document import pod_part
 from mooring.answers.base.pod_names import pods_of
@@ -109,8 +109,8 @@ def compare_releases(ask: Ask, releases: Sequence[Release]) -> tuple[list[Plan],
     """
     plans = [make_plan(ask(release)) for release in releases]
     started = [plan for plan in plans if plan.refusal is None]
-    pairs = [pair for pair in pairwise(started) if _changed(*pair)]
-    decided = [_decisions(plan) for plan in (*started[:1], *(newer for _, newer in pairs))]
+    pairs = [pair for pair in pairwise(started) if differing(*pair)]
+    different = {uid for _, newer in pairs for uid in differing(started[0], newer)}
     pods = {pod.uid: pod for plan in plans for pod in pods_of(plan)}
     return plans, ReleaseComparisonDocument(
         kubelets=[plan.release.tag for plan in plans],
@@ -120,7 +120,7 @@ def compare_releases(ask: Ask, releases: Sequence[Release]) -> tuple[list[Plan],
                 uid,
                 pod.namespace,
                 pod.name,
-                same=len({one.get(uid) for one in decided}) < 2,
+                same=uid not in different,
                 decisions=[_decision(plan, one) for plan in plans for one in plan.answers if one.pod.uid == uid],
             )
             for uid, pod in pods.items()
@@ -144,34 +144,15 @@ def _decision(plan: Plan, answer: Answer) -> ReleaseDecisionPart:
     )
 
 
-def _decisions(plan: Plan) -> dict[str, tuple[Any, ...]]:
-    """Return what is decided, by the uid of the pod."""
-    return {answer.pod.uid: _decided(answer) for answer in plan.answers}
-
-
-def _decided(answer: Answer) -> tuple[Any, ...]:
-    decision = answer.decision
-    endless = decision.endless.defect if decision.endless is not None else ""
-    # What a rejected pod held for a moment is no decision about it.
-    held = repr((decision.containers, decision.pod, held_devices(decision))) if decision.admitted else ""
-    return (decision.admitted, decision.reason, decision.message, endless, answer.crash, held)
-
-
-def _changed(one: Plan, other: Plan) -> frozenset[str]:
-    """Return the uids of pods that are decided differently."""
-    left, right = _decisions(one), _decisions(other)
-    return frozenset(uid for uid in {*left, *right} if left.get(uid) != right.get(uid))
-
-
 def _difference(ask: Ask, older: Plan, newer: Plan) -> ReleaseDifferencePart:
-    changed = _changed(older, newer)
+    changed = differing(older, newer)
     pods = {pod.uid: pod for pod in (*pods_of(older), *pods_of(newer)) if pod.uid in changed}
     found = dict(_separating(ask, newer, older, changed))
     # Where several rules agree, each alone changes nothing in the newer release, but the last of them in the older.
     explained = {uid for uids in found.values() for uid in uids}
     if explained != changed:
         for rule, uids in _separating(ask, older, newer, changed - explained):
-            found[rule] = found.get(rule, frozenset()) | uids
+            found[rule] = found.get(rule, set()) | uids
     explained = {uid for uids in found.values() for uid in uids}
     return ReleaseDifferencePart(
         older=older.release.tag,
@@ -193,14 +174,12 @@ def _difference(ask: Ask, older: Plan, newer: Plan) -> ReleaseDifferencePart:
     )
 
 
-def _separating(
-    ask: Ask, plan: Plan, like: Plan, changed: frozenset[str]
-) -> Iterator[tuple[ReleaseRule, frozenset[str]]]:
+def _separating(ask: Ask, plan: Plan, like: Plan, changed: set[str]) -> Iterator[tuple[ReleaseRule, set[str]]]:
     """Yield the rules that alone, as in another release, change the decision about some of the pods."""
     different = {*plan.release.rules.names()} ^ {*like.release.rules.names()}
     for rule in RULES:
         if rule.name in different:
-            uids = changed & _changed(plan, make_plan(ask(_with_rule(plan.release, rule, like.release))))
+            uids = changed & differing(plan, make_plan(ask(_with_rule(plan.release, rule, like.release))))
             if uids:
                 yield rule, uids
 

@@ -41,6 +41,7 @@ from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.entries import ResourceHints, merge_entries
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, merge
+from mooring.explain.story import PodVerdict
 from mooring.inputs.pods.steps import Admit, Restart
 
 Followers: TypeAlias = Mapping[int, Settings]
@@ -159,11 +160,6 @@ def _hints_of(result: AdmitResult) -> Iterator[ResourceHints]:
         yield decision.pod_hints
 
 
-CRASH = "crash"
-ENDLESS = "endless"
-"""How a trial can end before the trace does, besides a kubelet that would not start: words for a pod's reason."""
-
-
 @dataclass(frozen=True, slots=True)
 class TrialAdmission:
     """The answer for one pod."""
@@ -191,8 +187,8 @@ class Trial:
     """The kubelet in the end, after it has released what refused pods had been given; None when it does not run."""
     refusal: StartRefusal | None = None
     """Set when the kubelet would not start, at first or again."""
-    ended: str = ""
-    """:data:`CRASH` or :data:`ENDLESS` when the kubelet would not return from the admission after the last one."""
+    ended: PodVerdict | None = None
+    """Set when the kubelet would not return from the admission after the last one: a crash, or endless."""
 
 
 def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]:
@@ -241,16 +237,16 @@ def _run(shared: SharedKubelet, events: Sequence[Event]) -> Iterator[Trial]:
                 waiting.append((after, number + 1, so_far))
 
 
-def _admissions(result: EventResult, event: Event) -> tuple[list[TrialAdmission], str]:
+def _admissions(result: EventResult, event: Event) -> tuple[list[TrialAdmission], PodVerdict | None]:
     """Return the answers about the pods of an event, and how the trial ends with it, if it does."""
     found: list[TrialAdmission] = []
     for one in result.admissions:
         if one.decision.endless is not None:
-            return found, ENDLESS
+            return found, PodVerdict.ENDLESS
         if one.crash and isinstance(event, Restart):
-            return found, CRASH
+            return found, PodVerdict.CRASH
         found.append(_admission(one, running=not isinstance(event, Admit)))
-    return found, CRASH if result.crash else ""
+    return found, PodVerdict.CRASH if result.crash else None
 
 
 def _admission(result: AdmitResult, *, running: bool) -> TrialAdmission:

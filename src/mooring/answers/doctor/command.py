@@ -20,10 +20,10 @@ from mooring.inputs.archive import OF_ARCHIVE
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base.inputs import lint as lint_answer
     from mooring.answers.base.inputs import running as running_inputs
     from mooring.answers.doctor import diagnosis as diagnosing
     from mooring.answers.doctor import diagnosis_document, text
+    from mooring.answers.doctor import lint as lint_answer
     from mooring.engine.checkpoint import backups as backup_files
     from mooring.engine.checkpoint import device_file
     from mooring.engine.node import start

@@ -20,12 +20,11 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base import explanation, plan_document, plan_findings, pod_names
     from mooring.answers.base import plan as planning
-    from mooring.answers.base.changes import change_documents, exclusive, price
     from mooring.answers.base.changes import nearest as nearest_search
+    from mooring.answers.base.changes import price
     from mooring.answers.base.inputs import running as running_inputs
-    from mooring.answers.base.views import devices
+    from mooring.answers.base.views import picture
     from mooring.answers.explain import text
-    from mooring.answers.whatif import text as whatif_text
     from mooring.explain import explanation_document
     from mooring.explain.codes import pages
     from mooring.views import decision_rows
@@ -33,8 +32,6 @@ with lazily():
 
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mooring.answers.base.changes.search import Proposal
     from mooring.answers.base.plan import Plan
     from mooring.answers.base.question import Question
@@ -95,11 +92,20 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
         _list(plan, inputs, form, to)
         return YES
     found = _nearest(question, story, limit)
+    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
+    proposals = [price.proposal_part(proposal, question) for proposal in found]
+    document = explanation_document.explanation_document(story, plan.machine.name, topology, proposals, plan.release)
     if form == "json":
-        _write_json(question, plan, story, found, to)
+        emit_document(json_text(document), to)
+    elif form == "svg":
+        nearest = [_help(proposal, story.pod, read).text for proposal in found]
+        helps = [words.removeprefix("help").removeprefix(": ").strip() for words in text.helps_of(document, nearest)]
+        nodes = sorted(node.node_id for node in plan.machine.info.topology)
+        seen = picture.devices_before(plan, story.pod.uid)
+        emit_document(decision_svg.decision_svg(decision_rows.decision_view(story, nodes, topology, helps, seen)), to)
     else:
-        nearest = [_help(proposal, story.pod, read) for proposal in found]
-        _write_text(plan, story, nearest, (form, to), verbose=verbose)
+        helping = [_help(proposal, story.pod, read) for proposal in found]
+        emit(text.explain_text(document, story.circumstances, helping, verbose=verbose, to=to), to)
     return YES if story.admitted else NO
 
 
@@ -153,37 +159,13 @@ def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ..
         return ()
     if story.admitted:
         by_qos = story.why.code == SHARED_BY_QOS
-        return exclusive.exclusive_changes(question, story.pod.uid, limit, exclusive.WHOLE) if by_qos else ()
+        return nearest_search.exclusive_changes(question, story.pod.uid, limit, nearest_search.WHOLE) if by_qos else ()
     return nearest_search.nearest_changes(question, story.pod.uid, limit)
-
-
-def _write_json(question: Question, plan: Plan, story: Story, found: tuple[Proposal, ...], to: str) -> None:
-    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
-    nearest = [change_documents.proposal_part(proposal, question) for proposal in found]
-    document = explanation_document.explanation_document(story, plan.machine.name, topology, nearest, plan.release)
-    emit_document(json_text(document), to)
-
-
-def _write_text(
-    plan: Plan, story: Story, nearest: Sequence[text.Help], where: tuple[str, str], *, verbose: bool
-) -> None:
-    form, to = where
-    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
-    if form == "svg":
-        nodes = sorted(node.node_id for node in plan.machine.info.topology)
-        helps = [
-            words.removeprefix("help").removeprefix(": ").strip()
-            for words in text.helps_of(story, [one.text for one in nearest])
-        ]
-        seen = devices.devices_before(plan, story.pod.uid)
-        emit_document(decision_svg.decision_svg(decision_rows.decision_view(story, nodes, topology, helps, seen)), to)
-    else:
-        emit(text.explain_text(story, topology, nearest, verbose=verbose, to=to), to)
 
 
 def _help(proposal: Proposal, pod: Pod, read: NodeInputs) -> text.Help:
     words = [proposal.text, price.price_words(proposal)]
-    command = whatif_text.outcome_command(read.options.words, proposal.options, pod, named=pod.uid in read.named)
+    command = price.outcome_command(read.options.words, proposal.options, pod, named=pod.uid in read.named)
     return text.Help(" ".join(word for word in words if word), command)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.markdown import Markdown
 from rich.padding import Padding
@@ -15,32 +16,19 @@ from rich.tree import Tree
 from mooring.answers.base.plan import Plan
 from mooring.cli.output import STANDARD_OUTPUT
 from mooring.cli.terminal import CommandLine, text_for
+from mooring.documents.explanation import ExplanationDocument, StoryLinePart
 from mooring.engine.core.errors import clean
-from mooring.engine.core.topology import Topology
 from mooring.explain.codes.pages import CodePage
-from mooring.explain.lines import story_lines
 from mooring.explain.reason import UNHEALTHY_DEVICES
-from mooring.explain.story import (
-    ADMITTED,
-    CRASH,
-    ENDLESS,
-    NO,
-    NOT_ASKED,
-    NOT_STARTED,
-    REJECTED,
-    YES,
-    Line,
-    Story,
-    without_details,
-)
+from mooring.explain.story import NO, YES, PodVerdict
 
-_VERDICTS = {
-    ADMITTED: "is admitted",
-    REJECTED: "is rejected",
-    ENDLESS: "hangs the kubelet",
-    CRASH: "crashes the kubelet",
-    NOT_ASKED: "is not evaluated",
-    NOT_STARTED: "is not evaluated",
+_VERDICTS: dict[str, str] = {
+    PodVerdict.ADMITTED: "is admitted",
+    PodVerdict.REJECTED: "is rejected",
+    PodVerdict.ENDLESS: "hangs the kubelet",
+    PodVerdict.CRASH: "crashes the kubelet",
+    PodVerdict.NOT_ASKED: "is not evaluated",
+    PodVerdict.NOT_STARTED: "is not evaluated",
 }
 _MARKS = {NO: "✗ ", YES: "✓ "}
 
@@ -55,23 +43,23 @@ class Help:
 
 
 def explain_text(
-    story: Story,
-    topology: Topology | None,
+    document: ExplanationDocument,
+    circumstances: str,
     nearest: Sequence[Help] = (),
     *,
     verbose: bool = False,
     to: str = "",
 ) -> str:
-    """Return the story as text for the terminal, or without any styling for the file ``to``.
+    """Return an explanation as text for the terminal, or without any styling for the file ``to``.
 
     Args:
-        story: what to tell.
-        topology: of the node; None when the kubelet would not start.
+        document: what to tell.
+        circumstances: by what rules it was decided, in one line.
         nearest: changes that would admit the pod.
         verbose: whether all is written.
         to: the destination.
     """
-    return text_for(Group(*_parts(story, topology, nearest, verbose=verbose)), to)
+    return text_for(Group(*_parts(document, circumstances, nearest, verbose=verbose)), to)
 
 
 def page_text(page: CodePage, to: str = "") -> str:
@@ -105,63 +93,69 @@ def list_text(plan: Plan, to: str = "", words: Sequence[str] = ()) -> str:
 
 
 def _parts(
-    story: Story, topology: Topology | None, nearest: Sequence[Help], *, verbose: bool
+    document: ExplanationDocument, circumstances: str, nearest: Sequence[Help], *, verbose: bool
 ) -> Iterator[RenderableType]:
-    yield _heading(story)
-    yield _indented(story.why.sentence)
-    if story.message:
-        yield _indented(f"The kubelet says: “{story.message}”.", "dim")
-    lines = story_lines(story, topology)
-    shown = lines if verbose else without_details(lines)
-    if shown or (story.verdict == NOT_STARTED and story.circumstances):
+    yield _heading(document)
+    yield _indented(document.why)
+    if document.message:
+        yield _indented(f"The kubelet says: “{document.message}”.", "dim")
+    shown = document.story if verbose else without_details(document.story)
+    if shown or (document.verdict == PodVerdict.NOT_STARTED and circumstances):
         yield Text("")
-        yield Text(clean(story.circumstances), "dim")
+        yield Text(clean(circumstances), "dim")
     yield from (_tree(line) for line in shown)
-    notes = list(_notes(story))
+    notes = list(_notes(document))
     if notes:
         yield Text("")
         yield from (_noted(text) for text in notes)
-    helps = helps_of(story, [one.text for one in nearest])
+    helps = helps_of(document, [one.text for one in nearest])
     if helps:
         yield Text("")
-    if nearest and story.why.code == UNHEALTHY_DEVICES:
-        yield _noted(f"help: {story.why.remedy}")
+    if nearest and document.code == UNHEALTHY_DEVICES:
+        yield _noted(f"help: {document.remedy}")
     for text, one in zip_longest(helps, nearest):
         yield _noted(text)
         if one is not None:
             yield CommandLine(one.command, "  ")
     yield Text("")
-    hidden = "" if verbose or lines == shown else "; -v shows everything"
-    yield Text(f"mooring explain {story.why.code} has more{hidden}", "dim")
+    hidden = "" if verbose or document.story == shown else "; -v shows everything"
+    yield Text(f"mooring explain {document.code} has more{hidden}", "dim")
 
 
-def _heading(story: Story) -> Text:
-    kind, style = ("ok", "bold green") if story.admitted else ("error", "bold red")
-    what = "is admitted again" if story.admitted and story.running else _VERDICTS[story.verdict]
-    reason = f": {story.reason}" if story.verdict == REJECTED else ""
-    return Text.assemble((f"{kind}[{story.why.code}]", style), (f": {clean(story.name)} {what}{clean(reason)}", "bold"))
+def _heading(document: ExplanationDocument) -> Text:
+    verdict, name = document.verdict, (document.namespace, document.name, document.container)
+    kind, style = ("ok", "bold green") if verdict == PodVerdict.ADMITTED else ("error", "bold red")
+    what = "is admitted again" if verdict == PodVerdict.ADMITTED and document.running else _VERDICTS[verdict]
+    reason = f": {document.reason}" if verdict == PodVerdict.REJECTED else ""
+    called = clean("/".join(part for part in name if part))
+    return Text.assemble((f"{kind}[{document.code}]", style), (f": {called} {what}{clean(reason)}", "bold"))
 
 
 def _indented(text: str, style: str = "") -> RenderableType:
     return Padding(Text(clean(text), style), (0, 0, 0, 2))
 
 
-def _notes(story: Story) -> Iterator[str]:
+def _notes(document: ExplanationDocument) -> Iterator[str]:
     """Yield the remarks; of one that the sentence above contains, only its remedy."""
-    for remark in story.remarks:
-        told = remark.sentence in story.why.sentence
-        texts = [*([] if told else [f"{remark.sentence}."]), *([remark.remedy] if remark.remedy else [])]
+    for remark in document.remarks:
+        told = remark.message in document.why
+        texts = [*([] if told else [f"{remark.message}."]), *([remark.remedy] if remark.remedy else [])]
         if texts:
             yield f"note[{remark.code}]: {' '.join(texts)}"
 
 
-def helps_of(story: Story, nearest: Sequence[str]) -> list[str]:
+def helps_of(document: ExplanationDocument, nearest: Sequence[str]) -> list[str]:
     """Return what can be done: changes that were run, and only where none was found general advice, marked as such."""
     if nearest:
         return [f"help: {text}" for text in nearest]
-    if story.verdict == NOT_STARTED or story.why.code == UNHEALTHY_DEVICES:
-        return [f"help: {story.why.remedy}"] if story.why.remedy else []
-    return [f"help (general, not run): {story.why.remedy}"] if story.why.remedy else []
+    if document.verdict == PodVerdict.NOT_STARTED or document.code == UNHEALTHY_DEVICES:
+        return [f"help: {document.remedy}"] if document.remedy else []
+    return [f"help (general, not run): {document.remedy}"] if document.remedy else []
+
+
+def without_details(lines: Sequence[StoryLinePart]) -> list[StoryLinePart]:
+    """Return the lines without details, and without what is below those."""
+    return [msgspec.structs.replace(line, below=without_details(line.below)) for line in lines if not line.detail]
 
 
 def _noted(text: str) -> Text:
@@ -169,17 +163,17 @@ def _noted(text: str) -> Text:
     return Text.assemble((f"{kind}: ", "bold"), clean(rest))
 
 
-def _tree(line: Line) -> Tree:
+def _tree(line: StoryLinePart) -> Tree:
     tree = Tree(_label(line), guide_style="dim")
-    _grow(tree, line.children)
+    _grow(tree, line.below)
     return tree
 
 
-def _grow(tree: Tree, lines: Sequence[Line]) -> None:
+def _grow(tree: Tree, lines: Sequence[StoryLinePart]) -> None:
     for line in lines:
-        _grow(tree.add(_label(line)), line.children)
+        _grow(tree.add(_label(line)), line.below)
 
 
-def _label(line: Line) -> Text:
+def _label(line: StoryLinePart) -> Text:
     style = {NO: "red", YES: "green"}.get(line.mark, "")
     return Text.assemble((_MARKS.get(line.mark, ""), style), clean(line.text))

@@ -135,7 +135,7 @@ def _before(question: Question, running: Plan) -> Kubelet | None:
     """Return the kubelet with what the pods have: by its files, or by its decisions where there are none."""
     if question.files == StateTexts():
         return running.kubelet
-    return running.trace[0] if running.trace else running.kubelet
+    return running.began or running.kubelet
 
 
 def _taken_over(question: Question, before: Kubelet | None, way: Way) -> tuple[Takeover | None, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.answers.base.inputs import finding_checks as checks
+from mooring.answers.base.inputs import checks
 from mooring.answers.base.inputs.checks import check_save
 from mooring.answers.base.inputs.node import question_from, read_inputs
 from mooring.cli import options

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.answers.base.inputs.node import plan_of, read_machine
+from mooring.answers.base.inputs.node import question_of, read_machine
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, tell, warn
@@ -17,10 +17,11 @@ from mooring.engine.core.moment import Moment
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base.inputs import live as live_node
+    from mooring.answers.base import plan as planning
     from mooring.answers.base.inputs import running as running_inputs
     from mooring.answers.base.views import picture as pictures
     from mooring.answers.base.views import report
+    from mooring.answers.show import live
     from mooring.cli import terminal
     from mooring.inputs.machines import loader
     from mooring.service import agent_status
@@ -103,18 +104,18 @@ def _check_live(inputs: NodeOptions, form: str, to: str, *, once: bool) -> None:
 
 
 def _live(socket: str, form: str, width: int | None, to: str, *, once: bool) -> int:
-    console = live_node.this_terminal()
+    console = live.this_terminal()
     # A pipe gets one picture: nothing in it could be drawn over.
     if once or not console.is_terminal:
-        view, is_yes = live_node.live_view(socket or agent_status.STATUS_SOCKET)
+        view, is_yes = live.live_view(socket or agent_status.STATUS_SOCKET)
         return _drawn(view, form, width, to, is_yes=is_yes)
-    return YES if live_node.watch(socket or agent_status.STATUS_SOCKET, width, console=console) else NO
+    return YES if live.watch(socket or agent_status.STATUS_SOCKET, width, console=console) else NO
 
 
 def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
     if not inputs.describes_node:
         return pictures.machine_view(loader.load_machine(inputs.machine)), True
-    plan = plan_of(inputs)
+    plan = planning.make_plan(question_of(inputs))
     warn(plan.findings)
     if plan.refusal is not None:
         tell(f"{plan.kubelet_name} would not start: {plan.refusal.message}")
@@ -129,7 +130,7 @@ def _report(inputs: NodeOptions, to: str) -> int:
         emit_document(html.html_text(report.machine_report(read_machine(inputs.machine, inputs.node))), to)
         return YES
     # Findings and a refusal to start are in the report.
-    plan = plan_of(inputs)
+    plan = planning.make_plan(question_of(inputs))
     emit_document(html.html_text(report.report_of(plan)), to)
     return YES if plan.is_yes else NO
 

@@ -8,10 +8,15 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from mooring.answers.base.outcome import decided
 from mooring.answers.base.plan import Plan
 from mooring.answers.upgrade.advice import UpgradeAdvicePart, advices
 from mooring.answers.upgrade.causes import UpgradeCausePart, causes
-from mooring.answers.upgrade.decisions import UpgradedPodPart, UpgradeOutcome, decided, pod_upgrades
+from mooring.answers.upgrade.decisions import (
+    UpgradedPodPart,
+    UpgradeOutcome,
+    pod_upgrades,
+)
 from mooring.answers.upgrade.node import KubeletSetup, PodReader, UpgradedNode, UpgradeSituation
 from mooring.answers.upgrade.settings import (
     SettingChangePart,

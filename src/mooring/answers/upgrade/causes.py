@@ -13,9 +13,8 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.outcome import placement_part
+from mooring.answers.base.outcome import decided, placement_part
 from mooring.answers.base.plan import Plan
-from mooring.answers.upgrade.decisions import decided
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
 from mooring.answers.upgrade.settings import gate_value
 from mooring.documents.parts import DocumentPart, PlacementPart, one_of

@@ -17,7 +17,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.base import kubelet_release
-    from mooring.answers.base.inputs import release as release_inputs
+    from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.answers.base.inputs import running as running_inputs
     from mooring.answers.base.views import picture
     from mooring.answers.upgrade import answer, text
@@ -98,7 +98,7 @@ def command(
         inputs = inputs if archives else running_inputs.with_running_kubelet(inputs)
         check_save(save, inputs, archives)
     inputs = replace(inputs, kubelet_version=before, version_option="--from")
-    requested = release_inputs.requested_version(after, "--to")
+    requested = configuration_inputs.requested_version(after, "--to")
     new = kubelet_release.chosen_release([requested], nearest=inputs.nearest_release)
     found = list(upgrade_inputs.upgrades_of(inputs, archives, new))
     documents = [document for _, document in found]

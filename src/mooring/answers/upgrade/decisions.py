@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, structs
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.outcome import held_devices, placement_part
+from mooring.answers.base.outcome import decided_about, placement_part
 from mooring.answers.base.plan import Plan
 from mooring.documents.parts import Code, DocumentPart, PlacementPart, PodPart, one_of
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.node import placements_of
-
-
-def decided(plan: Plan) -> tuple[Any, ...]:
-    """Return what a plan decides, without what no person sees of it: hints and the texts of state files."""
-    refusal = plan.refusal
-    start = None if refusal is None else (refusal.stage, refusal.message)
-    return (start, tuple(answer_decided(answer) for answer in plan.answers), tuple(pod.uid for pod in plan.unasked))
-
-
-def answer_decided(answer: Answer) -> tuple[Any, ...]:
-    """Return what an answer decides about its pod; what a rejected pod held at that moment is not part of it."""
-    decision = answer.decision
-    held = (decision.containers, decision.pod, held_devices(decision)) if decision.admitted else ()
-    endless = decision.endless.defect if decision.endless is not None else ""
-    return (decision.uid, decision.admitted, decision.reason, decision.message, endless, answer.crash, held)
 
 
 class UpgradeOutcome(StrEnum):
@@ -93,7 +78,7 @@ def pod_upgrades(old: Plan, new: Plan, running: Collection[str]) -> Iterator[Upg
     before = {answer.pod.uid: answer for answer in old.answers}
     for answer in new.answers:
         earlier = before.get(answer.pod.uid)
-        changed = earlier is None or answer_decided(earlier) != answer_decided(answer)
+        changed = earlier is None or decided_about(earlier) != decided_about(answer)
         yield _of_answer(answer, _held(old, new, answer, earlier), changed=changed)
     unasked_before = {pod.uid for pod in old.unasked}
     for pod in new.unasked:
@@ -145,7 +130,7 @@ def _part(
 def _held(old: Plan, new: Plan, answer: Answer, earlier: Answer | None) -> _Placed:
     """Return what a pod has before the upgrade: by the state files, or as the old kubelet decides about a new pod."""
     if answer.running:
-        return placements(old if old.trace else new, answer.pod)
+        return placements(old if old.began is not None else new, answer.pod)
     if earlier is None or not earlier.admitted:
         return {}, Placement()
     return earlier.decision.containers, earlier.decision.pod
@@ -153,4 +138,4 @@ def _held(old: Plan, new: Plan, answer: Answer, earlier: Answer | None) -> _Plac
 
 def placements(plan: Plan, pod: Pod) -> _Placed:
     """Return what a pod has by the state files with which a plan begins."""
-    return placements_of(plan.trace[0].node.providers, pod) if plan.trace else ({}, Placement())
+    return placements_of(plan.began.node.providers, pod) if plan.began is not None else ({}, Placement())

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mooring.answers.base.inputs import release as release_inputs
+from mooring.answers.base.inputs import configuration as configuration_inputs
 from mooring.answers.base.inputs.checks import check_strict
 from mooring.answers.base.inputs.node import NodeInputs, read_inputs
 from mooring.answers.base.kubelet_release import node_versions
@@ -55,7 +55,7 @@ def _nodes(inputs: NodeInputs) -> Iterator[NodeInputs]:
         return
     for name in names:
         of_node = replace(options, node_name=name)
-        yield replace(inputs, options=of_node, release=release_inputs.read_release(of_node, None, inputs.listed))
+        yield replace(inputs, options=of_node, release=configuration_inputs.read_release(of_node, None, inputs.listed))
 
 
 def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> tuple[Plan, UpgradeDocument]:

@@ -20,10 +20,9 @@ with lazily():
     from mooring.answers.base import plan as planning
     from mooring.answers.base import pod_names
     from mooring.answers.base.changes import change as planned_change
-    from mooring.answers.base.changes import change_documents, exclusive
     from mooring.answers.base.changes import nearest as nearest_search
     from mooring.answers.base.views import picture as pictures
-    from mooring.answers.whatif import text
+    from mooring.answers.whatif import text, whatif_document
     from mooring.views.svg import picture as svg
 
 
@@ -153,7 +152,7 @@ def _changed(question: Question, changes: Sequence[PlannedChange], form: str, to
     changed = planned_change.applied(question, changes)
     before, after = planning.make_plan(question), planning.make_plan(changed)
     if form == "json":
-        emit_document(json_text(change_documents.what_if_document(question, changes, before, after)), to)
+        emit_document(json_text(whatif_document.what_if_document(question, changes, before, after)), to)
     else:
         warn(after.findings)
         if form == "svg":
@@ -189,15 +188,15 @@ def _searched(
     answer = next((one for one in plan.answers if pod is not None and one.pod.uid == pod.uid), None)
     wants = goal == "exclusive"
     reached = pod is None or (answer is not None and answer.admitted)
-    reached = reached and not (wants and answer is not None and not exclusive.is_exclusive(answer.decision))
+    reached = reached and not (wants and answer is not None and not nearest_search.is_exclusive(answer.decision))
     proposals: tuple[Proposal, ...] = ()
     if pod is not None and not reached:
-        proposals = exclusive.exclusive_changes(question, pod.uid, limit) if wants else ()
+        proposals = nearest_search.exclusive_changes(question, pod.uid, limit) if wants else ()
         if answer is None or not answer.admitted:
             proposals = proposals or nearest_search.nearest_changes(question, pod.uid, limit)
-            proposals = tuple(one for one in proposals if not wants or exclusive.is_exclusive(one.decision))
+            proposals = tuple(one for one in proposals if not wants or nearest_search.is_exclusive(one.decision))
     if form == "json":
-        emit_document(json_text(change_documents.nearest_document(question, pod, proposals, plan)), to)
+        emit_document(json_text(whatif_document.nearest_document(question, pod, proposals, plan)), to)
     else:
         warn(plan.findings)
         named = pod is not None and pod.uid in read.named

@@ -11,41 +11,27 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.changes.change import Cost, PlannedChange, sentence
-from mooring.answers.base.changes.difference import (
-    ABSENT,
-    ADMITTED,
-    CRASH,
-    ENDLESS,
-    LEFT,
-    REJECTED,
-    UNASKED,
-    ContainerPlace,
-    PodDifference,
-    PodOutcome,
-    differences,
-)
-from mooring.answers.base.changes.price import alignment_words, given_up_words
+from mooring.answers.base.changes.price import alignment_words, given_up_words, outcome_command
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import Plan
 from mooring.answers.base.question import Question
+from mooring.answers.whatif.whatif_document import UNASKED, differences, differs
 from mooring.cli.terminal import CommandLine, text_for
+from mooring.documents.changes import DifferencePart, OutcomePart, OutcomePlacePart
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.settings import policies
+from mooring.explain.alignment import (
+    AlignmentLevel,
+    Extent,
+)
 from mooring.explain.phrases import plural
 from mooring.explain.reason import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
+from mooring.explain.story import PodVerdict
 from mooring.views.console import STYLES, Breaking, new_table
-from mooring.views.wording import numbers
 
-_STATES = {
-    ADMITTED: "admitted",
-    REJECTED: "rejected",
-    LEFT: "ended",
-    ENDLESS: "endless",
-    CRASH: "crash",
-    UNASKED: "not asked",
-    ABSENT: "–",
-}
+_STATES: dict[str, str] = {PodVerdict.LEFT: "ended", UNASKED: "not asked", PodVerdict.ABSENT: "–"}
+"""States whose words differ."""
 _ALIGNED_WIDTH = 13
 """Columns of ``2 NUMA nodes,``: verdicts and CPU lists need the rest."""
 _INDENT = (0, 0, 0, 2)
@@ -66,7 +52,7 @@ def _comparison(
     yield from _policies(before, after)
     yield Text("")
     found = differences(before, after)
-    changed = [one for one in found if not one.is_none]
+    changed = [one for one in found if differs(one)]
     if changed:
         yield _side_by_side(changed)
         yield Text("")
@@ -89,44 +75,45 @@ def _policies(before: Plan, after: Plan) -> Iterator[RenderableType]:
         yield Text(f"before: {old}", STYLES["quiet"])
 
 
-def _side_by_side(changed: Sequence[PodDifference]) -> Table:
+def _side_by_side(changed: Sequence[DifferencePart]) -> Table:
     table = new_table("", "before", "aligned", "after", "aligned")
     for column in table.columns[2::2]:
         column.max_width = _ALIGNED_WIDTH
     for one in changed:
-        name = Breaking(clean(f"{one.pod.namespace}/{one.pod.name}"), "/", "title")
+        name = Breaking(clean(f"{one.namespace}/{one.name}"), "/", "title")
         table.add_row(name, _verdict(one.before), "", _verdict(one.after), "")
-        old = {place.container: place for place in one.before.places}
-        new = {place.container: place for place in one.after.places}
+        old, new = ({"": part.pod, **part.containers} for part in (one.before, one.after))
         for container in dict.fromkeys([*old, *new]):
             label = f"  {clean(container)}" if container else "  as a whole"
             places = (old.get(container), new.get(container))
-            table.add_row(Text(label), *(cell for place in places for cell in (_place(place), _aligned(place))))
+            if any(places):
+                table.add_row(Text(label), *(cell for place in places for cell in (_place(place), _aligned(place))))
     return table
 
 
-def _verdict(outcome: PodOutcome) -> Text:
-    text = _STATES[outcome.state]
+def _verdict(outcome: OutcomePart) -> Text:
+    text = _STATES.get(outcome.state, outcome.state)
     if outcome.reason:
         text += f": {clean(outcome.reason)}"
-    return Text(text, STYLES["" if outcome.runs or outcome.state == ABSENT else "title"])
+    return Text(text, STYLES["" if outcome.state in (PodVerdict.ADMITTED, PodVerdict.ABSENT) else "title"])
 
 
-def _place(place: ContainerPlace | None) -> RenderableType:
+def _place(place: OutcomePlacePart | None) -> RenderableType:
     if place is None:
         return Text("")
-    parts = [str(place.cpus) or "shared pool"]
+    parts = [place.cpus or "shared pool"]
     if place.mems:
-        parts.append(f"memory {numbers(place.mems)}")
+        parts.append(f"memory {place.mems}")
     parts.extend(clean(device) for device in place.devices)
     return Group(Breaking(parts[0]), *(Text(part) for part in parts[1:]))
 
 
-def _aligned(place: ContainerPlace | None) -> RenderableType:
+def _aligned(place: OutcomePlacePart | None) -> RenderableType:
     """Return "yes", or each level at which the container lies on more than it needs or on several NUMA nodes."""
-    if place is None or not place.extents:
+    if place is None or not place.alignment:
         return Text("")
-    apart = [str(extent) for extent in place.extents if not extent.is_aligned]
+    found = [Extent(AlignmentLevel[one.level.upper()], one.held, one.needed) for one in place.alignment]
+    apart = [str(extent) for extent in found if not extent.is_aligned]
     return Group(*(Text(text) for text in apart)) if apart else Text("yes")
 
 
@@ -186,22 +173,6 @@ def nearest_text(
         by = f" by {plan.decided_by}" if plan.decided_by else ""
         return f"Every pod is admitted{by}: nothing needs to change."
     return text_for(Group(*_found(plan, pod, proposals, made, words, exclusive=exclusive, named=named)), to)
-
-
-def outcome_command(
-    words: Sequence[str], changes: Sequence[tuple[str, str]], pod: Pod, *, named: bool
-) -> tuple[str, ...]:
-    """Return the words after ``mooring`` that show the outcome of changes.
-
-    Args:
-        words: the options of the call.
-        changes: options with their values.
-        pod: that they admit.
-        named: whether the pod is left out where nothing names it.
-    """
-    name = f"{pod.namespace}/{pod.name}"
-    needs_name = named and not any(name in value for _, value in changes)
-    return ("whatif", *([name] if needs_name else []), *words, *(word for change in changes for word in change))
 
 
 def _found(

@@ -6,7 +6,7 @@ events; they differ in the order and in how they ask (:class:`~mooring.engine.ku
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -63,6 +63,28 @@ class EventResult:
     def crashed(self) -> bool:
         """Tell whether the kubelet crashes on an admission."""
         return any(one.crash for one in self.admissions)
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An event that has happened."""
+
+    event: Event
+    before: Kubelet
+    after: Kubelet
+    result: EventResult
+
+
+def run(
+    kubelet: Kubelet, events: Iterable[Event], mode: AdmitMode = AdmitMode.ADMISSION, observer: Observer | None = None
+) -> Iterator[Happened]:
+    """Let events happen one after another, to the first that none can follow; arguments as of :func:`after_event`."""
+    for event in events:
+        after, result = after_event(kubelet, event, mode, observer)
+        yield Happened(event, kubelet, after, result)
+        if result.is_last:
+            return
+        kubelet = after
 
 
 def after_event(

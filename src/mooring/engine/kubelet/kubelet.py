@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -76,6 +76,15 @@ class DeferredText:
     __hash__ = None  # type: ignore[assignment]  # equal texts would have to be made to be hashed
 
 
+StateFile: TypeAlias = DeferredText | str | None
+"""A checkpoint file: the text that was found, or a state that has been written since; None where there is no file."""
+
+
+def read(file: StateFile) -> str | None:
+    """Return the text of a checkpoint file."""
+    return file.read() if isinstance(file, DeferredText) else file
+
+
 @dataclass(frozen=True, slots=True)
 class Requests:
     """The sums of what active pods request, and whose sums they are."""
@@ -92,8 +101,8 @@ class Kubelet:
     info: MachineInfo
     mooring: MooringConfig
     node: Node
-    cpu_file: DeferredText | str | None = field(repr=False)
-    memory_file: DeferredText | str | None = field(repr=False)
+    cpu_file: StateFile = field(repr=False)
+    memory_file: StateFile = field(repr=False)
     requests: Requests | None = field(default=None, compare=False, repr=False)
     """Carried along so that sums are not added up for each pod again; of no use once other pods are active."""
     containers: ContainerIDs = field(default_factory=dict, compare=False, repr=False)
@@ -107,7 +116,7 @@ class Kubelet:
     @property
     def files(self) -> StateTexts:
         """The texts of the state files."""
-        return StateTexts(_read(self.cpu_file), _read(self.memory_file), self.containers)
+        return StateTexts(read(self.cpu_file), read(self.memory_file), self.containers)
 
     @property
     def used(self) -> Mapping[str, int]:

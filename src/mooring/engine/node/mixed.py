@@ -17,6 +17,7 @@ from mooring.engine.core.config import MIXED_CPUS
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.node.isolation import Isolation, isolation_with
+from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings
 
 ANNOTATION: Final = "mooring/mixed-cpus"
@@ -81,3 +82,12 @@ def is_mixed(settings: Settings, pod: Pod, container: Container, held: int, clai
         return False
     isolation = isolation_with(settings, pod, container, held)
     return isolation is Isolation.CONTAINER or (isolation is Isolation.HOST and bool(claimed))
+
+
+def mixed_containers(settings: Settings, providers: Providers, pod: Pod) -> tuple[str, ...]:
+    """Return the containers of a pod that may use their own CPUs and the shared pool, in the pod's order.
+
+    Claims are left out: requests that no plan knows decide about their use.
+    """
+    held = providers.cpu.assignments.get(pod.uid, {})
+    return tuple(one.name for one in pod.containers if is_mixed(settings, pod, one, held.get(one.name, 0)))

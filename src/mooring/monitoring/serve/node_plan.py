@@ -16,8 +16,7 @@ from mooring.answers.base.changes.price import price_words
 from mooring.answers.base.explanation import explain
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.question import Question
-from mooring.answers.base.views.devices import devices_before
-from mooring.answers.base.views.picture import plan_view
+from mooring.answers.base.views.picture import devices_before, plan_view
 from mooring.answers.base.views.rows import admitted_rows, l3_caches, pod_name, verdict_of
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.errors import InputError

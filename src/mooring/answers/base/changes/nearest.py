@@ -2,34 +2,53 @@
 
 Families of small changes are searched one after another, each for its cheapest member. A change counts only when the
 engine, run with it, admits the pod and all pods that are admitted without it (docs/explanation/nearest-change.md).
+
+Exclusive CPUs are searched for here too: a Guaranteed pod, whole CPUs, the static policy. Requests and limits become
+equal at the limit where there is one, else at the request; what a container does not name at all is assumed to be
+little.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
+from typing import Final
 
-from mooring.answers.base.changes import configuration_search, device, order, other_devices, removal, request_search
-from mooring.answers.base.changes.change import NOTHING, Cost, PlannedChange, Reader
-from mooring.answers.base.changes.configuration import read_fresh_state, read_set
-from mooring.answers.base.changes.requests import read_ask
-from mooring.answers.base.changes.search import Proposal, Search, begun
+from mooring.answers.base.changes import configuration_search, devices, order, request_search
+from mooring.answers.base.changes.change import NOTHING, Cost, PlannedChange, PodRef, Reader, applied, asked_about, refs
+from mooring.answers.base.changes.configuration import ConfigField, FreshState, read_fresh_state, read_set
+from mooring.answers.base.changes.requests import Amount, read_ask
+from mooring.answers.base.changes.search import (
+    Proposal,
+    QueueOutcome,
+    Search,
+    begin,
+    begun,
+    followed,
+    holding,
+    proposal,
+)
 from mooring.answers.base.question import Question
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod, ResourceList
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.policy import STATIC
+from mooring.engine.node import Decision
 
 Family = Callable[[Search], Iterator[Proposal]]
 
 FAMILIES: tuple[tuple[Cost, Family], ...] = (
     (NOTHING, request_search.proposals),
     (NOTHING, order.proposals),
-    (NOTHING, other_devices.proposals),
-    (Cost(devices_added=1), device.proposals),
+    (NOTHING, devices.exchanged),
+    (Cost(devices_added=1), devices.added),
     (Cost(restarts=1), configuration_search.proposals),
-    (Cost(touched=1), removal.moves),
-    (Cost(touched=1), removal.removals),
-    (Cost(touched=2), removal.pairs),
+    (Cost(touched=1), order.moves),
+    (Cost(touched=1), order.removals),
+    (Cost(touched=2), order.pairs),
 )
 """Families in the order of what their members cost at least. Of proposals that cost the same, the one of the earlier
 family is nearer."""
@@ -38,11 +57,11 @@ READERS: Mapping[str, Reader] = MappingProxyType(
     {
         "--ask": read_ask,
         "--set": read_set,
-        "--remove": removal.read_removal,
-        "--move": partial(removal.read_removal, comes_back=True),
+        "--remove": order.read_removal,
+        "--move": partial(order.read_removal, comes_back=True),
         "--first": order.read_first,
-        "--device": device.read_device,
-        "--hold": other_devices.read_hold,
+        "--device": devices.read_device,
+        "--hold": devices.read_hold,
         "--fresh-state": read_fresh_state,
     }
 )
@@ -85,3 +104,92 @@ def nearest_changes(question: Question, uid: str, limit: int = 3) -> tuple[Propo
 
 def _ranked(found: list[Proposal], limit: int) -> tuple[Proposal, ...]:
     return tuple(sorted(found, key=lambda proposal: proposal.cost)[:limit])
+
+
+_ASSUMED: Final[Mapping[str, Quantity]] = {"cpu": Quantity.parse("100m"), "memory": Quantity.parse("128Mi")}
+"""What a container that names no amount gets: little, in the shared pool."""
+_STATIC: Final = ConfigField("cpuManagerPolicy", "static")
+_RESERVED: Final = ConfigField("reservedSystemCPUs", "0")
+_GATE: Final = ConfigField("featureGates.PodLevelResourceManagers", "true")
+_SCOPE: Final = ConfigField("topologyManagerScope", "pod")
+_FRESH: Final = FreshState("cpu")
+_OF_POD_LEVEL: Final[tuple[tuple[PlannedChange, ...], ...]] = ((_SCOPE,), (_GATE,), (_GATE, _SCOPE))
+_OF_POLICY: Final[tuple[tuple[PlannedChange, ...], ...]] = (
+    (_STATIC,),
+    (_STATIC, _FRESH),
+    (_STATIC, _RESERVED),
+    (_STATIC, _RESERVED, _FRESH),
+)
+"""Changes of the node that a pod may need, the nearest first."""
+WHOLE: Final = 1000
+"""A container that names so many thousandths of a CPU may want CPUs of its own."""
+
+
+def is_exclusive(decision: Decision | None) -> bool:
+    """Tell whether a pod, or a container of it, is given CPUs of its own."""
+    return decision is not None and bool(decision.pod.cpus or any(one.cpus for one in decision.containers.values()))
+
+
+def exclusive_changes(question: Question, uid: str, limit: int, least: int = 0) -> tuple[Proposal, ...]:
+    """Return the nearest changes with which a pod has exclusive CPUs and all admitted pods stay admitted.
+
+    Args:
+        question: the node and its pods.
+        uid: of one of the pods.
+        limit: how many at most.
+        least: thousandths of a CPU from which a fraction may be rounded up to whole CPUs.
+    """
+    begun = begin(question)
+    before = None if isinstance(begun, StartRefusal) else followed(*begun, question.leaving)
+    pod = next((pod for pod in asked_about(question) if pod.uid == uid), None)
+    if before is None or pod is None:
+        return ()
+    found: list[Proposal] = []
+    of_policy = () if question.config.cpu_manager_policy == STATIC else _OF_POLICY
+    for of_node in ((), *(_OF_POD_LEVEL if pod.is_pod_level else ()), *of_policy):
+        for of_pod in _amounts(pod, refs(question)[uid], sorted({WHOLE, least}, reverse=True)):
+            changes = (*of_node, *of_pod)
+            course = _course(question, changes, before, uid) if changes else None
+            if course is None or any(changes == one.changes for one in found):
+                continue
+            others = before.decisions.keys() & course.decisions.keys() - {uid}
+            touched = sum(holding(before.decisions[one]) != holding(course.decisions[one]) for one in others)
+            cost = replace(Cost(restarts=1) if of_node else NOTHING, touched=touched)
+            found.append(proposal(question, changes, cost, uid, course, before))
+        if found:
+            break
+    return tuple(found[:limit])
+
+
+def _course(
+    question: Question, changes: tuple[PlannedChange, ...], before: QueueOutcome, uid: str
+) -> QueueOutcome | None:
+    """Return the question answered with changes; None where the pod has no CPUs of its own then, or another is lost."""
+    expected = {one for one, decision in before.decisions.items() if decision.admitted} | {uid}
+    try:
+        changed = applied(question, changes)
+    except InputError:
+        return None
+    begun = begin(changed)
+    course = None if isinstance(begun, StartRefusal) else followed(*begun, changed.leaving, expected)
+    return course if course is not None and is_exclusive(course.decisions.get(uid)) else None
+
+
+def _amounts(pod: Pod, ref: PodRef, rounded: Sequence[int]) -> Iterator[tuple[Amount, ...]]:
+    """Yield what makes a pod Guaranteed, and then the same with fractions from some thousandths on rounded up."""
+    owners: list[tuple[str, ResourceList, ResourceList]]
+    if pod.resources is not None and pod.is_pod_level:
+        owners = [("", pod.resources.requests, pod.resources.limits)]
+    else:
+        owners = [(one.name, one.requests, one.limits) for one in pod.containers]
+    for threshold in (None, *rounded):
+        changes = []
+        for owner, requests, limits in owners:
+            for resource, little in _ASSUMED.items():
+                given = limits.get(resource) or requests.get(resource)
+                amount = given or little
+                if resource == "cpu" and given and threshold is not None and threshold <= given.milli:
+                    amount = Quantity.parse(str(-(-given.milli // 1000)))
+                if not requests.get(resource) == limits.get(resource) == amount:
+                    changes.append(Amount(ref, owner, resource, amount, both=True, assumed=given is None))
+        yield tuple(changes)

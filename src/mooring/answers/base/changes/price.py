@@ -1,8 +1,16 @@
-"""What a proposal costs, in words."""
+"""What a proposal costs and what it changes, in words and as a part of documents, and the command that shows it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple
+
+from mooring.answers.base.changes.change import PlannedChange, sentence
 from mooring.answers.base.changes.search import Proposal
+from mooring.answers.base.outcome import placement_part
+from mooring.answers.base.question import Question
+from mooring.documents.changes import AlignmentLostPart, ChangePart, CostPart, ProposalPart
+from mooring.engine.core.pod import Pod
 from mooring.explain.alignment import AlignmentLevel, level_words
 from mooring.explain.phrases import devices_in_words, joined, plural, size
 
@@ -47,3 +55,37 @@ def price_words(proposal: Proposal) -> str:
     if proposal.cost.restarts and proposal.cost.touched:
         parts.append(f"moves {plural(proposal.cost.touched, 'earlier pod')}")
     return f"This {joined(parts)}." if parts else ""
+
+
+def change_parts(changes: Iterable[PlannedChange], question: Question) -> list[ChangePart]:
+    """Return changes with what they are, how they read, and the option that makes them."""
+    return [ChangePart(change.kind, sentence([change], question), *change.option) for change in changes]
+
+
+def proposal_part(proposal: Proposal, question: Question) -> ProposalPart:
+    """Return a proposal with its cost, its changes, and where the pod would be."""
+    return ProposalPart(
+        text=proposal.text,
+        cost=CostPart(*astuple(proposal.cost)),
+        guarantees_given_up=[one.value for one in proposal.guarantees],
+        alignment_lost=AlignmentLostPart(*(proposal.alignment_lost.get(level, 0) for level in AlignmentLevel)),
+        changes=change_parts(proposal.changes, question),
+        containers={name: placement_part(place) for name, place in proposal.decision.containers.items()},
+        pod=placement_part(proposal.decision.pod),
+    )
+
+
+def outcome_command(
+    words: Sequence[str], changes: Sequence[tuple[str, str]], pod: Pod, *, named: bool
+) -> tuple[str, ...]:
+    """Return the words after ``mooring`` that show the outcome of changes.
+
+    Args:
+        words: the options of the call.
+        changes: options with their values.
+        pod: that they admit.
+        named: whether the pod is left out where nothing names it.
+    """
+    name = f"{pod.namespace}/{pod.name}"
+    needs_name = named and not any(name in value for _, value in changes)
+    return ("whatif", *([name] if needs_name else []), *words, *(word for change in changes for word in change))

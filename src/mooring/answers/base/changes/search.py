@@ -18,7 +18,7 @@ from mooring.engine.core.decision import Placement, StartRefusal
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import out_of
-from mooring.engine.kubelet.events import after_event, ended, ordered
+from mooring.engine.kubelet.events import ended, ordered, run
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Decision
 from mooring.engine.node.resources import pod_requests
@@ -288,17 +288,15 @@ def followed(
     """
     before: list[Kubelet] = []
     decisions: dict[str, Decision] = {}
-    for event in happening(queue, leaving):
-        if not isinstance(event, Remove):
-            before.append(kubelet)
-        kubelet, result = after_event(kubelet, event)
-        for one in result.admissions:
+    for happened in run(kubelet, happening(queue, leaving)):
+        kubelet = happened.after
+        if not isinstance(happened.event, Remove):
+            before.append(happened.before)
+        for one in happened.result.admissions:
             if one.pod.uid in expected and not one.admitted:
                 return None
             if not one.crash:
                 decisions[one.pod.uid] = one.decision
-        if result.is_last:
-            break
     unasked = {pod.uid for pod in pods_in(queue[len(before) :])}
     return None if unasked.intersection(expected) else QueueOutcome(tuple(before), decisions, kubelet)
 

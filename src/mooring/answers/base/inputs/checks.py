@@ -1,27 +1,40 @@
-"""What the options of a verb name is refused before anything is computed."""
+"""Checks: what the options of a verb name, before anything is computed; and pods, for continuous integration."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import click
 
 from mooring.cli.options import NodeOptions
+from mooring.cli.output import emit_document, json_text, tell, warn
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base.check import check as checking
+    from mooring.answers.base.check import reports
     from mooring.answers.base.inputs import running
     from mooring.inputs.archive import reader
     from mooring.inputs.configuration import kubelet_config
     from mooring.inputs.decoding import api_fields
-    from mooring.inputs.pods import cluster_objects
+    from mooring.inputs.pods import (
+        cluster_objects,
+        defaults,
+        pod_files,
+        workloads,
+    )
 
 if TYPE_CHECKING:
+    from mooring.answers.base.check.check import Check, NodeType
+    from mooring.answers.base.question import Question
     from mooring.engine.core.pod import Pod
+    from mooring.inputs.decoding.fields import Document
 
 STANDARD_INPUT = "-"
 
@@ -142,3 +155,68 @@ def check_strict(noticed: Sequence[Finding]) -> None:
     if unknown:
         more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
         raise InputError(f"{unknown[0].message}{more}", remedy="without --strict it is a warning")
+
+
+FORMS: Final = ("sarif", "junit")
+"""Formats in which a check is written."""
+
+alone = click.option(
+    "--alone",
+    "alone",
+    is_flag=True,
+    help="Ask about each pod without the others of -f: it ends before the next is asked about.",
+)
+
+
+def check_of(
+    node_types: Iterable[NodeType],
+    question: Question,
+    manifests: Sequence[Document],
+    templates: Sequence[str],
+    settings: Sequence[str],
+) -> Check:
+    """Return a check.
+
+    Args:
+        node_types: with their plans.
+        question: that was planned on the first.
+        manifests: documents of ``-f``.
+        templates: of ``--pod-template-path``.
+        settings: files that configure the node types.
+
+    Raises:
+        InputError: a pod cannot be understood.
+    """
+    gates = defaults.PodGates.of_node(question.config, question.mooring)
+    paths = workloads.template_paths(templates)
+    described = pod_files.pods_with_origins(manifests, gates=gates, paths=paths)
+    origins: Mapping[str, pod_files.PodOrigin] = {pod.uid: origin for pod, origin in described}
+    file = next((one for one in settings if one != "-" and Path(one).is_file()), "")
+    return checking.Check(tuple(node_types), origins, question.alone, file)
+
+
+def emit_check(check: Check, form: str, to: str) -> None:
+    """Write a check.
+
+    Args:
+        check: the check.
+        form: one of :data:`FORMS`.
+        to: the destination.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    if form == "junit":
+        # JUnit has no place for warnings.
+        warn(check.findings)
+        emit_document(reports.junit_text(check), to)
+    else:
+        emit_document(json_text(reports.sarif_document(check)), to)
+
+
+def show_errors(check: Check) -> None:
+    """Print to standard error why the answer of a check is no, each reason with its place."""
+    for remark in reports.remarks_of(check):
+        if remark.gravity == "error":
+            place = f"{remark.place}: " if remark.place is not None else ""
+            tell(f"error[{remark.code}]: {place}{remark.text}")

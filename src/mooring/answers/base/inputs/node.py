@@ -20,10 +20,8 @@ from mooring.lazy import lazily
 with lazily():
     import socket
 
-    from mooring.answers.base import plan as planning
     from mooring.answers.base import pod_names, published, question
-    from mooring.answers.base.inputs import config as config_inputs
-    from mooring.answers.base.inputs import release as release_inputs
+    from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.answers.base.inputs import running as running_inputs
     from mooring.cli import output
     from mooring.engine.checkpoint import device_file, store
@@ -36,22 +34,12 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.answers.base.kubelet_release import ChosenRelease
-    from mooring.answers.base.plan import Plan
     from mooring.engine.core.decision import Rejection
     from mooring.engine.core.machine import Machine
     from mooring.engine.core.pod import Pod
     from mooring.inputs.archive.reader import NodeArchive
     from mooring.inputs.configuration.node_configuration import NodeConfiguration
     from mooring.inputs.decoding.fields import Document, Report
-
-
-def plan_of(options: NodeOptions) -> Plan:
-    """Read everything and make the plan.
-
-    Raises:
-        InputError: something cannot be read or understood.
-    """
-    return planning.make_plan(question_of(options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +197,10 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     options, named = _with_named(options, archive, pods)
     existing = asked if options.named else []
     live = frozenset(one.pod.uid for one in existing if not one.ended and one.standing is not pod_status.Standing.NEW)
-    given = config_inputs.load_sources(options.config)
-    release = release_inputs.read_release(options, archive, listed, decides, given)
+    given = configuration_inputs.load_sources(options.config)
+    release = configuration_inputs.read_release(options, archive, listed, decides, given)
     configured = None if "config" in options.left_out else archive
-    configuration = config_inputs.configuration_from(given, configured, release.release, machine)
+    configuration = configuration_inputs.configuration_from(given, configured, release.release, machine)
     if options.kubelet_version or decides:
         configuration = replace(configuration, mooring=replace(configuration.mooring, release=release.release))
     configuration = replace(configuration, mooring=with_devices(configuration.mooring, options.devices))
@@ -332,7 +320,7 @@ def chosen_node(
     if not options.machine and not archive and (here := socket.gethostname().lower()) in bound:
         return here
     raise InputError(
-        f"the pods are bound to {len(bound)} nodes ({release_inputs.listed_nodes(bound)})",
+        f"the pods are bound to {len(bound)} nodes ({configuration_inputs.listed_nodes(bound)})",
         source=", ".join(sources),
         field=option,
         remedy="choose one with --node-name",

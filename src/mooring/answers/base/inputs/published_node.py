@@ -18,8 +18,8 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base import plan as planning
     from mooring.answers.base.inputs import checks
+    from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.answers.base.inputs import node as inputs
-    from mooring.answers.base.inputs import release as release_inputs
     from mooring.answers.base.kubelet_release import KubeletVersion, chosen_release
     from mooring.inputs.configuration import node_configuration, sources
     from mooring.inputs.machines import loader
@@ -186,12 +186,12 @@ def pods_connector(asked: Asked) -> Callable[[], Cluster]:
 
 def _versions(asked: Asked, given: Sequence[ConfigurationSource]) -> Iterator[KubeletVersion]:
     """Yield versions of the kubelet: of the option, of its Node object, of the program that is installed, of files."""
-    yield release_inputs.requested_version(asked.inputs.kubelet_version)
+    yield configuration_inputs.requested_version(asked.inputs.kubelet_version)
     if asked.asks_cluster:
         yield KubeletVersion(_registered_version(asked), f"node {asked.name}")
     # The kubelet of this computer is the one that is published: a file may be older than it.
-    yield KubeletVersion(release_inputs.installed_version(), "the kubelet of this computer")
-    yield from release_inputs.configured_versions(given)
+    yield KubeletVersion(configuration_inputs.installed_version(), "the kubelet of this computer")
+    yield from configuration_inputs.configured_versions(given)
 
 
 def _registered_version(asked: Asked) -> str:

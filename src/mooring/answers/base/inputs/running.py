@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base.inputs import (
-        cluster_node,
-        kubectl,
-    )
+    from mooring.answers.base.inputs import cluster_node
     from mooring.engine.devicemanager import state as device_state
     from mooring.inputs.archive import collect
     from mooring.inputs.configuration import kubelet_flags
@@ -58,7 +55,7 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
     flags = kubelet_flags.kubelet_flags(found.arguments)
     name = node_name(tree, options.node_name, flags)
     takes_pods = not options.active and isinstance(tree, files.LiveTree)
-    cluster = kubectl.ask_pods(name) if takes_pods else collect.ClusterAnswers()
+    cluster = cluster_node.ask_pods(name) if takes_pods else collect.ClusterAnswers()
     root = flags.root_dir or collect.KUBELET_ROOT
     allocatable, problem = allocatable_devices(f"{os.environ.get(ROOT, '').rstrip('/')}{root}")
     preferences = preferences_of(f"{os.environ.get(ROOT, '').rstrip('/')}{root}", allocatable or {})

@@ -12,7 +12,7 @@ from typing import Any
 
 from mooring.answers.base.replay.agreement import FieldDifference, differences
 from mooring.answers.base.replay.scenario import replay_merge, replay_scenario
-from mooring.answers.base.scenario_machines import load_machines, machine_files, machines_for
+from mooring.answers.base.trace import load_machines, machine_files, machines_for
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.inputs.decoding.files import STANDARD_INPUT, Paths, paths_of

@@ -1,31 +1,42 @@
-"""A plan as a picture of its node."""
+"""A plan as a picture of its node, with the devices."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
-from mooring.answers.base.holdings import (
+from mooring.answers.base.plan import Plan
+from mooring.answers.base.views.rows import (
+    device_holders,
     devices_by_holder,
     hugepage_lines,
     mixed_lines,
+    pod_name,
     pool_lines,
     resize_lines,
+    verdict_of,
 )
-from mooring.answers.base.plan import Plan
-from mooring.answers.base.views.devices import device_views, pci_views
-from mooring.answers.base.views.rows import pod_name, verdict_of
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.engine.core.moment import Moment
 from mooring.engine.extensions.owners import state_owner
-from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
+from mooring.engine.kubelet.kubelet import (
+    Kubelet,
+    free_cpus,
+    reserved_cpus,
+)
 from mooring.engine.node.hotplug_findings import hotplug_findings
 from mooring.engine.node.node import numa_of_blocks
 from mooring.engine.node.settings import policies
+from mooring.lazy import lazily
 from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.devices import DeviceView
 from mooring.views.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
+
+with lazily():
+    import mooring.engine.extensions.interrupt_owners as pci
 
 
 def plan_view(
@@ -128,3 +139,47 @@ def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
                 label = state_owner(uid, container).label(name)
                 own = devices.get((uid, container), frozenset())
                 yield CPUOwner(label, root, CPUSet(cpus), numa_of_blocks(blocks), leaving, own)
+
+
+def device_views(plan: Plan, kubelet: Kubelet) -> tuple[DeviceView, ...]:
+    """Return the devices of the device plugins with the containers that have them; without any, those of the PCI bus.
+
+    Args:
+        plan: that names the pods.
+        kubelet: at the time to show.
+    """
+    holders = device_holders(plan, kubelet)
+    roots = {device.address: device.root for device in plan.machine.pci}
+    offered = tuple(
+        DeviceView(
+            resource,
+            device.id,
+            device.numa or (),
+            device.healthy,
+            address=(address := pci.pci_address(device.id)),
+            root=roots.get(address, ""),
+            owner=holders.get((resource, device.id), ""),
+        )
+        for resource, devices in sorted(kubelet.node.providers.devices.devices.items())
+        for device in devices
+    )
+    return offered or pci_views(plan.machine)
+
+
+def devices_before(plan: Plan, uid: str) -> tuple[DeviceView, ...]:
+    """Return the devices as they were when the kubelet was asked about a pod."""
+    place = next((place for place, answer in enumerate(plan.answers) if answer.pod.uid == uid), None)
+    return device_views(plan, next(islice(plan.kubelets(), place, None))) if place is not None else ()
+
+
+def pci_views(machine: Machine) -> tuple[DeviceView, ...]:
+    """Return the network, storage and compute devices on the machine's PCI bus, kind by kind."""
+    found = [_pci_view(device) for device in machine.pci]
+    return tuple(
+        sorted((view for view in found if view.resource), key=lambda view: (view.resource, view.root, view.id))
+    )
+
+
+def _pci_view(device: PCIDevice) -> DeviceView:
+    numa = () if device.numa is None else (device.numa,)
+    return DeviceView(device.kind, device.address, numa, address=device.address, root=device.root, offered=False)

@@ -12,11 +12,16 @@ from dataclasses import replace
 
 from mooring import KUBELET_VERSION
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.holdings import device_holders, hugepage_lines
 from mooring.answers.base.plan import Plan
-from mooring.answers.base.views.devices import device_views
-from mooring.answers.base.views.picture import machine_view, owners_of, plan_view, pools_of
-from mooring.answers.base.views.rows import admitted_rows, l3_caches, pod_name, verdict_of
+from mooring.answers.base.views.picture import device_views, machine_view, owners_of, plan_view, pools_of
+from mooring.answers.base.views.rows import (
+    admitted_rows,
+    device_holders,
+    hugepage_lines,
+    l3_caches,
+    pod_name,
+    verdict_of,
+)
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
@@ -102,10 +107,10 @@ def _refused(plan: Plan) -> ReportView:
 
 def _shown(plan: Plan, last: Kubelet) -> list[Kubelet]:
     """Return the kubelet of every step, the start included."""
-    shown = list(plan.trace[:1])
-    for kubelet, answer in zip(plan.trace[1:], plan.answers, strict=True):
-        shown.append(kubelet if answer.running else kubelet.settled())
-    return [*shown[:-1], last]
+    first, *others = plan.kubelets()
+    running = [answer.running for answer in plan.answers]
+    shown = [one if was else one.settled() for one, was in zip(others, running, strict=True)]
+    return [*[first, *shown][:-1], last]
 
 
 def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:

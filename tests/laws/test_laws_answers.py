@@ -1,0 +1,152 @@
+"""One answer, told four times: tables, picture, report and story say what the document says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import groupby
+
+from hypothesis import HealthCheck, assume, given, settings
+from tests.laws.questions_anywhere import questions_anywhere
+
+from mooring.answers.base.explanation import explain
+from mooring.answers.base.outcome import decided, differing
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.plan_document import plan_document
+from mooring.answers.base.question import Question
+from mooring.answers.base.views.picture import plan_view
+from mooring.answers.base.views.report import report_of
+from mooring.answers.base.views.rows import plan_rows
+from mooring.answers.whatif.whatif_document import differences, differs
+from mooring.documents.parts import PlacementPart
+from mooring.documents.plan import PlannedPodPart
+from mooring.engine.core.config import CPU_HOTPLUG
+from mooring.explain.explanation_document import explanation_document
+from mooring.views.view import CPUUse, PlacementRow
+
+LAW = settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+
+
+def planned(question: Question) -> Plan:
+    plan = make_plan(question)
+    assume(plan.kubelet is not None)
+    return plan
+
+
+def placed(part: PlannedPodPart) -> dict[str, PlacementPart]:
+    """Return what a document says that a pod holds: as a whole, under the empty name, and for each container."""
+    whole = {"": part.pod} if part.pod.cpus or part.pod.mems else {}
+    return whole | dict(part.containers)
+
+
+def shown(rows: tuple[PlacementRow, ...]) -> dict[str, PlacementPart]:
+    return {row.container: PlacementPart(str(row.cpus), ",".join(map(str, row.memory_nodes))) for row in rows}
+
+
+@LAW
+@given(questions_anywhere())
+def test_the_table_of_a_plan_says_what_its_document_says(question: Question) -> None:
+    plan = planned(question)
+    pods = plan_document(plan).pods
+    groups = [tuple(rows) for _, rows in groupby(plan_rows(plan, wide=True), key=lambda row: row.pod)]
+    assert len(groups) == len(pods)
+    for rows, part in zip(groups, pods, strict=True):
+        again = " (runs already)" if part.admitted and part.running is True else ""
+        assert rows[0].pod == f"{part.namespace}/{part.name}{again}"
+        assert {row.admitted for row in rows} == {part.admitted}
+        assert rows[0].why.endswith(f"[{part.code}]")
+        assert part.why in rows[0].why
+        if part.admitted:
+            assert shown(rows) == placed(part)
+        else:
+            assert part.reason in rows[0].why
+            assert part.message in rows[0].why
+            assert (rows[0].verdict == "crash", rows[0].verdict == "endless") == (
+                isinstance(part.crash, str),
+                isinstance(part.endless, str),
+            )
+
+
+@LAW
+@given(questions_anywhere())
+def test_the_report_of_a_plan_says_what_its_document_says(question: Question) -> None:
+    plan = planned(question)
+    document, report = plan_document(plan), report_of(plan)
+    asked = [pod for pod in report.pods if pod.step is not None]
+    for pod, part in zip(asked, document.pods, strict=True):
+        assert (pod.name, pod.uid) == (f"{part.namespace}/{part.name}", part.uid)
+        assert (pod.admitted, pod.reason, pod.message) == (part.admitted, part.reason, part.message)
+        assert (pod.why, pod.code, pod.remedy) == (part.why, part.code, part.remedy)
+        if part.admitted:
+            assert shown(pod.containers) == placed(part)
+    unasked = document.unasked if isinstance(document.unasked, list) else []
+    assert [pod.uid for pod in report.pods if pod.step is None] == [pod.uid for pod in unasked]
+    assert [(one.code, one.message) for one in report.findings] == [
+        (one.code, one.message) for one in document.findings
+    ]
+    assert report.kubelet == document.kubelet
+
+
+@LAW
+@given(questions_anywhere())
+def test_the_picture_of_a_plan_says_what_its_document_says(question: Question) -> None:
+    # What is offline, or is held twice, has a use of its own in a picture.
+    assume(CPU_HOTPLUG not in question.mooring.extensions)
+    plan = planned(question)
+    document, view = plan_document(plan), plan_view(plan)
+    assert isinstance(document.numa_nodes, list)
+    for node, part in zip(view.numa, document.numa_nodes, strict=True):
+        assert (node.id, str(node.cpus)) == (part.node, part.cpus)
+        if not node.counts.get(CPUUse.CONTESTED):
+            assert node.counts.get(CPUUse.FREE, 0) == part.free_count
+    refused = [part for part in document.pods if not part.admitted]
+    assert [(one.name, one.why) for one in view.rejected] == [
+        (f"{one.namespace}/{one.name}", one.why) for one in refused
+    ]
+
+
+@LAW
+@given(questions_anywhere())
+def test_the_story_of_a_pod_says_what_the_document_of_the_plan_says(question: Question) -> None:
+    plan = planned(question)
+    for part, answer in zip(plan_document(plan).pods, plan.answers, strict=True):
+        story = explanation_document(explain(plan, answer.pod), plan.machine.name, None)
+        assert (story.uid, story.code, story.why, story.remedy) == (part.uid, part.code, part.why, part.remedy)
+        assert (story.reason, story.message, story.running) == (part.reason, part.message, part.running is True)
+        assert (story.verdict == "admitted") is part.admitted
+        assert (story.verdict == "crash", story.verdict == "endless") == (
+            isinstance(part.crash, str),
+            isinstance(part.endless, str),
+        )
+
+
+@LAW
+@given(questions_anywhere())
+def test_plans_of_one_question_differ_in_nothing(question: Question) -> None:
+    one, other = planned(question), planned(question)
+    assert decided(one) == decided(other)
+    assert not differing(one, other)
+    assert not any(map(differs, differences(one, other)))
+    *_, last = one.kubelets()
+    assert len(list(one.kubelets())) == len(one.answers) + 1
+    if not one.unasked and not question.leaving:
+        assert one.kubelet is not None
+        assert last.settled().node.active == one.kubelet.node.active
+
+
+@LAW
+@given(questions_anywhere())
+def test_both_comparisons_of_two_plans_find_the_same_pods(question: Question) -> None:
+    before = planned(question)
+    pod = before.answers[0].pod if before.answers else None
+    assume(pod is not None)
+    assert pod is not None
+    after = make_plan(replace(question, pods=tuple(one for one in question.pods if one.uid != pod.uid)))
+    found = {one.uid for one in differences(before, after) if differs(one)}
+    # Two rejections for one reason with other figures read differently, and nothing else does.
+    more = differing(before, after) - found
+    reasons: Mapping[str, str] = {one.pod.uid: one.decision.reason for one in before.answers}
+    assert found <= differing(before, after) | {one.uid for one in (*before.unasked, *after.unasked)}
+    assert all(reasons[uid] for uid in more)
