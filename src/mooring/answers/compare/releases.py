@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.outcome import differing, placement_part
+from mooring.answers.base.outcome import differing, held_devices, placement_part
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.plan_document import pod_part
 from mooring.answers.base.pod_names import pods_of
