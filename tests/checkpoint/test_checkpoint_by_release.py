@@ -14,7 +14,6 @@ from mooring.engine.checkpoint import cpu_load, memory_load
 from mooring.engine.checkpoint.checksum import legacy_checksum
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_of, cpu_text_v2, cpu_text_v3, initial_cpu_text
 from mooring.engine.checkpoint.cpu_load import ContainerIDs, load_cpu_state
-from mooring.engine.checkpoint.formats import LoadRefusal
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import parse
 from mooring.engine.checkpoint.gotypes import GoStruct
@@ -22,8 +21,10 @@ from mooring.engine.checkpoint.memory_file import initial_memory_text, memory_st
 from mooring.engine.checkpoint.memory_load import load_memory_state
 from mooring.engine.checkpoint.structures import CPU_V1, CPU_V2, CPU_V3, MEMORY_V1, MEMORY_V2, fresh
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.node.start import not_restored
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.engine.releases.state_files import state_file_rules
 
@@ -63,13 +64,13 @@ def read(release: str, text: str, containers: ContainerIDs = IDS, *, pod_level: 
 
 def refusal(release: str, text: str, *, pod_level: bool = False) -> str:
     found = read(release, text, pod_level=pod_level)
-    assert isinstance(found, LoadRefusal), found
+    assert isinstance(found, StartRefusal), found
     return found.message
 
 
 def memory_refusal(release: str, text: str) -> str:
     found = load_memory_state(text, policy="Static", pod_level=False, release=release)
-    assert isinstance(found, LoadRefusal), found
+    assert isinstance(found, StartRefusal), found
     return found.message
 
 
@@ -158,7 +159,7 @@ def test_checksum_0_is_accepted_but_for_memory_up_to_1_35(release: str) -> None:
     memory = '{"policyName":"Static","machineState":{},"checksum":0}'
     found = load_memory_state(memory, policy="Static", pod_level=False, release=release)
     if release in OLD:
-        assert found == LoadRefusal("memory", "checkpoint is corrupted")
+        assert found == not_restored("memory", "checkpoint is corrupted")
     else:
         assert found == MemoryState("Static", {}, {})
 
@@ -213,7 +214,7 @@ def test_checksums_are_accepted_under_the_names_of_the_specification(
             load_memory_state(text, policy="Static", pod_level=pod_level, release=release)
             if "machineState" in members
             else read(release, text, pod_level=pod_level),
-            LoadRefusal,
+            StartRefusal,
         )
     ]
     assert found == list(accepted)
@@ -260,7 +261,7 @@ def test_a_file_with_entries_of_pods_is_read_where_its_format_is_known(release: 
 def test_damage_of_one_part_of_a_newest_file_counts_where_that_part_is_read(part: str) -> None:
     whole = json.loads(cpu_state_text(STATE, pod_level=False, baselines=False))
     text = json.dumps({**whole, part: whole[part] ^ 1})
-    refused = {release for release in SPECIFIED if isinstance(read(release, text), LoadRefusal)}
+    refused = {release for release in SPECIFIED if isinstance(read(release, text), StartRefusal)}
     assert refused == ({"1.37"} if part == "dataChecksum" else set(SPECIFIED) - {"1.37"})
 
 

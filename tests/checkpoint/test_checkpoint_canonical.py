@@ -18,9 +18,9 @@ from tests.checkpoint.checkpoint_states import cpu_states, memory_states
 from mooring.engine.checkpoint import cpu_load, memory_load
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.engine.checkpoint.formats import LoadRefusal
 from mooring.engine.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.moment import Moment
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
@@ -133,11 +133,11 @@ def test_another_policy_is_refused_as_ever() -> None:
     text = cpu_state_text(CPUState("static", CPUMask(1), {}), pod_level=False, baselines=False)
     refusal = cpu_load.load_cpu_state(text, policy="none", pod_level=False, baselines=False)
     assert refusal == cpu_load.read_strictly(text, policy="none", pod_level=False, baselines=False)
-    assert isinstance(refusal, LoadRefusal)
+    assert isinstance(refusal, StartRefusal)
     memory = memory_state_text(MemoryState("Static", {}, {}), pod_level=False)
     refused = memory_load.load_memory_state(memory, policy="None", pod_level=False)
     assert refused == memory_load.read_strictly(memory, policy="None", pod_level=False)
-    assert isinstance(refused, LoadRefusal)
+    assert isinstance(refused, StartRefusal)
 
 
 texts: st.SearchStrategy[str] = st.one_of(

@@ -16,7 +16,6 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
-from mooring.explain.remedies import refusal_code
 from mooring.inputs.machines.compact import parse_compact
 
 INFO = parse_compact("cores=16 threads=1").info
@@ -136,6 +135,6 @@ def test_a_pool_that_is_empty_is_refused_in_the_words_of_the_kubelet_that_starts
     refusal = start_kubelet(INFO, CONFIG, MOORING, files).refusal
     assert refusal is not None
     assert refusal.message == f"start cpu manager error: {extended}"
-    assert refusal_code(refusal)
+    assert refusal.code
     without = start_kubelet(INFO, PLAIN, MooringConfig(), files).refusal
     assert (without.message if without is not None else "") == (f"start cpu manager error: {plain}" if plain else "")

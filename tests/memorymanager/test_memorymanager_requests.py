@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.faults import text_of
 from tests.memorymanager.small_memory import APP, BOTH, HUGE, INIT, LARGE, SIDECAR, container, pod, pod_level
 
 from mooring.engine.core.config import ReservedMemory
@@ -121,7 +122,8 @@ def test_pools_are_named_by_page_size_in_binary_units(kib: int, name: str) -> No
 
 
 def reserve(*entries: ReservedMemory, node: str = "100", fixed: frozenset[str] = frozenset()) -> object:
-    return reserved_table(entries, [0, 1], {"memory": Quantity.parse(node), "cpu": Quantity.parse("1")}, fixed)
+    amounts = {"memory": Quantity.parse(node), "cpu": Quantity.parse("1")}
+    return text_of(reserved_table(entries, [0, 1], amounts, fixed))
 
 
 def test_reserved_memory_is_kept_by_node() -> None:

@@ -10,10 +10,9 @@ from tests.explain.refused_starts import RecordedStart, recorded_starts
 from mooring.answers.base.question import Question
 from mooring.answers.base.start.advice import GENERAL, advice_to_start, start_advice
 from mooring.engine.core.config import CheckedFields, GivenFlag, KubeletConfig, MooringConfig, ReservedMemory
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.kubelet.start import start_on
 from mooring.engine.releases.catalog import RELEASES
-from mooring.explain.remedies import refusal_code
 from mooring.inputs.machines.compact import parse_compact
 
 WITHOUT_TRIED_ADVICE = {
@@ -41,10 +40,10 @@ def one_of_each(name: str) -> list[RecordedStart]:
 @pytest.mark.parametrize("name", ["admission-config-errors", "state-files", "admission-numa-large"])
 def test_a_kubelet_starts_with_the_advice_about_every_recorded_refusal(name: str) -> None:
     for start in one_of_each(f"{name}.jsonl.gz"):
-        refusal = StartRefusal(start.stage, start.error)
+        refusal = start.refusal
         found = advice_to_start(start.question, refusal)
         if found is None:
-            assert refusal_code(refusal) in WITHOUT_TRIED_ADVICE, start.error
+            assert refusal.code in WITHOUT_TRIED_ADVICE, start.error
             continue
         asked = found.question
         assert start_on(asked.machine, asked.config, asked.mooring, asked.files).kubelet is not None
@@ -91,7 +90,8 @@ def test_advice_names_every_change_that_it_takes(config: KubeletConfig, advice: 
 
 
 def test_advice_that_was_not_run_says_so() -> None:
-    refusal = StartRefusal("memoryManager", "could not covert a variable of type Quantity to int64")
+    fault = Fault("could not covert a variable of type Quantity to int64", Cause.RESERVED_AMOUNT)
+    refusal = StartRefusal.of("memoryManager", fault)
     assert start_advice(Question(SMALL, STATIC), refusal).startswith(GENERAL)
 
 

@@ -41,7 +41,6 @@ from mooring.engine.kubelet.events import Event, Readmit, after_event, check_kno
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node.hotplug_findings import hotplug_findings
 from mooring.explain.reason import POOL_EMPTY
-from mooring.explain.remedies import refusal_code
 from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
 from mooring.inputs.pods.steps import Admit, Remove
 from mooring.lazy import lazily
@@ -121,7 +120,7 @@ class Plan:
     @property
     def refusal_code(self) -> str:
         """The code of the refusal to start, such as ``MOOR-203``; empty when the kubelet starts."""
-        return refusal_code(self.refusal) if self.refusal is not None else ""
+        return self.refusal.code if self.refusal is not None else ""
 
     @property
     def emptied_pool(self) -> Finding | None:

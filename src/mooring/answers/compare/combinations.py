@@ -16,7 +16,7 @@ from itertools import chain, combinations, product
 
 from mooring.answers.compare.variant import options_on
 from mooring.engine.core.config import EXTENSIONS, KubeletConfig, with_defaults
-from mooring.engine.core.gates import resolve_gates
+from mooring.engine.core.gates import FeatureGates, resolve_gates
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.cpumanager.options import GROUP_GATES
 from mooring.engine.cpumanager.policy import STATIC
@@ -109,7 +109,7 @@ def _closest(*, on: bool) -> Setting:
 def _with_gates(config: KubeletConfig, release: Release) -> KubeletConfig:
     """Switch on the gates that the options need and that are off."""
     gates = resolve_gates(config.feature_gates, known_gates(release.name), EXTENSIONS)
-    if isinstance(gates, str):
+    if not isinstance(gates, FeatureGates):
         return config
     known = cpu_option_groups(release.name)
     groups = {known.get(name) for name in options_on(config.cpu_manager_policy_options)}

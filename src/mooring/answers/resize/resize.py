@@ -204,8 +204,8 @@ def _why_refused(rejection: Rejection) -> Reason:
         return replace(_REASONS[BY_CPU_POLICY], sentence=sentence)
     if known is not None:
         return known
-    if rejection.reason == BEYOND_NODE:
-        return why_beyond_node(rejection)
+    if rejection.shortage is not None and rejection.reason == BEYOND_NODE:
+        return why_beyond_node(rejection.shortage)
     if rejection.reason.startswith("OutOf"):
         found = why_out_of(rejection)
         sentence = found.sentence.replace(ACCEPTED, "No resource manager objects, but")

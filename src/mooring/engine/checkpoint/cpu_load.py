@@ -15,17 +15,18 @@ from typing import TypeAlias
 
 from mooring.engine.checkpoint.canonical import canonical_data, canonical_members
 from mooring.engine.checkpoint.cpu_file import cpu_text_of
-from mooring.engine.checkpoint.formats import FormatFamily, LoadRefusal, older_formats, read_checkpoint
+from mooring.engine.checkpoint.formats import FormatFamily, older_formats, read_checkpoint
 from mooring.engine.checkpoint.gotypes import GoValue
 from mooring.engine.checkpoint.structures import CPU_DATA, CPU_DATA_WITH_RELEASES, CPU_STRUCTURES, CPU_V4
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.release import NEWEST
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
-from mooring.engine.node.start import policy_mismatch
+from mooring.engine.node.start import not_restored, other_policy
 from mooring.engine.releases.state_files import FileFormats, StateFileRules, state_file_rules
 
 _LATER = "pre-assigned cpuset"
@@ -44,7 +45,7 @@ def load_cpu_state(
     releases: bool = False,
     release: str = NEWEST.name,
     containers: ContainerIDs = NO_CONTAINERS,
-) -> CPUState | LoadRefusal:
+) -> CPUState | StartRefusal:
     """Read the CPU manager's state file as the kubelet does when it starts.
 
     Where the kubelet walks over a map in random order and stops at the first bad set, the order here is that of the
@@ -60,8 +61,8 @@ def load_cpu_state(
         release: Of the kubelet, such as ``1.34``.
         containers: Those that the runtime knows. Format V1, which kubelets up to 1.36 read, names containers by id.
 
-    >>> load_cpu_state("{", policy="static", pod_level=False, baselines=False)
-    LoadRefusal(manager='cpu', message='unexpected end of JSON input')
+    >>> load_cpu_state("{", policy="static", pod_level=False, baselines=False).message[:96]
+    'start cpu manager error: could not restore state from checkpoint: unexpected end of JSON input, '
     """
     known = canonical_cpu_state(text, pod_level=pod_level, baselines=baselines, release=release)
     if known is not None and known.policy == policy:
@@ -110,22 +111,22 @@ def read_strictly(
     releases: bool = False,
     release: str = NEWEST.name,
     containers: ContainerIDs = NO_CONTAINERS,
-) -> CPUState | LoadRefusal:
+) -> CPUState | StartRefusal:
     """Read the text of a file by Go's rules alone; see :func:`load_cpu_state`, which answers the same, sooner."""
     rules = state_file_rules(release, pod_level=pod_level)
     checkpoint = read_checkpoint(text, cpu_family(rules.cpu, releases=releases))
     if isinstance(checkpoint, str):
-        return LoadRefusal("cpu", checkpoint)
+        return not_restored("cpu", checkpoint)
     found = checkpoint.members
     try:
         if checkpoint.version == "V1":
             found = {**found, "entries": _by_pod(found["entries"], containers, rules.migration)}
         if found["policyName"] != policy:
-            return LoadRefusal("cpu", policy_mismatch("cpu", policy, found["policyName"]))
+            return other_policy("cpu", policy, found["policyName"])
         state = _state(found, rules, baselines=baselines)
         return replace(state, pre_assignments=_releases(found, state)) if releases else state
     except _BadSetError as error:
-        return LoadRefusal("cpu", str(error))
+        return not_restored("cpu", str(error), containers=error.containers)
 
 
 def _by_pod(entries: Mapping[str, str] | None, containers: ContainerIDs, refusal: str) -> dict[str, dict[str, str]]:
@@ -134,7 +135,8 @@ def _by_pod(entries: Mapping[str, str] | None, containers: ContainerIDs, refusal
     for container_id, cpus in sorted((entries or {}).items()):
         holder = containers.get(container_id)
         if holder is None:
-            raise _BadSetError(f"{refusal}: containerID '{container_id}' not found in initial containers list")
+            problem = f"{refusal}: containerID '{container_id}' not found in initial containers list"
+            raise _BadSetError(problem, container_id)
         pod, name = holder
         found.setdefault(pod, {})[name] = cpus
     return found
@@ -142,6 +144,10 @@ def _by_pod(entries: Mapping[str, str] | None, containers: ContainerIDs, refusal
 
 class _BadSetError(MooringError):
     """A CPU set or a container that cannot be made out; the message is the kubelet's."""
+
+    def __init__(self, problem: str, *containers: str) -> None:
+        self.containers = containers
+        super().__init__(problem)
 
 
 def _state(checkpoint: dict[str, GoValue], rules: StateFileRules, *, baselines: bool) -> CPUState:

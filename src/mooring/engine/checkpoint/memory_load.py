@@ -11,21 +11,22 @@ from __future__ import annotations
 from functools import cache
 
 from mooring.engine.checkpoint.canonical import canonical_data, canonical_members
-from mooring.engine.checkpoint.formats import FormatFamily, LoadRefusal, older_formats, read_checkpoint
+from mooring.engine.checkpoint.formats import FormatFamily, older_formats, read_checkpoint
 from mooring.engine.checkpoint.gotypes import GoValue
 from mooring.engine.checkpoint.memory_file import memory_text_of
 from mooring.engine.checkpoint.structures import MEMORY_DATA, MEMORY_STRUCTURES, MEMORY_V3
+from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.release import NEWEST
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
-from mooring.engine.node.start import policy_mismatch
+from mooring.engine.node.start import not_restored, other_policy
 from mooring.engine.releases.state_files import FileFormats, state_file_rules
 
 
 def load_memory_state(
     text: str, *, policy: str, pod_level: bool, release: str = NEWEST.name
-) -> MemoryState | LoadRefusal:
+) -> MemoryState | StartRefusal:
     """Read the memory manager's state file as the kubelet does when it starts.
 
     Lists that are null in the file are empty in the state; the kubelet's checks make no difference between
@@ -37,8 +38,8 @@ def load_memory_state(
         pod_level: Gate PodLevelResourceManagers: pod blocks are taken over.
         release: Of the kubelet, such as ``1.34``.
 
-    >>> load_memory_state("", policy="Static", pod_level=False)
-    LoadRefusal(manager='memory', message='unexpected end of JSON input')
+    >>> load_memory_state("", policy="Static", pod_level=False).message[:99]
+    'start memory manager error: could not restore state from checkpoint: unexpected end of JSON input, '
     """
     known = canonical_memory_state(text, pod_level=pod_level, release=release)
     if known is not None and known.policy == policy:
@@ -64,18 +65,18 @@ def canonical_memory_state(text: str, *, pod_level: bool, release: str = NEWEST.
     return state if memory_text_of(release, state, pod_level=pod_level) == text else None
 
 
-def read_strictly(text: str, *, policy: str, pod_level: bool, release: str = NEWEST.name) -> MemoryState | LoadRefusal:
+def read_strictly(text: str, *, policy: str, pod_level: bool, release: str = NEWEST.name) -> MemoryState | StartRefusal:
     """Read the text of a file by Go's rules alone; see :func:`load_memory_state`, which answers the same, sooner."""
     checkpoint = read_checkpoint(text, memory_family(state_file_rules(release, pod_level=pod_level).memory))
     if isinstance(checkpoint, str):
-        return LoadRefusal("memory", checkpoint)
+        return not_restored("memory", checkpoint)
     found = checkpoint.members
     if found["policyName"] != policy:
-        return LoadRefusal("memory", policy_mismatch("memory", policy, found["policyName"]))
+        return other_policy("memory", policy, found["policyName"])
     try:
         return _state(found, pod_level=pod_level)
     except _NullError as error:
-        return LoadRefusal("memory", str(error))
+        return not_restored("memory", str(error))
 
 
 class _NullError(MooringError):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from mooring.engine.core.bits import CPUMask, NUMAMask, list_text
-from mooring.engine.core.decision import Endless
+from mooring.engine.core.decision import Cause, Endless, Fault
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod
@@ -37,45 +37,51 @@ class Allocated:
     reusable: Reusable
 
 
-def start(policy: StaticPolicy, state: CPUState) -> CPUState | str:
+def start(policy: StaticPolicy, state: CPUState) -> CPUState | Fault:
     """Check a state against machine and reservation.
 
     Returns:
-        The state, filled where it is fresh, or the kubelet's error text.
+        The state, filled where it is fresh, or what the kubelet finds wrong.
     """
     default, reserved = state.default, policy.reserved
     # 1. A fresh state gets the whole pool and is not checked further.
     if not default:
-        return "default cpuset cannot be empty" if state.assignments else replace(state, default=policy.shareable)
+        if state.assignments:
+            return Fault("default cpuset cannot be empty", Cause.FILE_CONTRADICTS)
+        return replace(state, default=policy.shareable)
     # 2. Reserved CPUs lie in the shared pool, or with strict reservation outside it.
     if policy.strict_reservation:
         if reserved & default:
-            return (
+            text = (
                 f"some of strictly reserved cpus: {_quoted(reserved & default)} "
                 f"are present in defaultCpuSet: {_quoted(default)}"
             )
+            return Fault(text, Cause.CPUS_CHANGED)
     elif reserved & ~default:
-        return f"not all reserved cpus: {_quoted(reserved)} are present in defaultCpuSet: {_quoted(default)}"
+        text = f"not all reserved cpus: {_quoted(reserved)} are present in defaultCpuSet: {_quoted(default)}"
+        return Fault(text, Cause.CPUS_CHANGED)
     # 3. Nothing is both shared and exclusive.
     known = default
     for pod in sorted(state.assignments):
         for container in sorted(state.assignments[pod]):
             cpus = state.assignments[pod][container]
             if cpus & default:
-                return (
+                text = (
                     f"pod: {pod}, container: {container} cpuset: {_quoted(cpus)} "
                     f"overlaps with default cpuset {_quoted(default)}"
                 )
+                return Fault(text, Cause.FILE_CONTRADICTS)
             known |= cpus
     # 4. Nothing is missing and nothing is unknown.
     if policy.gates.managers:
         for cpus in state.pods.values():
             known |= cpus
     if known != policy.shareable:
-        return (
+        text = (
             f"current set of available CPUs {_quoted(policy.shareable)} "
             f"doesn't match with CPUs in state {_quoted(known)}"
         )
+        return Fault(text, Cause.CPUS_CHANGED)
     return state
 
 

@@ -7,10 +7,10 @@ Source: kubelet v1.37.1, cm/container_manager_linux.go and the managers' checkpo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Fault, StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import MachineInfo
@@ -32,7 +32,6 @@ with lazily():
     from mooring.engine.node import hotplug
 
 if TYPE_CHECKING:
-    from mooring.engine.checkpoint.formats import LoadRefusal
     from mooring.engine.node.start import Started
 
 BEFORE_MACHINE = frozenset({"flags", "decode", "featureGates", "validation"})
@@ -64,10 +63,15 @@ def start_on(
     try:
         start = start_kubelet(machine.info, config, mooring, files, observer)
     except KubeletCrashError as error:
-        return Start(None, StartRefusal("start", f"the kubelet crashes: {error}"), files)
+        return Start(None, crash_at_start(error), files)
     if not machine.info_error or (start.refusal is not None and start.refusal.stage in BEFORE_MACHINE):
         return start
-    return Start(None, StartRefusal("machine", machine.info_error), files)
+    return Start(None, StartRefusal.of("machine", Fault(machine.info_error)), files)
+
+
+def crash_at_start(error: KubeletCrashError) -> StartRefusal:
+    """Return a crash at the start as a refusal."""
+    return StartRefusal.of("start", Fault(f"the kubelet crashes: {error}"))
 
 
 def start_kubelet(
@@ -105,14 +109,14 @@ def start_understood(
 ) -> Start:
     """Do the same with a configuration that was understood before, to start many nodes of one kind."""
     cpu, memory = _load_cpu(settings, files), _load_memory(settings, files.memory)
-    started = start_managers(settings, RestoredStates(_restored(cpu), _restored(memory)), observer)
+    started = start_managers(settings, RestoredStates(cpu, memory), observer)
     return _start(info, mooring, settings, files, (cpu, memory), started)
 
 
 def running(info: MachineInfo, settings: Settings, mooring: MooringConfig, files: StateTexts) -> Start:
     """Do the same with a configuration that was understood before."""
     cpu, memory = _load_cpu(settings, files), _load_memory(settings, files.memory)
-    found = running_managers(settings, RestoredStates(_restored(cpu), _restored(memory)))
+    found = running_managers(settings, RestoredStates(cpu, memory))
     return _start(info, mooring, settings, files, (cpu, memory), found)
 
 
@@ -199,18 +203,11 @@ def _remembering(kubelet: Kubelet, before: CPUState) -> Kubelet:
     return replace(kubelet, node=hotplug.remembered(kubelet.node, before.offline, before.displaced))
 
 
-State = TypeVar("State", CPUState, MemoryState)
-_Loaded: TypeAlias = "tuple[CPUState | LoadRefusal | None, MemoryState | LoadRefusal | None]"
+_Loaded: TypeAlias = tuple[CPUState | StartRefusal | None, MemoryState | StartRefusal | None]
 """What the two files hold; None where there is no file."""
 
 
-def _restored(loaded: State | LoadRefusal | None) -> State | StartRefusal | None:
-    if loaded is None or isinstance(loaded, (CPUState, MemoryState)):
-        return loaded
-    return StartRefusal("start", loaded.kubelet_text())
-
-
-def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | LoadRefusal | None:
+def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | StartRefusal | None:
     if files.cpu is None:
         return None
     return cpu_load.load_cpu_state(
@@ -224,7 +221,7 @@ def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | LoadRefusal |
     )
 
 
-def _load_memory(settings: Settings, text: str | None) -> MemoryState | LoadRefusal | None:
+def _load_memory(settings: Settings, text: str | None) -> MemoryState | StartRefusal | None:
     if not settings.has_memory_manager:
         return MemoryState(settings.config.memory_manager_policy, {}, {})
     if text is None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from mooring.engine.core.config import ReservedMemory
+from mooring.engine.core.decision import Cause, Fault
 from mooring.engine.core.gotext import quote, uint64
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.memorymanager.state import MemoryTable, NUMANodeState
 
+FIELD = "reservedMemory"
 MEMORY = "memory"
 HUGEPAGES = "hugepages-"
 
@@ -31,8 +33,8 @@ def reserved_table(
     nodes: Collection[int],
     node_reservation: Mapping[str, Quantity],
     fixed_defects: frozenset[str],
-) -> ReservedTable | str:
-    """Return what is kept of each node, or the kubelet's error text.
+) -> ReservedTable | Fault:
+    """Return what is kept of each node, or what the kubelet finds wrong.
 
     Huge pages cannot be reserved for the node as a whole, so that any entry for them contradicts the sum of zero.
 
@@ -44,12 +46,13 @@ def reserved_table(
     """
     for entry in entries:
         if entry.numa_node not in nodes:
-            return (
+            text = (
                 f"the reserved memory configuration references a NUMA node {entry.numa_node} "
                 "that does not exist on this machine"
             )
+            return Fault(text, Cause.RESERVED_NODE, FIELD, node=entry.numa_node)
     disagreement = _disagreement(entries, node_reservation)
-    if disagreement:
+    if disagreement is not None:
         return disagreement
     table: dict[int, dict[str, int]] = {}
     for entry in entries:
@@ -57,14 +60,14 @@ def reserved_table(
             amount = Quantity.parse(text).stored().as_int64()
             if amount is None:
                 verb = "convert" if "hint-typo" in fixed_defects else "covert"
-                return f"could not {verb} a variable of type Quantity to int64"
+                return Fault(f"could not {verb} a variable of type Quantity to int64", Cause.RESERVED_AMOUNT, FIELD)
             table.setdefault(entry.numa_node, {})[resource] = uint64(amount)
     if uint64(sum(kept.get(MEMORY, 0) for kept in table.values())) == 0:
-        return "[memorymanager] you should specify the system reserved memory"
+        return Fault("[memorymanager] you should specify the system reserved memory", Cause.RESERVED_AMOUNT, FIELD)
     return table
 
 
-def _disagreement(entries: Collection[ReservedMemory], node_reservation: Mapping[str, Quantity]) -> str:
+def _disagreement(entries: Collection[ReservedMemory], node_reservation: Mapping[str, Quantity]) -> Fault | None:
     sums: dict[str, Quantity] = {}
     for entry in entries:
         for resource, text in entry.limits.items():
@@ -76,11 +79,12 @@ def _disagreement(entries: Collection[ReservedMemory], node_reservation: Mapping
         configured = sums.get(resource, Quantity.parse("0"))
         expected = wanted.get(resource, Quantity.parse("0"))
         if configured.nano != expected.nano:
-            return (
+            text = (
                 f"the total amount {quote(str(configured))} of type {quote(resource)} is not equal to the value "
                 f"{quote(str(expected))} determined by Node Allocatable feature"
             )
-    return ""
+            return Fault(text, Cause.RESERVED_SUM, FIELD, (resource,), (str(configured), str(expected)))
+    return None
 
 
 def hugepages_type(page_size_kib: int) -> str:

@@ -73,7 +73,7 @@ def _partitioned(
 ) -> MemoryState | MemoryRefusal:
     """Return the state with the pod's memory divided among its containers, or the kubelet's error."""
     # 2. Someone would share nothing.
-    empty = shared_pool_error(pod, requests, policy.gates)
+    empty, _ = shared_pool_error(pod, requests, policy.gates)
     if empty:
         return MemoryRefusal(empty, EMPTY_SHARED_POOL)
     if POD_RESTART in policy.fixed_defects:

@@ -14,8 +14,8 @@ from mooring.engine.memorymanager.state import Block
 EMPTY_SHARED_POOL = "EmptyPodSharedPoolError"
 
 
-def shared_pool_error(pod: Pod, budget: Requests, gates: PodLevelGates) -> str:
-    """Return the kubelet's text when nothing of a memory type is left for those who share, or an empty text.
+def shared_pool_error(pod: Pod, budget: Requests, gates: PodLevelGates) -> tuple[str, str]:
+    """Return the kubelet's text when nothing of a memory type is left for those who share, and the type; else nothing.
 
     Regular init containers never count towards what is taken for good. A request that is no 64-bit number fails the
     check, too.
@@ -25,11 +25,11 @@ def shared_pool_error(pod: Pod, budget: Requests, gates: PodLevelGates) -> str:
     for container in pod.containers:
         own = container_requests(pod, container, gates)
         if isinstance(own, str):
-            return own
+            return own, ""
         if container.kind is ContainerKind.INIT:
             used_up = None if own else _used_up(budget, taken)
             if used_up is not None:
-                return f"pod rejected, pod has shared init containers but no {used_up} available for them"
+                return f"pod rejected, pod has shared init containers but no {used_up} available for them", used_up
         elif not own:
             someone_shares = True
         else:
@@ -37,11 +37,12 @@ def shared_pool_error(pod: Pod, budget: Requests, gates: PodLevelGates) -> str:
                 taken[resource] = uint64(taken.get(resource, 0) + amount)
     used_up = _used_up(budget, taken) if someone_shares else None
     if used_up is None:
-        return ""
-    return (
+        return "", ""
+    text = (
         f"pod rejected, sum of exclusive container {used_up} requests equals pod budget, "
         "leaving no memory for shared containers"
     )
+    return text, used_up
 
 
 def _used_up(budget: Requests, taken: Requests) -> str | None:

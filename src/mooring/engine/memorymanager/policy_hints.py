@@ -58,7 +58,7 @@ def pod_hints(
     requests = pod_requests(pod, policy.gates)
     if isinstance(requests, str) or not requests:
         return None
-    if policy.gates.manages(pod) and shared_pool_error(pod, requests, policy.gates):
+    if policy.gates.manages(pod) and shared_pool_error(pod, requests, policy.gates)[0]:
         return dict.fromkeys(requests, IMPOSSIBLE)
     if policy.gates.manages(pod) and POD_RESTART in policy.fixed_defects:
         if restored_blocks(policy, state, pod, requests) is not None:

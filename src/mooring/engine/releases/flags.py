@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
+from mooring.engine.core.decision import Cause, Fault
 from mooring.engine.releases.rule import RELEASE_NAMES
 
 _NEWEST: Final = """
@@ -91,16 +92,18 @@ def is_lasting(flag: str) -> bool:
     return _refused(flag, LASTING_FLAGS) == ""
 
 
-def unknown_flag(flags: Iterable[str], release: str) -> str:
-    """Return the kubelet's text for the first flag that a release does not have, or an empty text.
+def unknown_flag(flags: Iterable[str], release: str) -> Fault | None:
+    """Return the first flag that a release does not have, as the kubelet refuses it.
 
-    >>> unknown_flag(["--v", "--pod_infra_container_image"], "1.35")
+    >>> unknown_flag(["--v", "--pod_infra_container_image"], "1.35").text
     'failed to parse kubelet flag: unknown flag: --pod_infra_container_image'
-    >>> unknown_flag(["-cpu-manager-policy"], "1.37")
+    >>> unknown_flag(["-cpu-manager-policy"], "1.37").text
     "failed to parse kubelet flag: unknown shorthand flag: 'c' in -cpu-manager-policy"
     """
-    found = next(filter(None, (_refused(flag, flags_of(release)) for flag in flags)), "")
-    return f"failed to parse kubelet flag: {found}" if found else ""
+    for flag in flags:
+        if refused := _refused(flag, flags_of(release)):
+            return Fault(f"failed to parse kubelet flag: {refused}", Cause.FLAG, names=(flag,))
+    return None
 
 
 def _refused(flag: str, known: frozenset[str]) -> str:

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Any, TypeAlias
 
 from mooring.engine.core.bits import NUMAMask, mask_of
+from mooring.engine.core.decision import Fault
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import quote
 from mooring.engine.topologymanager.distances import NUMAInfo
@@ -91,8 +92,8 @@ def _result(mask: NUMAMask | None, *, preferred: bool, admitted: bool) -> MergeR
 
 def _parsed(options: Mapping[str, str]) -> TopologyOptions:
     parsed = parse_options(options)
-    if isinstance(parsed, str):
-        raise InputError(parsed, field="options")
+    if isinstance(parsed, Fault):
+        raise InputError(parsed.text, field="options")
     return parsed
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from mooring.engine.core.decision import Fault
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.quantity import Quantity
@@ -139,7 +140,7 @@ def _told(path: str, fields: Mapping[str, Any], machine: MachineInfo | None, rel
     config = config_of_fields(fields)
     info = machine or MachineInfo(0, 0, 0, ())
     kept = reserve(replace(config, reserved_system_cpus=""), info, "", release.rules)
-    if isinstance(kept, str) or not info.memory_capacity:
+    if isinstance(kept, Fault) or not info.memory_capacity:
         return None
     known = kept.reserved["memory"].units if "memory" in kept.reserved else 0
     if path == _RESERVED_MEMORY:

@@ -9,7 +9,7 @@ from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.values import AgentState, LastSeen, Options
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Fault, StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.observer import Observer
@@ -98,7 +98,7 @@ def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfi
     try:
         start = start_kubelet(kubelet.info, config, mooring, kubelet.files)
     except KubeletCrashError as error:
-        return StartRefusal("start", str(error))
+        return StartRefusal.of("start", Fault(str(error)))
     if start.kubelet is None:
         return start.refusal or StartRefusal("start", "")
     cpu = kubelet.node.cpu

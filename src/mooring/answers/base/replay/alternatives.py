@@ -8,21 +8,17 @@ format V1 (up to v1.36); docs/reference/scenarios.md, "What is excused".
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Cause, StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.settings import build_settings
-
-_UNKNOWN_ID = re.compile(r"containerID '([^']*)' not found")
-_UNKNOWN_GATE = "unrecognized feature gate: "
 
 
 def refusal_alternatives(
@@ -31,11 +27,11 @@ def refusal_alternatives(
     """Return every text with which a start may be refused, sorted, the refusal's own among them."""
     texts = {refusal.message}
     texts |= {found.message for found in _alone(info, config, mooring) if found.stage == refusal.stage}
-    unknown = _UNKNOWN_ID.search(refusal.message)
-    if unknown is not None:
+    if refusal.code == Cause.FILE_DAMAGED and refusal.faults[0].values:
+        (unknown,) = refusal.faults[0].values
         for container in _ids(files.cpu):
             if container not in files.containers:
-                texts.add(refusal.message.replace(f"'{unknown[1]}'", f"'{container}'", 1))
+                texts.add(refusal.message.replace(f"'{unknown}'", f"'{container}'", 1))
     return sorted(texts)
 
 
@@ -43,15 +39,15 @@ def _alone(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig) -> 
     """Yield how each unknown gate and each bad option is refused when it is the only one."""
     for name, on in config.feature_gates.items():
         found = _refusal(info, replace(config, feature_gates={name: on}), mooring)
-        if found is not None and _UNKNOWN_GATE in found.message:
+        if found is not None and any(fault.names == (name,) and not fault.values for fault in found.faults):
             yield found
     for name, value in config.cpu_manager_policy_options.items():
         found = _refusal(info, replace(config, cpu_manager_policy_options={name: value}), mooring)
-        if found is not None and f'"{name}"' in found.message:
+        if found is not None and name in found.faults[0].names:
             yield found
     for name, value in config.topology_manager_policy_options.items():
         found = _refusal(info, replace(config, topology_manager_policy_options={name: value}), mooring)
-        if found is not None and f'"{name}"' in found.message:
+        if found is not None and name in found.faults[0].names:
             yield found
 
 

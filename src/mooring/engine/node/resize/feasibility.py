@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mooring.engine.core.decision import Shortage
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.cpu_change import check_feasible as check_cpus
@@ -39,6 +40,8 @@ class Infeasible:
     message: str
     detail: str
     """The kubelet's ``reason_detail``, or the type of the error where KEP-5554 has one."""
+    shortage: Shortage | None = None
+    """Of the whole node."""
 
 
 def check_feasible(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -> Infeasible | None:
@@ -99,7 +102,7 @@ def _beyond_node(settings: Settings, pod: Pod) -> Infeasible | None:
         asked, has = requests.get(resource, 0), node[resource]
         if asked > has:
             message = f"Node didn't have enough capacity: {resource}, requested: {asked}, capacity: {has}"
-            return Infeasible(message, BEYOND_NODE)
+            return Infeasible(message, BEYOND_NODE, Shortage(resource, asked, 0, has))
     return None
 
 

@@ -59,7 +59,8 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
         return idle, _answer(idle, pod.uid, accepted=False)
     infeasible = check_feasible(node.settings, node.cpu, before, pod)
     if infeasible is not None:
-        return _refused(idle, pod, Rejection(infeasible.detail, infeasible.message), INFEASIBLE, waiting, observer)
+        rejection = Rejection(infeasible.detail, infeasible.message, infeasible.shortage)
+        return _refused(idle, pod, rejection, INFEASIBLE, waiting, observer)
     done: list[object] = []
     told = _without_deeds(observer, done)
     admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, told, active=node.active)
