@@ -15,8 +15,8 @@ from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import DeviceState
-from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.engine.kubelet.start import restart_kubelet, start_kubelet, start_on
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import refusal_of, restart_kubelet, start_kubelet, start_on
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
 from mooring.inputs.pods.steps import Admit, Remove, Restart
@@ -36,7 +36,7 @@ class RecordedStart:
     def refusal(self) -> StartRefusal:
         """The engine's refusal of a start that was refused."""
         asked = self.question
-        found = start_on(asked.machine, asked.config, asked.mooring, asked.files).refusal
+        found = refusal_of(start_on(asked.machine, asked.config, asked.mooring, asked.files))
         assert found is not None, self.id
         return found
 
@@ -67,8 +67,8 @@ def _refused_restarts(scenario: Scenario, info: MachineInfo, files: StateTexts) 
     results = scenario.expect.get("steps", ())
     if not any("startError" in result for result in results):
         return
-    kubelet = start_kubelet(info, scenario.kubelet, scenario.mooring, files).kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(info, scenario.kubelet, scenario.mooring, files)
+    assert isinstance(kubelet, Kubelet)
     if scenario.devices:
         kubelet = kubelet.with_devices(DeviceState(device_table(scenario.devices)))
     kubelet, _ = kubelet.readmit(scenario.active)
@@ -84,6 +84,6 @@ def _refused_restarts(scenario: Scenario, info: MachineInfo, files: StateTexts) 
                 yield RecordedStart(scenario.id, question, result["startError"], result["startErrorStage"])
                 return
             running = tuple(kubelet.node.active.values())
-            kubelet = restart_kubelet(kubelet, config).kubelet
-            assert kubelet is not None
+            kubelet = restart_kubelet(kubelet, config)
+            assert isinstance(kubelet, Kubelet)
             kubelet, _ = kubelet.readmit(running)

@@ -52,10 +52,10 @@ def told(kubelet: Kubelet, pod: Pod, *, running: bool = False) -> tuple[Kubelet,
 def recorded_sentences(scenario: Scenario, machines: dict[str, MachineInfo]) -> Iterator[Told]:
     """Yield what is told of every pod of a scenario, until the kubelet would not return."""
     files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
-    kubelet = start_kubelet(machines[scenario.machine], scenario.kubelet, scenario.mooring, files).kubelet
-    queue = [(pod, True) for pod in scenario.active] if kubelet else []
+    kubelet = start_kubelet(machines[scenario.machine], scenario.kubelet, scenario.mooring, files)
+    queue = [(pod, True) for pod in scenario.active]
     steps = list(scenario.steps)
-    while kubelet is not None and (queue or steps):
+    while isinstance(kubelet, Kubelet) and (queue or steps):
         if queue:
             kubelet, answer = told(kubelet, queue[0][0], running=True)
             del queue[0]
@@ -66,7 +66,7 @@ def recorded_sentences(scenario: Scenario, machines: dict[str, MachineInfo]) -> 
                 continue
             if isinstance(step, Restart):
                 queue = [(pod, True) for pod in kubelet.node.active.values()]
-                kubelet = restart_kubelet(kubelet, step.kubelet).kubelet
+                kubelet = restart_kubelet(kubelet, step.kubelet)
                 continue
             assert isinstance(step, Admit)
             kubelet, answer = told(kubelet, step.pod)
@@ -171,8 +171,8 @@ def test_sentences_about_random_pods_are_true(
     story: tuple[MachineInfo, KubeletConfig, list[Pod]], ended: set[int], restart: bool
 ) -> None:
     info, config, arriving = story
-    kubelet = start_kubelet(info, config, MooringConfig(), StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(info, config, MooringConfig(), StateTexts())
+    assert isinstance(kubelet, Kubelet)
     for number, pod in enumerate(arriving):
         kubelet, answer = told(kubelet, pod)
         if answer.decision.endless:
@@ -182,9 +182,9 @@ def test_sentences_about_random_pods_are_true(
             kubelet, _ = kubelet.remove(pod.uid)
     if restart:
         running = list(kubelet.node.active.values())
-        kubelet = restart_kubelet(kubelet).kubelet
-        for pod in running if kubelet is not None else ():
-            assert kubelet is not None
+        kubelet = restart_kubelet(kubelet)
+        for pod in running if isinstance(kubelet, Kubelet) else ():
+            assert isinstance(kubelet, Kubelet)
             kubelet, answer = told(kubelet, pod, running=True)
             if answer.decision.endless:
                 return
@@ -218,8 +218,8 @@ def with_devices(policy: str, scope: str = "container") -> Kubelet:
         topology_manager_scope=scope,
         reserved_system_cpus="0",
     )
-    kubelet = start_kubelet(INFOS[1], config, MooringConfig(), StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(INFOS[1], config, MooringConfig(), StateTexts())
+    assert isinstance(kubelet, Kubelet)
     nics = tuple(Device(f"nic-{number}", (number,)) for number in range(2))
     return kubelet.with_devices(DeviceState({"example.com/nic": nics}))
 
@@ -267,7 +267,7 @@ def test_too_few_devices_under_policy_none_are_reported_with_the_kubelets_figure
 def test_a_pod_level_pod_shares_for_the_reason_of_its_release(release: str, clause: str) -> None:
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
     info = parse_compact("sockets=1 cores=8 memory=16Gi").info
-    kubelet = start_kubelet(info, config, MooringConfig(release=RELEASES[release]), StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(info, config, MooringConfig(release=RELEASES[release]), StateTexts())
+    assert isinstance(kubelet, Kubelet)
     _, answer = told(kubelet, pod_level("u", "2", container("c", "2")))
     assert clause in answer.text

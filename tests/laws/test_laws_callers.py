@@ -205,8 +205,8 @@ def test_the_extender_decides_as_the_plan(question: Question) -> None:
 def test_events_one_by_one_are_the_plan(question: Question) -> None:
     assume(PLUGINS not in question.mooring.extensions)
     plan = planned(question)
-    kubelet = opened_for(question).start.kubelet
-    assert kubelet is not None
+    kubelet = opened_for(question).start
+    assert isinstance(kubelet, Kubelet)
     offline = (Offline(question.offline),) if question.offline else ()
     events = (*map(Readmit, question.active), *offline, *map(Admit, question.pods))
     answers = iter(plan.answers)

@@ -135,16 +135,16 @@ def test_pods_and_claims_do_not_meet_and_the_removal_of_pods_leaves_claims_alone
 
 def test_a_restart_from_the_files_keeps_claims_with_their_names() -> None:
     start = start_kubelet(INFO, config(), MooringConfig(), StateTexts())
-    assert start.kubelet is not None
-    kubelet, _ = start.kubelet.claim(asked(4))
+    assert isinstance(start, Kubelet)
+    kubelet, _ = start.claim(asked(4))
     again = restart_kubelet(kubelet)
-    assert isinstance(again.kubelet, Kubelet)
-    node = again.kubelet.settled().node
+    assert isinstance(again, Kubelet)
+    node = again.settled().node
     assert claim_of(node.cpu, "u1") == claim_of(kubelet.node.cpu, "u1")
     held = claim_of(node.cpu, "u1")
     assert held is not None
     assert (held.namespace, held.name, held.shares[0].device) == ("shop", "cpus", "numa1")
-    assert again.kubelet.release("u1").node.cpu == replace(start.kubelet.node.cpu)
+    assert again.release("u1").node.cpu == replace(start.node.cpu)
 
 
 def test_claims_are_no_pods_of_which_somebody_forgot_the_manifest() -> None:

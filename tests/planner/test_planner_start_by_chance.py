@@ -27,7 +27,7 @@ MEMORY = 1 << 30
 
 def planned(info: MachineInfo, blocks: dict[str, Block], *pods: Pod) -> Plan:
     """Plan on a memory file whose assignments came in the order of ``blocks``, by pod uid."""
-    kubelet = start_kubelet(info, CONFIG, MooringConfig(), StateTexts()).kubelet
+    kubelet = start_kubelet(info, CONFIG, MooringConfig(), StateTexts())
     assert isinstance(kubelet, Kubelet)
     nodes = kubelet.node.memory.nodes
     for block in blocks.values():

@@ -68,8 +68,8 @@ def node_on(
     """Return a started kubelet with plugins."""
     described = machine_named(machine) if isinstance(machine, str) else machine
     start = start_kubelet(described.info, config, plugged(*plugins), files or StateTexts())
-    assert start.kubelet is not None, start.refusal
-    return start.kubelet
+    assert isinstance(start, Kubelet), start
+    return start
 
 
 def named(plugin: str, placement: str = "", **settings: Any) -> dict[str, Any]:

@@ -168,6 +168,6 @@ def container(name: str, cpu: str, memory: str) -> dict[str, Any]:
 
 
 def node(config: KubeletConfig = STATIC) -> Node:
-    kubelet = start_kubelet(MACHINE, config, MooringConfig(), StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(MACHINE, config, MooringConfig(), StateTexts())
+    assert isinstance(kubelet, Kubelet)
     return Node(kubelet)

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_on
+from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.engine.node.resources import allocatable
 from mooring.fleet.cluster_events import ClusterEvent
 from mooring.fleet.scheduler.asked import PodDemand
@@ -69,14 +68,13 @@ class NodeGroup:
         if self.now is not None:
             return self.now.kubelet
         start = start_on(self.machine, self.config, self.mooring, StateTexts())
-        if start.kubelet is None:
-            refusal = start.refusal or StartRefusal("start", "it does not start")
+        if isinstance(start, NotStarted):
             raise InputError(
-                f"the kubelet would not start: {refusal.message}",
+                f"the kubelet would not start: {start.refusal.message}",
                 field=f"groups.{self.name}",
                 remedy="see mooring plan with this machine and configuration",
             )
-        return start.kubelet.with_devices(DeviceState(dict(self.devices)))
+        return start.with_devices(DeviceState(dict(self.devices)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,13 +52,13 @@ def following(name: str) -> Kubelet:
     plain = kubelet_of(KIND)
     mooring = MooringConfig(extensions=frozenset({DEVICE_ALIGNMENT}))
     start = start_kubelet(plain.info, plain.settings.config, mooring, plain.files)
-    assert start.kubelet is not None, start.refusal
+    assert isinstance(start, Kubelet), start
     devices = tuple(
         Device(f"{name}/gpu-{node.node_id}-{one}", (node.node_id,))
         for node in plain.info.topology
         for one in range(GPUS)
     )
-    return start.kubelet.with_devices(DeviceState({DRIVER: devices}))
+    return start.with_devices(DeviceState({DRIVER: devices}))
 
 
 class ClaimingNode(PlayedNode):

@@ -39,6 +39,7 @@ from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.adoption import held_findings
 from mooring.engine.kubelet.events import Event, Readmit, after_event, check_known, ordered
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.node.hotplug_findings import hotplug_findings
 from mooring.explain.reason import POOL_EMPTY
 from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
@@ -147,7 +148,7 @@ def make_plan(question: Question) -> Plan:
     begun = opened_for(question, facts.append)
     start = begun.start
     noticed += chance_findings(facts)
-    if start.kubelet is None:
+    if isinstance(start, NotStarted):
         return Plan(
             machine=question.machine,
             refusal=start.refusal,
@@ -159,18 +160,18 @@ def make_plan(question: Question) -> Plan:
             refused=question,
             release=question.mooring.release,
         )
-    noticed += [*wrap_findings(start.kubelet.settings), *idle_findings(start.kubelet.settings)]
+    noticed += [*wrap_findings(start.settings), *idle_findings(start.settings)]
     given = {pod.uid: pod for pod in question.pods}
     noticed += held_findings(begun.others, given)
-    check_known(start.kubelet.node, question.offline, "--offline")
+    check_known(start.node, question.offline, "--offline")
     failures: list[object] = []
     # Pods that are asked about alone do not wait together: no plugin orders them.
-    pods = question.pods if question.alone else ordered(start.kubelet, question.pods, failures.append)
+    pods = question.pods if question.alone else ordered(start, question.pods, failures.append)
     queue = queue_of(question, pods)
-    run = _Run(start.kubelet, stop_at_crash=question.stop_at_crash)
+    run = _Run(start, stop_at_crash=question.stop_at_crash)
     run.take_all(happening(queue, question.leaving, alone=question.alone))
     noticed += [*order_findings(failures), *run.findings, *plugin_findings(run.answers)]
-    noticed += pool_findings(start.kubelet, run.answers, run.kubelet)
+    noticed += pool_findings(start, run.answers, run.kubelet)
     noticed += reserved_findings(run.answers, run.kubelet)
     noticed += twice_findings(run.kubelet)
     noticed += recorded_findings(run.answers, question.recorded)

@@ -25,6 +25,7 @@ from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, added
 from mooring.engine.kubelet.adoption import opened
 from mooring.engine.kubelet.events import Event, EventResult, Readmit
 from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.isolation import Isolation, cpu_isolation
@@ -86,10 +87,10 @@ def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]
             active=trace.active,
             pods=trace.pods,
         ).start
-        if start.kubelet is None:
+        if isinstance(start, NotStarted):
             yield Trial((position,), (), None, start.refusal)
         else:
-            started[position] = start.kubelet
+            started[position] = start
     if started:
         first = next(iter(started.values()))
         shared = SharedKubelet(first, {position: kubelet.settings for position, kubelet in started.items()})

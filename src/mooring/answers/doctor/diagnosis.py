@@ -34,7 +34,7 @@ from mooring.engine.core.release import Release
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import state_owner
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
-from mooring.engine.kubelet.start import crash_at_start, start_kubelet
+from mooring.engine.kubelet.start import crash_at_start, refusal_of, start_kubelet
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
@@ -180,7 +180,7 @@ def _settings(question: Question, config: KubeletConfig) -> Settings | StartRefu
 def _refusal(question: Question) -> StartRefusal | None:
     """Ask the engine."""
     try:
-        return start_kubelet(question.machine.info, question.config, question.mooring, question.files).refusal
+        return refusal_of(start_kubelet(question.machine.info, question.config, question.mooring, question.files))
     except KubeletCrashError as error:
         return crash_at_start(error)
 

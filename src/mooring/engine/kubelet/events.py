@@ -18,7 +18,7 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit, readmit, without
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.start import restart_kubelet
+from mooring.engine.kubelet.start import NotStarted, restart_kubelet
 from mooring.engine.node import Node
 from mooring.inputs.pods.steps import Admit, Offline, Online, Remove, Restart
 from mooring.lazy import lazily
@@ -115,9 +115,9 @@ def _restarted(
     kubelet: Kubelet, event: Restart, mode: AdmitMode, observer: Observer | None
 ) -> tuple[Kubelet, EventResult]:
     start = restart_kubelet(kubelet, event.kubelet, release=event.release)
-    if start.kubelet is None:
+    if isinstance(start, NotStarted):
         return kubelet, EventResult(refusal=start.refusal)
-    after, results = readmit(start.kubelet, kubelet.node.active.values(), mode, observer)
+    after, results = readmit(start, kubelet.node.active.values(), mode, observer)
     return after, EventResult(results)
 
 

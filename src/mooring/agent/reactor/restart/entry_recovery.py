@@ -24,7 +24,7 @@ from mooring.engine.extensions.cpu_resize import taken_around
 from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.admit import decide
 from mooring.engine.kubelet.kubelet import Kubelet, cpu_text
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.start import NotStarted, start_kubelet
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +153,9 @@ def with_entries(
     )
     text = cpu_text(kubelet.settings, cpu)
     start = start_kubelet(kubelet.info, kubelet.settings.config, kubelet.mooring, replace(kubelet.files, cpu=text))
-    if start.kubelet is None:
+    if isinstance(start, NotStarted):
         return None
-    started = with_offline(start.kubelet, before.offline, before.displaced)
+    started = with_offline(start, before.offline, before.displaced)
     providers = replace(node.providers, cpu=started.node.cpu)
     return replace(started, node=replace(node, providers=providers))
 

@@ -31,7 +31,7 @@ from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, readmit
 from mooring.engine.kubelet.events import after_event, check_known
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import kubelet_that_runs, start_kubelet
+from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.kubelet.timeline import Timeline, advanced, resized, retried
 from mooring.engine.node import Decision
 from mooring.engine.node.resize.answer import Resize
@@ -114,13 +114,12 @@ class _ScenarioRun:
         texts = scenario.files
         self._info = info
         self._files = StateTexts(texts.get(CPU_FILE), texts.get(MEMORY_FILE), scenario.container_ids)
-        begin = start_kubelet if scenario.readmits else kubelet_that_runs
-        self._start = begin(info, scenario.kubelet, scenario.mooring, self._files)
+        self._start = start_kubelet(info, scenario.kubelet, scenario.mooring, self._files, runs=not scenario.readmits)
         self._endless = False
         self._boots = 1
         self._timeline: Timeline | None = None
-        if self._start.kubelet is not None:
-            kubelet = self._start.kubelet.at(Moment(0, BOOT.format(1)))
+        if isinstance(self._start, Kubelet):
+            kubelet = self._start.at(Moment(0, BOOT.format(1)))
             if scenario.devices:
                 running = {pod.uid for pod in scenario.active}
                 held = {uid: found for uid, found in scenario.held.items() if uid in running}
@@ -131,15 +130,16 @@ class _ScenarioRun:
             self._timeline = Timeline.of(kubelet)
 
     def outcome(self) -> dict[str, Any]:
-        if self._timeline is None:
+        if isinstance(self._start, NotStarted):
             fields = _refusal_fields(self._start.refusal)
-            if self._start.refusal is not None:
-                asked = self._scenario.kubelet, self._scenario.mooring
-                texts = refusal_alternatives(self._info, *asked, self._files, self._start.refusal)
-                fields |= {"startErrorAlternatives": texts} if len(texts) > 1 else {}
+            asked = self._scenario.kubelet, self._scenario.mooring
+            texts = refusal_alternatives(self._info, *asked, self._files, self._start.refusal)
+            fields |= {"startErrorAlternatives": texts} if len(texts) > 1 else {}
             if self._scenario.files:
                 fields["files"] = _file_fields(self._start.files)
             return fields
+        if self._timeline is None:
+            raise AssertionError("a kubelet that has started has a timeline")
         start = _start_fields(self._timeline.kubelet)
         start["allocatableCPUs"] = str(self._timeline.kubelet.settings.allocatable_cpus)
         outcome: dict[str, Any] = {"start": start}
@@ -241,12 +241,12 @@ class _ScenarioRun:
 
     def _restart(self, timeline: Timeline, step: Restart, boot: str | None = None) -> dict[str, Any]:
         pods, again = timeline.kubelet.node.active.values(), timeline.wanting()
-        start = timeline.restarted(step.kubelet, boot, step.release)
-        if start.kubelet is None:
+        start = restart_kubelet(timeline.kubelet, step.kubelet, boot, step.release)
+        if isinstance(start, NotStarted):
             self._timeline = None
             return {**_refusal_fields(start.refusal), **state_fields(start.files)}
-        fields: dict[str, Any] = {"start": _start_fields(start.kubelet)}
-        kubelet, results = readmit(start.kubelet, pods, AdmitMode.MANAGERS)
+        fields: dict[str, Any] = {"start": _start_fields(start)}
+        kubelet, results = readmit(start, pods, AdmitMode.MANAGERS)
         if boot is not None:
             for uid in kubelet.node.active:
                 kubelet = kubelet.start_containers(uid)
@@ -278,9 +278,7 @@ def _returned(result: AdmitResult) -> AdmitResult:
     return result
 
 
-def _refusal_fields(refusal: StartRefusal | None) -> dict[str, Any]:
-    if refusal is None:
-        raise AssertionError("a kubelet that did not start has a reason")
+def _refusal_fields(refusal: StartRefusal) -> dict[str, Any]:
     return {"startError": refusal.message, "startErrorStage": refusal.stage}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
-from mooring.engine.kubelet.start import running
+from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.inputs.pods.steps import Admit, Remove, Restart
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.monitoring.shadow.judging.beginning import beginnings, engine_on
@@ -156,8 +156,8 @@ def _written_again(seen: ObservedNode) -> StateTexts:
     kind, files = kind_of(seen.state.facts, seen.facts), seen.state.files
     if isinstance(kind, str):
         return files
-    started = running(kind.facts.machine, kind.settings, kind.facts.mooring, files).kubelet
-    if started is None:
+    started = start_kubelet(kind.facts.machine, kind.settings, kind.facts.mooring, files, runs=True)
+    if isinstance(started, NotStarted):
         return files
     settings, node = started.settings, started.node
     return StateTexts(
