@@ -11,7 +11,7 @@ from mooring.answers.compare.combinations import ALL_OPTIONS, option_sets
 from mooring.answers.compare.comparison import Comparison, compare
 from mooring.answers.compare.variant import Variant, changes_between
 from mooring.engine.core.machine import Machine
-from mooring.inputs.pods.steps import Admit
+from mooring.engine.kubelet.events import Admit
 
 SIZES = (1, 2, 1, 1, 4, 2)
 """CPUs of the pods in turn: more than the node has, so that some of every shape are refused."""

@@ -230,7 +230,7 @@ class Node:
             found = load_config(path)
         start = start_on(self.machine, found.kubelet, found.mooring, StateTexts())
         if isinstance(start, NotStarted):
-            raise RuntimeError(f"{self.machine.name}: {start.refusal}")
+            raise SystemExit(f"{self.machine.name}: {start.refusal.message}")
         return start.with_devices(DeviceState(self.devices))
 
 

@@ -15,11 +15,11 @@ from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import refusal_of, restart_kubelet, start_kubelet, start_on
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 
 @dataclass(frozen=True, slots=True)

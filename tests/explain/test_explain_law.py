@@ -17,6 +17,7 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.cpumanager.facts import ExistingCPUsKept, PodShareCut
 from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node.facts import PodNotSupported, PodWithdrawn
@@ -26,7 +27,6 @@ from mooring.explain.explanation_document import explanation_document
 from mooring.explain.story import ADMITTED, CRASH, ENDLESS, REJECTED, Story, Taking
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 from mooring.views.decision_rows import decision_view
 from mooring.views.svg.decision import decision_svg
 

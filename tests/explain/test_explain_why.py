@@ -20,6 +20,7 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
@@ -28,7 +29,6 @@ from mooring.explain.chapters import Circumstances
 from mooring.explain.why import why, why_out_of
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 EVERY = 36
 """Of the recorded scenarios one of so many is looked at."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 from tests.fleet.clusters import ALIGNED, LOOSE, arrival, asked, cluster, group
 
 from mooring.engine.kubelet.admit import AdmitMode
-from mooring.engine.kubelet.events import after_event
+from mooring.engine.kubelet.events import Admit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import answer_of
@@ -24,7 +24,6 @@ from mooring.fleet.strategy import NUMAScoring, Scoring, Strategy
 from mooring.fleet.work import ControllerKind, PodArrival, Work, Workload, work_of
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 from mooring.inputs.pods.taints import Taint
 
 LAW = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])

@@ -22,12 +22,11 @@ from mooring.answers.compare.variant import Variant
 from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.outlook import Outlooks
 from mooring.engine.core.config import PLUGINS
-from mooring.engine.kubelet.events import Readmit, after_event
+from mooring.engine.kubelet.events import Admit, Offline, Readmit, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.node import Decision
 from mooring.inputs.pods.scenario import Scenario
-from mooring.inputs.pods.steps import Admit, Offline
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.restored import NodeKind, kind_of
 from mooring.published.situation import Situation

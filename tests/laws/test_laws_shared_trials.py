@@ -16,8 +16,8 @@ from mooring.answers.compare.shared import SharedKubelet, is_alike_in_both_scope
 from mooring.answers.compare.trial import Trial, run_trials
 from mooring.answers.compare.variant import Variant
 from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 TOPOLOGY = (Dimension.TOPOLOGY_POLICY, Dimension.TOPOLOGY_SCOPE, Dimension.TOPOLOGY_OPTIONS)
 LAW = settings(

@@ -19,6 +19,7 @@ from mooring.engine.cpumanager.facts import CPUsAssigned, CPUsReleased, CPUsTake
 from mooring.engine.cpumanager.pod_restore import POD_RESTART
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node import Decision, Readmission
@@ -27,7 +28,6 @@ from mooring.engine.node.metrics.metrics import NUMA_GAUGE, Metrics
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 EVERY = {"real-kubelet": 1, "admission-podlevel": 4}
 """One scenario of so many is run; of the other files one of :data:`EVERY_OTHER`."""

@@ -12,7 +12,6 @@ from tests.laws.strategies_whole_node import Hardware, configurations, hardware,
 from tests.node.hotpluggable import pod
 from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, started, state_of_node
 
-from mooring.answers.base.prediction import predicted
 from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.outlook import Outlooks, anonymous
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
@@ -25,6 +24,7 @@ from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.shapes import shape_of, view_key
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
+from mooring.explain.prediction import predicted
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey

@@ -15,10 +15,9 @@ from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.admit import admit
-from mooring.engine.kubelet.events import after_event
+from mooring.engine.kubelet.events import Offline, Online, after_event
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_on
-from mooring.inputs.pods.steps import Offline, Online
 from mooring.monitoring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
 from mooring.monitoring.serve.cluster.fitting import KEPT_OFF, UNKNOWN, FittingSearch, fittings_in_text
 from mooring.monitoring.serve.cluster.html import TileSheet, exported_cluster

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.release import Release
-from mooring.inputs.pods.steps import Resizing
+from mooring.engine.kubelet.events import Resizing
 from mooring.inputs.pods.taints import Taint
 
 

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from mooring.answers.base.prediction import Prediction, prediction_of
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.events import after_event
+from mooring.engine.kubelet.events import Offline, Online, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import PodShape
 from mooring.engine.node import Node
+from mooring.explain.prediction import Prediction, prediction_of
 from mooring.fleet.cluster_events import CPUsOffline, CPUsOnline, NodeRestart
-from mooring.inputs.pods.steps import Offline, Online, Restart
 from mooring.published.restored import holds
 
 PodsInOrder: TypeAlias = Sequence[tuple[str, PodShape]]

@@ -16,11 +16,11 @@ from hashlib import blake2b
 from typing import Final
 from weakref import WeakValueDictionary
 
-from mooring.answers.base.prediction import Prediction, predicted
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import PodShape, view_key
 from mooring.engine.node.node import numa_of_blocks
 from mooring.explain.phrases import nodes_of
+from mooring.explain.prediction import Prediction, predicted
 from mooring.fleet.state_changes import KubeletChange, PodsInOrder, held_by, held_text, with_all, without_plain
 
 _CHANGED: Final = "\n"

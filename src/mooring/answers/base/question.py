@@ -18,11 +18,10 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device, DeviceState, Holdings, Preference
 from mooring.engine.kubelet.adoption import Opened, opened
-from mooring.engine.kubelet.events import Event, Readmit
+from mooring.engine.kubelet.events import Admit, Event, Offline, Readmit, Remove
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.node.hotplug import remembered
-from mooring.inputs.pods.steps import Admit, Offline, Remove
 
 OF_ARCHIVE = "MOOR-583"
 """Code of the finding that names the node archive that a question is about."""

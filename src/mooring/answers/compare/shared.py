@@ -16,14 +16,13 @@ from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.devicemanager.hints import pod_device_requests
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult
-from mooring.engine.kubelet.events import Event, EventResult, after_event
+from mooring.engine.kubelet.events import Admit, Event, EventResult, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.entries import ResourceHints, merge_entries
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, merge
-from mooring.inputs.pods.steps import Admit
 
 Followers: TypeAlias = Mapping[int, Settings]
 """Variants that share a kubelet: position -> settings; they differ in what the topology manager does only."""

@@ -23,14 +23,13 @@ from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, added
 from mooring.engine.kubelet.adoption import opened
-from mooring.engine.kubelet.events import Event, EventResult, Readmit
+from mooring.engine.kubelet.events import Admit, Event, EventResult, Readmit, Restart
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.isolation import Isolation, cpu_isolation
 from mooring.engine.node.resources import check_amounts, pod_requests
-from mooring.inputs.pods.steps import Admit, Restart
 
 CRASH = "crash"
 ENDLESS = "endless"

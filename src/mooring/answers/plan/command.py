@@ -17,8 +17,9 @@ from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base import exposition, plan_document, podresources
+    import mooring.engine.node.metrics.metrics as metering
     from mooring.answers.base import plan as planning
+    from mooring.answers.base import plan_document, podresources
     from mooring.answers.base import plan_text as text
     from mooring.answers.base.check import check as checking
     from mooring.answers.base.inputs import running as running_inputs
@@ -99,7 +100,7 @@ def _view(plan: Plan, form: str) -> str:
     if plan.kubelet is None or plan.metrics is None:
         return f"{plan.kubelet_name} would not start: {plan.refusal.message if plan.refusal else ''}"
     if form == "metrics":
-        return exposition.exposition(plan.metrics)
+        return metering.exposition(plan.metrics)
     return json_text(podresources.pod_resources_document(plan.kubelet.node))
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.events import Amounts, Resizing
 from mooring.inputs.decoding.quantities import resource_list
-from mooring.inputs.pods.steps import Amounts, Resizing
 
 CPU = "cpu"
 MEMORY = "memory"

@@ -9,10 +9,11 @@ from mooring.answers.resize.asked import CPU, MEMORY
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.events import Amounts, Resizing
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resize.resizing import resize
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.steps import Amounts, Resizing, resized_pod
+from mooring.inputs.pods.steps import resized_pod
 
 MIB = 2**20
 

@@ -21,6 +21,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.extensions import cpu_change, cpu_resize, memory_resize
+from mooring.engine.kubelet.events import Resizing
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.engine.node.resize.answer import Resize
@@ -31,7 +32,7 @@ from mooring.explain.phrases import plural
 from mooring.explain.reason import Reason
 from mooring.explain.why import ACCEPTED, why_beyond_node, why_out_of
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.steps import Resizing, resized_pod
+from mooring.inputs.pods.steps import resized_pod
 
 
 @dataclass(frozen=True, slots=True)

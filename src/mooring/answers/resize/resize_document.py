@@ -15,8 +15,8 @@ from mooring.documents.resize import (
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod, ResourceList
+from mooring.engine.kubelet.events import Amounts
 from mooring.engine.node.resize.answer import Resize
-from mooring.inputs.pods.steps import Amounts
 
 
 def resize_document(resized: ResizeAnswer) -> ResizeDocument:

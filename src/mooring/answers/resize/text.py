@@ -19,9 +19,9 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Container
+from mooring.engine.kubelet.events import Amounts
 from mooring.engine.node.resize.answer import Resize
 from mooring.explain.phrases import cpus_text, plural, size
-from mooring.inputs.pods.steps import Amounts
 from mooring.views.console import Breaking, new_table
 from mooring.views.tables import numa_table
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mooring.answers.base.inputs import release as release_inputs
 from mooring.answers.base.inputs.checks import check_strict
 from mooring.answers.base.inputs.node import NodeInputs, read_inputs
-from mooring.answers.base.kubelet_release import node_versions
+from mooring.answers.base.inputs.release import node_versions
 from mooring.answers.upgrade.node import NodePods, UpgradedNode
 from mooring.answers.upgrade.upgrade import Upgrade, upgrade_of
 from mooring.cli.options import NodeOptions
@@ -19,7 +19,7 @@ from mooring.inputs.decoding.fields import ignore
 from mooring.inputs.pods.defaults import PodGates
 
 if TYPE_CHECKING:
-    from mooring.answers.base.kubelet_release import ChosenRelease
+    from mooring.engine.releases.catalog import ChosenRelease
     from mooring.inputs.decoding.fields import Report
 
 

@@ -8,7 +8,6 @@ from functools import cache
 
 from cachetools import LRUCache
 
-from mooring.answers.base.prediction import ADMITTED, Prediction, check, predicted
 from mooring.cluster.extender.claims import asked_node
 from mooring.cluster.extender.outlook import Outlook, View
 from mooring.cluster.extender.scoring import Merit, merit_of
@@ -18,6 +17,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import Load, PodShape
 from mooring.engine.kubelet.start import emptied
 from mooring.explain.codes.pages import page
+from mooring.explain.prediction import ADMITTED, Prediction, check, predicted
 from mooring.published.restored import NodeKind
 
 _MOST_ANSWERS = 20_000

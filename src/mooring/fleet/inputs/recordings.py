@@ -13,6 +13,7 @@ from typing import Any
 from mooring.answers.base.trace import trace_machine
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.explain.phrases import plural
 from mooring.fleet.cluster import NodeCluster, NodeGroup
 from mooring.fleet.cluster_events import NodeEvent, NodeRestart
@@ -21,7 +22,6 @@ from mooring.fleet.work import PodArrival
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.fields import inside
 from mooring.inputs.pods.recordings import RecordedNode, node_histories
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 
 def recorded_arrivals(path: str, kinds: Kinds, findings: list[str]) -> list[PodArrival]:

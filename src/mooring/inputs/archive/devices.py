@@ -18,7 +18,6 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device, Holdings, Preference
 from mooring.engine.extensions.device_location import LocationRules, claimed_devices, dynamic_devices
 from mooring.engine.extensions.interrupt_owners import pci_address
-from mooring.explain.phrases import plural
 from mooring.inputs.configuration.devices import Declared, offered_devices
 from mooring.inputs.pods.dynamic.objects import DynamicObjects
 from mooring.inputs.pods.dynamic.slices import current_devices
@@ -126,7 +125,7 @@ def _findings(devices: Mapping[str, tuple[Device, ...]], machine: Machine) -> tu
         Finding(
             "warning",
             resource,
-            f"the NUMA node of {plural(len(unknown), 'device')} of {len(listed)} is not known "
+            f"the NUMA node of {len(unknown)} device{'' if len(unknown) == 1 else 's'} of {len(listed)} is not known "
             f"({', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}), so hints of the kubelet can differ; "
             "collect the node where its PodResources API answers, or declare them in NodeDevices",
             UNKNOWN_NODES,

@@ -18,6 +18,7 @@ from mooring.engine.core.moment import SECOND
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Holdings
+from mooring.engine.kubelet.events import Admit, Advance, Reboot, Remove, Resizing, Restart, Step
 from mooring.engine.releases.catalog import release_of
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.configuration.mooring_config import mooring_config
@@ -38,7 +39,7 @@ from mooring.inputs.decoding.quantities import nanoseconds
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.scenario_lines import scenario_documents
-from mooring.inputs.pods.steps import Admit, Advance, Reboot, Remove, Resizing, Restart, Step, hotplug_step, resizing
+from mooring.inputs.pods.steps import hotplug_step, resizing
 
 _STEPS = (
     "write admit: with a pod, remove: with a uid, resize: with a uid and containers, advance: with a time, "

@@ -21,12 +21,12 @@ from mooring.answers.base.scenario_machines import load_machines, machine_files
 from mooring.engine.checkpoint.store import system_words
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, text_at
 from mooring.inputs.pods.scenario import Scenario, scenario
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 from mooring.monitoring.serve.history import DAY
 from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.recording import Recorded

@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from mooring.engine.core.bits import list_text
-from mooring.engine.kubelet.events import after_event
+from mooring.engine.kubelet.events import Admit, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.inputs.pods.steps import Admit
 from mooring.monitoring.shadow.judging.beginning import engine_on
 from mooring.monitoring.shadow.observed import ObservedNode
 

@@ -14,13 +14,13 @@ from mooring.answers.base.outcome import state_fields
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.inputs.archive.reduction import anonymous_pods, reduced_pods
 from mooring.inputs.configuration.devices import devices_document
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.pods.pod_fields import STATUSES
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 from mooring.monitoring.shadow.judgement import Agreement, KubeletEvent
 from mooring.monitoring.shadow.judging.beginning import is_over_several
 from mooring.monitoring.shadow.judging.mismatch import UNAVAILABLE

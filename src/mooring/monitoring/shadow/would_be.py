@@ -12,10 +12,9 @@ import msgspec
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import readmit
-from mooring.engine.kubelet.events import after_event
+from mooring.engine.kubelet.events import Admit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 from mooring.monitoring.shadow.judging.orders import Step
 from mooring.monitoring.shadow.observed import ObservedNode
 from mooring.published.facts_document import kubelet_document

@@ -20,7 +20,7 @@ from mooring.answers.base.changes.search import Proposal, Search, cheaper
 from mooring.answers.base.pod_names import find_pod
 from mooring.answers.base.question import Question, pods_in
 from mooring.engine.core.errors import InputError
-from mooring.inputs.pods.steps import Admit
+from mooring.engine.kubelet.events import Admit
 
 MOST_PLACES = 48
 """How many places before the pod's own are tried at most, the nearest first, and then the very first."""

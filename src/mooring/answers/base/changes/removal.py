@@ -27,9 +27,9 @@ from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.cpumanager.requests import exclusive_cpus_of_pod
 from mooring.engine.devicemanager.state import Holdings
 from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.events import Admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resources import allocatable, pod_requests
-from mooring.inputs.pods.steps import Admit
 
 MOST_PAIRS = 750
 """How many pairs of pods are tried at most, the cheapest first; pairs that release too little do not count."""

@@ -19,13 +19,12 @@ from mooring.engine.core.decision import Placement, StartRefusal
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import out_of
-from mooring.engine.kubelet.events import after_event, ended, ordered
+from mooring.engine.kubelet.events import Admit, Offline, Remove, after_event, ended, ordered
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.node import Decision
 from mooring.engine.node.resources import pod_requests
 from mooring.engine.node.settings import Settings
-from mooring.inputs.pods.steps import Admit, Offline, Remove
 
 _ALIGNMENT = frozenset({Guarantee.ALIGNED, Guarantee.ONE_NODE})
 

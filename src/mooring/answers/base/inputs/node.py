@@ -37,11 +37,11 @@ with lazily():
     from mooring.inputs.pods.workloads import objects
 
 if TYPE_CHECKING:
-    from mooring.answers.base.kubelet_release import ChosenRelease
     from mooring.answers.base.plan import Plan
     from mooring.engine.core.decision import Rejection
     from mooring.engine.core.machine import Machine
     from mooring.engine.core.pod import Pod
+    from mooring.engine.releases.catalog import ChosenRelease
     from mooring.inputs.archive.reader import NodeArchive
     from mooring.inputs.configuration.node_configuration import NodeConfiguration
     from mooring.inputs.decoding.fields import Document, Report

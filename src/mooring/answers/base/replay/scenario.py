@@ -29,7 +29,19 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, readmit
-from mooring.engine.kubelet.events import after_event, check_known
+from mooring.engine.kubelet.events import (
+    Admit,
+    Advance,
+    Offline,
+    Online,
+    Reboot,
+    Remove,
+    Resizing,
+    Restart,
+    Step,
+    after_event,
+    check_known,
+)
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.kubelet.timeline import Timeline, advanced, resized, retried
@@ -42,18 +54,7 @@ from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.fields import inside
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.scenario import MergeCase, Scenario
-from mooring.inputs.pods.steps import (
-    Admit,
-    Advance,
-    Offline,
-    Online,
-    Reboot,
-    Remove,
-    Resizing,
-    Restart,
-    Step,
-    resized_pod,
-)
+from mooring.inputs.pods.steps import resized_pod
 
 BOOT = "boot-{}"
 """Name of each boot of the machine, counted from 1."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 
 from mooring.engine.devicemanager.state import Holdings
-from mooring.inputs.pods.steps import Admit
+from mooring.engine.kubelet.events import Admit
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.monitoring.shadow.judging.besides import Besides
 from mooring.monitoring.shadow.judging.mismatch import unlike_outcome

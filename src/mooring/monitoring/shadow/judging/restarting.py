@@ -19,10 +19,10 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates, StatusSizes
 from mooring.engine.kubelet.admit import AdmitResult, admit
+from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet
 from mooring.inputs.pods.pod_fields import with_statuses
-from mooring.inputs.pods.steps import Restart
 from mooring.monitoring.shadow.observed import ObservedPod
 
 MOST_ASKED: Final = 4000

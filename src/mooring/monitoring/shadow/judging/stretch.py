@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.monitoring.shadow.judging.beginning import beginnings, engine_on
 from mooring.monitoring.shadow.judging.mismatch import Mismatch, unlike_files

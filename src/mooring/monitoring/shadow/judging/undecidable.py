@@ -10,9 +10,9 @@ from typing import Final
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit
+from mooring.engine.kubelet.events import Admit, Remove
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.state import Block
-from mooring.inputs.pods.steps import Admit, Remove
 from mooring.monitoring.shadow.judging.besides import Besides, holding
 from mooring.monitoring.shadow.judging.mismatch import unlike_answers
 from mooring.monitoring.shadow.judging.orders import Order
