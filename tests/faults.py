@@ -14,6 +14,11 @@ def text_of(found: object) -> object:
     return "" if found is None else found
 
 
+def inner_text(refusal: StartRefusal) -> str:
+    """Return what is wrong with a state file, without the kubelet's words around it."""
+    return refusal.message.partition("checkpoint: ")[2].partition(", please drain this node")[0]
+
+
 def read_text(found: object) -> str:
     """Return the text of faults."""
     text = text_of(found)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.checkpoint.checkpoint_states import cpu_states, memory_states
+from tests.faults import inner_text
 
 from mooring.engine.checkpoint import cpu_load, memory_load
 from mooring.engine.checkpoint.checksum import legacy_checksum
@@ -65,13 +66,13 @@ def read(release: str, text: str, containers: ContainerIDs = IDS, *, pod_level: 
 def refusal(release: str, text: str, *, pod_level: bool = False) -> str:
     found = read(release, text, pod_level=pod_level)
     assert isinstance(found, StartRefusal), found
-    return found.message
+    return inner_text(found)
 
 
 def memory_refusal(release: str, text: str) -> str:
     found = load_memory_state(text, policy="Static", pod_level=False, release=release)
     assert isinstance(found, StartRefusal), found
-    return found.message
+    return inner_text(found)
 
 
 @given(cpu_states, releases, st.booleans(), st.booleans())

@@ -14,7 +14,7 @@ from tests.planner.recordings import CORPORA, MACHINES
 
 from mooring.answers.base.scenario_machines import load_machines
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.engine.core.decision import Rejection
+from mooring.engine.core.decision import Rejection, Shortage
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
@@ -192,10 +192,7 @@ def test_sentences_about_random_pods_are_true(
 
 
 def out_of(resource: str, requested: int, used: int, capacity: int) -> str:
-    message = (
-        f"Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
-    )
-    return why_out_of(Rejection(f"OutOf{resource}", message)).sentence
+    return why_out_of(Rejection(f"OutOf{resource}", "", Shortage(resource, requested, used, capacity))).sentence
 
 
 def test_the_node_resources_check_is_reported_in_the_units_of_people() -> None:
