@@ -28,7 +28,7 @@ from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, SHARE
 from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
-from mooring.engine.node.mixed import ANNOTATION
+from mooring.engine.node.isolation import ANNOTATION
 
 ASKS = {ANNOTATION: "true"}
 MIXING = MooringConfig(frozenset({MIXED_CPUS, ASSIGNED_CPUSET}), frozenset({"pod-restart"}))

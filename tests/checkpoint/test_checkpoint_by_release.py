@@ -11,16 +11,27 @@ from hypothesis import strategies as st
 from tests.checkpoint.checkpoint_states import cpu_states, memory_states
 from tests.faults import inner_text
 
-from mooring.engine.checkpoint import cpu_load, memory_load
+from mooring.engine.checkpoint import cpu_file, memory_file
 from mooring.engine.checkpoint.checksum import legacy_checksum
-from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_of, cpu_text_v2, cpu_text_v3, initial_cpu_text
-from mooring.engine.checkpoint.cpu_load import ContainerIDs, load_cpu_state
+from mooring.engine.checkpoint.cpu_file import (
+    ContainerIDs,
+    cpu_state_text,
+    cpu_text_of,
+    cpu_text_v2,
+    cpu_text_v3,
+    initial_cpu_text,
+    load_cpu_state,
+)
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import parse
-from mooring.engine.checkpoint.gotypes import GoStruct
-from mooring.engine.checkpoint.memory_file import initial_memory_text, memory_state_text, memory_text_of, memory_text_v1
-from mooring.engine.checkpoint.memory_load import load_memory_state
-from mooring.engine.checkpoint.structures import CPU_V1, CPU_V2, CPU_V3, MEMORY_V1, MEMORY_V2, fresh
+from mooring.engine.checkpoint.gotypes import CPU_V1, CPU_V2, CPU_V3, MEMORY_V1, MEMORY_V2, GoStruct, fresh
+from mooring.engine.checkpoint.memory_file import (
+    initial_memory_text,
+    load_memory_state,
+    memory_state_text,
+    memory_text_of,
+    memory_text_v1,
+)
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.state import CPUState
@@ -85,8 +96,8 @@ def test_a_release_reads_what_it_writes_and_both_readers_agree(
     kept = replace(state, pods=state.pods if rules.keeps_pods else {}, baselines=state.baselines if keeps else {})
     gates = {"pod_level": pod_level, "baselines": baselines, "release": release}
     assert load_cpu_state(text, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
-    assert cpu_load.canonical_cpu_state(text, **gates) == kept  # type: ignore[arg-type]
-    assert cpu_load.read_strictly(text, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
+    assert cpu_file.canonical_cpu_state(text, **gates) == kept  # type: ignore[arg-type]
+    assert cpu_file.read_strictly(text, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
 
 
 @given(memory_states, releases, st.booleans())
@@ -94,9 +105,9 @@ def test_a_release_reads_the_memory_file_that_it_writes(state: MemoryState, rele
     rules = state_file_rules(release, pod_level=pod_level)
     text = memory_text_of(release, state, pod_level=pod_level)
     kept = state if rules.keeps_pods else replace(state, pods={})
-    strict = memory_load.read_strictly(text, policy=state.policy, pod_level=pod_level, release=release)
+    strict = memory_file.read_strictly(text, policy=state.policy, pod_level=pod_level, release=release)
     assert strict == kept
-    assert memory_load.canonical_memory_state(text, pod_level=pod_level, release=release) in (kept, None)
+    assert memory_file.canonical_memory_state(text, pod_level=pod_level, release=release) in (kept, None)
 
 
 @pytest.mark.parametrize("release", SPECIFIED)

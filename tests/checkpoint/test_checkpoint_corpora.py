@@ -11,10 +11,8 @@ from zlib import crc32
 
 import pytest
 
-from mooring.engine.checkpoint.cpu_file import cpu_state_text
-from mooring.engine.checkpoint.cpu_load import load_cpu_state
-from mooring.engine.checkpoint.memory_file import memory_state_text
-from mooring.engine.checkpoint.memory_load import load_memory_state
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
+from mooring.engine.checkpoint.memory_file import load_memory_state, memory_state_text
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.state import CPUState

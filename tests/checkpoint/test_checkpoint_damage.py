@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.checkpoint.checksum import data_checksum
-from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.engine.checkpoint.cpu_load import load_cpu_state
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, load_cpu_state
 from mooring.engine.checkpoint.formats import describe_format
-from mooring.engine.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
-from mooring.engine.checkpoint.memory_load import load_memory_state
+from mooring.engine.checkpoint.memory_file import load_memory_state, memory_state_text, memory_text_v1, memory_text_v2
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.state import CPUState

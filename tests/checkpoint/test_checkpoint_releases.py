@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.faults import inner_text
 
 from mooring.engine.checkpoint.checksum import data_checksum
-from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.engine.checkpoint.cpu_load import load_cpu_state
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, load_cpu_state
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.moment import Moment

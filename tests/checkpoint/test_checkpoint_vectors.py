@@ -8,19 +8,16 @@ from typing import Any
 import pytest
 
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
-from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, initial_cpu_text
-from mooring.engine.checkpoint.cpu_load import load_cpu_state
+from mooring.engine.checkpoint.cpu_file import (
+    cpu_state_text,
+    cpu_text_v2,
+    cpu_text_v3,
+    initial_cpu_text,
+    load_cpu_state,
+)
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import parse
-from mooring.engine.checkpoint.gotypes import GoStruct
-from mooring.engine.checkpoint.memory_file import (
-    initial_memory_text,
-    memory_state_text,
-    memory_text_v1,
-    memory_text_v2,
-)
-from mooring.engine.checkpoint.memory_load import load_memory_state
-from mooring.engine.checkpoint.structures import (
+from mooring.engine.checkpoint.gotypes import (
     CPU_LEGACY_NAME,
     CPU_V1,
     CPU_V2,
@@ -28,7 +25,15 @@ from mooring.engine.checkpoint.structures import (
     MEMORY_LEGACY_NAME,
     MEMORY_V1,
     MEMORY_V2,
+    GoStruct,
     fresh,
+)
+from mooring.engine.checkpoint.memory_file import (
+    initial_memory_text,
+    load_memory_state,
+    memory_state_text,
+    memory_text_v1,
+    memory_text_v2,
 )
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.cpuset import CPUSet

@@ -20,9 +20,9 @@ from mooring.engine.cpumanager.facts import (
     ExistingCPUsKept,
     WholeCoresChecked,
 )
+from mooring.engine.cpumanager.hints import container_hints, pod_hints
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
-from mooring.engine.cpumanager.policy_hints import container_hints, pod_hints
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.cpumanager.static import Allocated, allocate, remove, start
 from mooring.engine.cpumanager.take import take

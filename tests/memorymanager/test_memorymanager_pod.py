@@ -28,12 +28,18 @@ from tests.memorymanager.small_memory import (
 
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.engine.memorymanager import policy_hints
+from mooring.engine.memorymanager import hints as policy_hints
 from mooring.engine.memorymanager import static as engine
 from mooring.engine.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
 from mooring.engine.memorymanager.pod_allocation import allocate_pod
-from mooring.engine.memorymanager.pod_partition import EMPTY_SHARED_POOL, partition, shared_pool_error
-from mooring.engine.memorymanager.pod_restore import restored_blocks, without_orphans, without_pod
+from mooring.engine.memorymanager.pod_partition import (
+    EMPTY_SHARED_POOL,
+    partition,
+    restored_blocks,
+    shared_pool_error,
+    without_orphans,
+    without_pod,
+)
 from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.reuse import ReusableMemory
 from mooring.engine.memorymanager.start import DIFFERENT, start

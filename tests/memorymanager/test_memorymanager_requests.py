@@ -12,8 +12,15 @@ from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.machineinfo import HugePages, MachineInfo, NUMANode
 from mooring.engine.core.pod import ContainerKind, PodLevelGates
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.memorymanager.machine import default_machine_state, hugepages_type, reserved_table, wrapped_nodes
-from mooring.engine.memorymanager.requests import NOT_INT64, container_requests, pod_requests
+from mooring.engine.memorymanager.policy import (
+    NOT_INT64,
+    container_requests,
+    default_machine_state,
+    hugepages_type,
+    pod_requests,
+    reserved_table,
+    wrapped_nodes,
+)
 
 OFF = PodLevelGates()
 

@@ -13,8 +13,7 @@ from tests.laws.strategies_whole_node import configurations, hardware, pods
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.topology import Topology
-from mooring.engine.extensions.claimed import HeldClaim, claims_of
-from mooring.engine.extensions.owners import OwnerKind, state_owner
+from mooring.engine.extensions.owners import HeldClaim, OwnerKind, claims_of, state_owner
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node.claims import Claim, Share, claimable

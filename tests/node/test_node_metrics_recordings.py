@@ -16,7 +16,7 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.cpumanager.facts import CPUsAssigned, CPUsReleased, CPUsTaken
-from mooring.engine.cpumanager.pod_restore import POD_RESTART
+from mooring.engine.cpumanager.pod_allocation import POD_RESTART
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.events import Admit, Remove, Restart

@@ -27,7 +27,7 @@ from mooring.engine.cpumanager.static import start as start_cpu
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.kubelet.start import refusal_of, start_kubelet
 from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.replay import replayed
+from mooring.engine.memorymanager.start import replayed
 from mooring.engine.memorymanager.start import start as start_memory
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.engine.node.settings import Settings, build_settings

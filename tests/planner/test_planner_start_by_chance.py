@@ -18,8 +18,7 @@ from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
-from mooring.engine.memorymanager.account import charge
-from mooring.engine.memorymanager.state import Block, MemoryState
+from mooring.engine.memorymanager.state import Block, MemoryState, charge
 
 CONFIG = managed("best-effort", "container", memory=True)
 MEMORY = 1 << 30

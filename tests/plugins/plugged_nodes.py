@@ -17,9 +17,8 @@ from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import CoreKind, CPUFacts
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager.requests import exclusive_cpus
-from mooring.engine.extensions.hidden import hidden_of_pod
-from mooring.engine.extensions.owners import OwnerKind, state_owner
+from mooring.engine.cpumanager.policy import exclusive_cpus
+from mooring.engine.extensions.owners import OwnerKind, hidden_of_pod, state_owner
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node import Decision, Node

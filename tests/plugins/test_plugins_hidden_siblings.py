@@ -37,7 +37,7 @@ from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.extensions.hidden import without_hidden
+from mooring.engine.extensions.owners import without_hidden
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
 from mooring.explain.lines import story_lines

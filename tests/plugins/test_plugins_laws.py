@@ -17,9 +17,8 @@ from mooring.engine.core.config import FIXABLE_DEFECTS, MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.core.pod import ContainerKind, Pod
-from mooring.engine.cpumanager.requests import exclusive_cpus
-from mooring.engine.extensions.hidden import hidden_of
-from mooring.engine.extensions.owners import state_owner
+from mooring.engine.cpumanager.policy import exclusive_cpus
+from mooring.engine.extensions.owners import hidden_of, state_owner
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node import Decision, Node

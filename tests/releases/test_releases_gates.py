@@ -12,8 +12,7 @@ from tests.faults import read_text, text_of
 
 from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Stage, resolve_gates
 from mooring.engine.releases.gate_history import GATE_HISTORY
-from mooring.engine.releases.gate_needs import GATE_NEEDS
-from mooring.engine.releases.gates import known_gates
+from mooring.engine.releases.gates import GATE_NEEDS, known_gates
 from mooring.engine.releases.rule import RELEASE_NAMES
 
 POD_LEVEL = "PodLevelResources"

@@ -15,7 +15,7 @@ from mooring.engine.node.metrics import names as name
 from mooring.engine.node.metrics.metrics import Metrics, exposition, fold
 from mooring.engine.node.metrics.names import METRICS
 from mooring.engine.releases.catalog import RELEASES
-from mooring.engine.releases.metrics import METRIC_HISTORY, metric_name
+from mooring.engine.releases.flags import METRIC_HISTORY, metric_name
 from mooring.engine.releases.rule import RELEASE_NAMES
 
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="best-effort")

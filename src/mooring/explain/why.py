@@ -10,7 +10,7 @@ from dataclasses import replace
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Rejection, Shortage
 from mooring.engine.core.pod import Pod, PodLevelGates, QoS
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
 from mooring.engine.node import Decision

@@ -16,11 +16,10 @@ from cachetools import LRUCache
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.engine.cpumanager.policy import STATIC
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import STATIC, exclusive_cpus
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
-from mooring.engine.memorymanager.requests import container_requests
+from mooring.engine.memorymanager.policy import container_requests
 from mooring.engine.node import Node
 from mooring.engine.node.hotplug import remembered
 from mooring.engine.node.settings import Settings, build_settings

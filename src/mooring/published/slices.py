@@ -9,7 +9,7 @@ from typing import Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import PCIDevice
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.extensions.device_location import LocationRules, dynamic_devices
+from mooring.engine.extensions.device_alignment import LocationRules, dynamic_devices
 from mooring.inputs.pods.dynamic.slices import current_devices, slice_of
 from mooring.published.kubelet_source import Lister
 from mooring.service.cluster.apiserver import Cluster, ClusterError

@@ -17,7 +17,7 @@ from mooring.agent.pods.quotas import PERIOD
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 

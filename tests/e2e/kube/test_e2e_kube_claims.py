@@ -33,7 +33,7 @@ from mooring.cluster.dra.slices import slices
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MooringConfig
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.extensions.device_location import claimed_devices
+from mooring.engine.extensions.device_alignment import claimed_devices
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.pods.dynamic.claims import claim_of

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.extensions.interrupts import Interrupt
-from mooring.engine.extensions.steering import NEW, NEW_NAME
+from mooring.engine.extensions.interrupts import NEW, NEW_NAME, Interrupt
 from mooring.inputs.machines.files import FolderTree, LiveTree
 from mooring.inputs.machines.interrupts import (
     DEFAULT,
@@ -56,7 +55,7 @@ class InterruptsFound:
     """What there is at one moment."""
 
     interrupts: tuple[Interrupt, ...]
-    """Under :data:`~mooring.engine.extensions.steering.NEW` where new ones begin."""
+    """Under :data:`~mooring.engine.extensions.interrupts.NEW` where new ones begin."""
     online: CPUSet
 
 

@@ -20,8 +20,7 @@ from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError, MooringError
-from mooring.engine.extensions.interrupts import Interrupt
-from mooring.engine.extensions.steering import Kept, Memory, Steering, Step, written
+from mooring.engine.extensions.interrupts import Interrupt, Kept, Memory, Steering, Step, written
 
 KIND = "InterruptJournal"
 VERSION = 1

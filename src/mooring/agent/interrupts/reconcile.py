@@ -25,9 +25,19 @@ from mooring.engine.core.config import IRQ_AFFINITY
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
-from mooring.engine.extensions.interrupt_owners import AddressesByPod, owners_of, pci_address
-from mooring.engine.extensions.interrupts import InterruptCPUs, Owner, Why, Wish, closed_to_others
-from mooring.engine.extensions.steering import Memory, Step, steer
+from mooring.engine.extensions.interrupts import (
+    AddressesByPod,
+    InterruptCPUs,
+    Memory,
+    Owner,
+    Step,
+    Why,
+    Wish,
+    closed_to_others,
+    owners_of,
+    pci_address,
+    steer,
+)
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedContainer, PodResourcesClient, PodResourcesError, pods_in
 

@@ -19,7 +19,7 @@ from mooring.agent.pods.source import OnePod
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.extensions.device_alignment import check_annotation as check_alignment
-from mooring.engine.node.mixed import ANNOTATION, check_mixing
+from mooring.engine.node.isolation import ANNOTATION, check_mixing
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_fields import scale_down_grace
 from mooring.inputs.pods.pods import DEFAULT_GATES

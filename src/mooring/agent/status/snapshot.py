@@ -19,11 +19,10 @@ from mooring.engine.plugins.facts import PluginFailed
 from mooring.lazy import lazily
 
 if TYPE_CHECKING:
-    from mooring.engine.extensions.interrupts import Why
-    from mooring.engine.extensions.steering import Step
+    from mooring.engine.extensions.interrupts import Step, Why
 
 with lazily():
-    from mooring.engine.extensions import steering
+    from mooring.engine.extensions import interrupts as steering
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import PreAssignment
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node.mixed import is_mixed
+from mooring.engine.node.isolation import is_mixed
 from mooring.explain.phrases import size
 
 HUGEPAGES = "hugepages-"

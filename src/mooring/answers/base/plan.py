@@ -40,7 +40,7 @@ from mooring.engine.kubelet.adoption import held_findings
 from mooring.engine.kubelet.events import Admit, Event, Readmit, Remove, after_event, check_known, ordered
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted
-from mooring.engine.node.hotplug_findings import hotplug_findings
+from mooring.engine.node.hotplug import hotplug_findings
 from mooring.explain.reason import POOL_EMPTY
 from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
 from mooring.lazy import lazily

@@ -19,9 +19,8 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.kubelet.start import NotStarted, start_on
-from mooring.engine.memorymanager.account import charge_in_order
-from mooring.engine.memorymanager.machine import is_memory
-from mooring.engine.memorymanager.state import Block, MemoryState
+from mooring.engine.memorymanager.policy import is_memory
+from mooring.engine.memorymanager.state import Block, MemoryState, charge_in_order
 from mooring.engine.node.settings import Settings
 
 PUBLISHED: Final = "MOOR-528"

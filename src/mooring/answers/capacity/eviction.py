@@ -12,8 +12,7 @@ from heapq import nlargest, nsmallest
 from itertools import combinations, islice
 
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.policy import available_cpus
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import available_cpus, exclusive_cpus
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Node
 from mooring.engine.node.node import numa_of_blocks

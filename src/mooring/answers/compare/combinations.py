@@ -22,8 +22,7 @@ from mooring.engine.cpumanager.options import GROUP_GATES
 from mooring.engine.cpumanager.policy import STATIC
 from mooring.engine.memorymanager.policy import STATIC as MEMORY_STATIC
 from mooring.engine.node.validation import SCOPES
-from mooring.engine.releases.gates import known_gates
-from mooring.engine.releases.policy_options import cpu_option_groups
+from mooring.engine.releases.gates import cpu_option_groups, known_gates
 from mooring.engine.topologymanager.merge import NONE, POLICIES
 from mooring.engine.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
 

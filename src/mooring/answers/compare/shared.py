@@ -20,9 +20,9 @@ from mooring.engine.kubelet.events import Admit, Event, EventResult, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings
-from mooring.engine.topologymanager.entries import ResourceHints, merge_entries
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, merge
+from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
 
 Followers: TypeAlias = Mapping[int, Settings]
 """Variants that share a kubelet: position -> settings; they differ in what the topology manager does only."""

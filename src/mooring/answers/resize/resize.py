@@ -20,12 +20,12 @@ from mooring.engine.core.decision import Placement, Rejection
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.extensions import cpu_change, cpu_resize, memory_resize
+from mooring.engine.extensions import cpu_resize, memory_resize
+from mooring.engine.extensions import cpu_resize as cpu_change
 from mooring.engine.kubelet.events import Resizing
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
-from mooring.engine.node.resize.answer import Resize
-from mooring.engine.node.resize.feasibility import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY
+from mooring.engine.node.resize.feasibility import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY, Resize
 from mooring.engine.node.resize.resizing import resize_state
 from mooring.explain import reason as code
 from mooring.explain.phrases import plural

@@ -16,7 +16,7 @@ from mooring.engine.core.decision import Placement
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod, ResourceList
 from mooring.engine.kubelet.events import Amounts
-from mooring.engine.node.resize.answer import Resize
+from mooring.engine.node.resize.feasibility import Resize
 
 
 def resize_document(resized: ResizeAnswer) -> ResizeDocument:

@@ -20,7 +20,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Container
 from mooring.engine.kubelet.events import Amounts
-from mooring.engine.node.resize.answer import Resize
+from mooring.engine.node.resize.feasibility import Resize
 from mooring.explain.phrases import cpus_text, plural, size
 from mooring.views.console import Breaking, new_table
 from mooring.views.tables import numa_table

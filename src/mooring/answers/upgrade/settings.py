@@ -14,10 +14,9 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, Gate
 from mooring.engine.core.release import Release
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.engine.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE, later_fields
-from mooring.engine.releases.gates import known_gates
-from mooring.engine.releases.history import standing
-from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
+from mooring.engine.releases.flags import DEFAULT_HISTORY, FIELDS_SINCE, later_fields
+from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY, known_gates
+from mooring.engine.releases.rule import standing
 from mooring.engine.releases.state_files import StateFileRules, state_file_rules
 
 POD_LEVEL_GATE = "PodLevelResourceManagers"

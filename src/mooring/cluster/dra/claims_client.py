@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.extensions.claimed import HeldClaim, HeldShare
+from mooring.engine.extensions.owners import HeldClaim, HeldShare
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.service.claims_messages import (
     SERVICE,

@@ -12,7 +12,7 @@ from mooring.cluster.extender.claims import asked_node
 from mooring.cluster.extender.outlook import Outlook, View
 from mooring.cluster.extender.scoring import Merit, merit_of
 from mooring.engine.core.pod import Pod, PodLevelGates
-from mooring.engine.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import Load, PodShape
 from mooring.engine.kubelet.start import emptied

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, JSONValue, parse
-from mooring.engine.checkpoint.gotypes import GoStruct, GoValue
-from mooring.engine.checkpoint.structures import fresh
+from mooring.engine.checkpoint.gotypes import GoStruct, GoValue, fresh
 from mooring.engine.releases.state_files import FileFormats, ReadFormat
 
 CORRUPTED = "checkpoint is corrupted"

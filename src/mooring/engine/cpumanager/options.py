@@ -39,7 +39,7 @@ OPTION_GROUPS: Mapping[str, str] = {
     ALIGN_BY_SOCKET: ALPHA,
     DISTRIBUTE_CORES: ALPHA,
 }
-"""Option -> maturity group in v1.37.1; older releases have others (``mooring.engine.releases.policy_options``)."""
+"""Option -> maturity group in v1.37.1; older releases have others (``mooring.engine.releases.gates``)."""
 
 GROUP_GATES: Mapping[str, str] = {ALPHA: "CPUManagerPolicyAlphaOptions", BETA: "CPUManagerPolicyBetaOptions"}
 """Maturity group -> the feature gate that its options need."""

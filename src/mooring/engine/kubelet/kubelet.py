@@ -31,8 +31,8 @@ with lazily():
     from mooring.engine.node.resize import resizing
 
 if TYPE_CHECKING:
-    from mooring.engine.checkpoint.cpu_load import ContainerIDs
-    from mooring.engine.node.resize.answer import Resize
+    from mooring.engine.checkpoint.cpu_file import ContainerIDs
+    from mooring.engine.node.resize.feasibility import Resize
 
 
 @dataclass(frozen=True, slots=True)

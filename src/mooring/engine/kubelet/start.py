@@ -28,7 +28,9 @@ from mooring.engine.node.start import RestoredStates, running_managers, start_ma
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.engine.checkpoint import cpu_file, cpu_load, memory_file, memory_load
+    from mooring.engine.checkpoint import cpu_file, memory_file
+    from mooring.engine.checkpoint import cpu_file as cpu_load
+    from mooring.engine.checkpoint import memory_file as memory_load
     from mooring.engine.node import hotplug
 
 if TYPE_CHECKING:

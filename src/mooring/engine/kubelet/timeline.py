@@ -16,7 +16,7 @@ from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node.resize.answer import DEFERRED, Resize, Waiting, retry_order
+from mooring.engine.node.resize.feasibility import DEFERRED, Resize, Waiting, retry_order
 
 FIRST_RETRY = 30 * SECOND
 """After its start the kubelet tries waiting resizes for the first time, when it knows all of its pods."""

@@ -21,7 +21,6 @@ from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.core.pod import PodLevelGates, StatusSizes
 from mooring.engine.core.release import Release, ReleaseRules
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
 from mooring.engine.cpumanager.options import (
     EXCLUSIVE_RESIZE_GATE,
     TakeError,
@@ -30,16 +29,15 @@ from mooring.engine.cpumanager.options import (
     parse_options,
 )
 from mooring.engine.cpumanager.options import FIELD as CPU_OPTIONS
-from mooring.engine.cpumanager.policy import STATIC, ScaleDown, StaticPolicy
+from mooring.engine.cpumanager.policy import STATIC, CPUsChosen, CPUsWanted, Purpose, ScaleDown, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.take import take
-from mooring.engine.memorymanager.machine import default_machine_state, reserved_table
 from mooring.engine.memorymanager.policy import STATIC as MEMORY_STATIC
-from mooring.engine.memorymanager.policy import MemoryPolicy
+from mooring.engine.memorymanager.policy import MemoryPolicy, default_machine_state, reserved_table
 from mooring.engine.node.reservation import Reservation
 from mooring.engine.node.validation import SCOPES
-from mooring.engine.releases.policy_options import cpu_option_groups, topology_option_groups
-from mooring.engine.topologymanager.distances import NUMAInfo
+from mooring.engine.releases.gates import cpu_option_groups, topology_option_groups
+from mooring.engine.topologymanager.hints import NUMAInfo
 from mooring.engine.topologymanager.merge import NONE, POLICIES, RESTRICTED, SINGLE_NUMA_NODE
 from mooring.engine.topologymanager.options import FIELD as TOPOLOGY_OPTIONS
 from mooring.engine.topologymanager.options import GROUP_GATES, MAX_ALLOWABLE, PREFER_CLOSEST, STABLE, OptionGuard

@@ -32,7 +32,7 @@ from mooring.engine.node.reservation import Reservation, reserve, soft_eviction_
 from mooring.engine.node.validation import validate
 from mooring.engine.releases.flags import unknown_flag
 from mooring.engine.releases.gates import known_gates
-from mooring.engine.topologymanager.distances import NUMAInfo
+from mooring.engine.topologymanager.hints import NUMAInfo
 from mooring.lazy import lazily
 
 with lazily():

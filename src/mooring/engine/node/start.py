@@ -15,7 +15,7 @@ from mooring.engine.core.gotext import quote
 from mooring.engine.core.observer import Observer
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.cpumanager.static import start
-from mooring.engine.extensions.cpu_change import why_not_fresh
+from mooring.engine.extensions.cpu_resize import why_not_fresh
 from mooring.engine.memorymanager.start import start as start_memory
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import Settings

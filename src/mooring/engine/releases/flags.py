@@ -4,16 +4,31 @@ A kubelet ends on a flag that it does not have, before it reads any file. v1.38.
 
 Source: the flags that cmd/kubelet/app/options, pkg/kubelet/config, component-base/logs and component-base/version of
 each release register on Linux; the text is pflag's, wrapped by cmd/kubelet/app/server.go.
+
+Fields of KubeletConfiguration that some releases do not have, and defaults that changed.
+
+A kubelet ignores a field that it does not know. Which values a release refuses is a rule of
+:mod:`mooring.engine.releases.rules`.
+
+Source: k8s.io/kubelet/config/v1beta1 and pkg/kubelet/apis/config/v1beta1 (defaults) of each release; spec: releases.md
+sections 5 to 8.
+
+The metrics that a release of the kubelet has, by the names that they have in the newest release.
+
+The texts are histories of the name (:mod:`mooring.engine.releases.rule`); a metric without a history is the same
+in all releases.
+
+Source: pkg/kubelet/metrics of each release; spec: releases.md section 9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final
 
 from mooring.engine.core.decision import Cause, Fault
-from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.engine.releases.rule import RELEASE_NAMES, standing
 
 _NEWEST: Final = """
     address allowed-unsafe-sysctls anonymous-auth authentication-token-webhook
@@ -110,3 +125,83 @@ def _refused(flag: str, known: frozenset[str]) -> str:
     if flag.startswith("--"):
         return "" if flag[2:].replace("_", "-") in known else f"unknown flag: {flag}"
     return "" if flag[1:2] in _SHORT else f"unknown shorthand flag: '{flag[1:2]}' in {flag}"
+
+
+FIELDS_SINCE: Mapping[str, str] = {
+    "crashLoopBackOff": "1.32",
+    "singleProcessOOMKill": "1.32",
+    "imagePullCredentialsVerificationPolicy": "1.33",
+    "mergeDefaultEvictionSettings": "1.33",
+    "preloadedImagesVerificationAllowlist": "1.33",
+    "userNamespaces": "1.33",
+    "memoryReservationPolicy": "1.36",
+    "tlsCurvePreferences": "1.36",
+    "defaultPodSysctls": "1.37",
+}
+"""Field -> the first release that has it. All other fields are in every release."""
+
+DEFAULT_HISTORY: Mapping[str, str] = {
+    "failCgroupV1": "1.31 false, 1.35 true",
+    "memoryReservationPolicy": "1.36 None",
+    "memoryThrottlingFactor": "1.31 0.9, 1.37 none",
+    "mergeDefaultEvictionSettings": "1.33 false",
+}
+"""Defaults that changed, and those of fields that came later (:mod:`mooring.engine.releases.rule`)."""
+
+
+@cache
+def later_fields(release: str) -> frozenset[str]:
+    """Return the fields that a release does not have yet.
+
+    >>> sorted(later_fields("1.36"))
+    ['defaultPodSysctls']
+    """
+    position = RELEASE_NAMES.index(release)
+    return frozenset(name for name, since in FIELDS_SINCE.items() if RELEASE_NAMES.index(since) > position)
+
+
+def _since(release: str, *names: str) -> dict[str, str]:
+    return {f"kubelet_{name}": f"{release} kubelet_{name}" for name in names}
+
+
+METRIC_HISTORY: Mapping[str, str] = {
+    **_since(
+        "1.32",
+        "cpu_manager_shared_pool_size_millicores",
+        "cpu_manager_exclusive_cpu_allocation_count",
+        "container_aligned_compute_resources_count",
+    ),
+    **_since("1.33", "container_aligned_compute_resources_failure_count", "cpu_manager_allocation_per_numa"),
+    **_since(
+        "1.34",
+        "container_requested_resizes_total",
+        "pod_deferred_accepted_resizes_total",
+        "pod_in_progress_resizes",
+        "pod_infeasible_resizes_total",
+        "pod_pending_resizes",
+        "pod_resize_duration_milliseconds",
+    ),
+    **_since("1.37", "pod_deferred_resize_duration_seconds", "pod_level_resources_admission_total"),
+    "kubelet_resource_manager_allocations_total": (
+        "1.36 resource_manager_allocations_total, 1.37 kubelet_resource_manager_allocations_total"
+    ),
+    "kubelet_resource_manager_allocation_errors_total": (
+        "1.36 resource_manager_allocation_errors_total, 1.37 kubelet_resource_manager_allocation_errors_total"
+    ),
+    "kubelet_resource_manager_container_assignments_total": (
+        "1.36 resource_manager_container_assignments, 1.37 kubelet_resource_manager_container_assignments_total"
+    ),
+}
+"""Metric -> its names."""
+
+
+def metric_name(metric: str, release: str) -> str:
+    """Return the name that a metric of the newest release has in another one; empty when it does not have it.
+
+    >>> metric_name("kubelet_resource_manager_allocations_total", "1.36")
+    'resource_manager_allocations_total'
+    >>> metric_name("kubelet_cpu_manager_allocation_per_numa", "1.32")
+    ''
+    """
+    history = METRIC_HISTORY.get(metric)
+    return metric if history is None else standing(history, release)

@@ -18,7 +18,7 @@ DEFAULT_MAX_ALLOWABLE = 8
 
 STABLE = "stable"
 OPTION_GROUPS: Mapping[str, str] = {PREFER_CLOSEST: STABLE, MAX_ALLOWABLE: STABLE}
-"""Option -> maturity group in v1.37.1; older releases have others (``mooring.engine.releases.policy_options``)."""
+"""Option -> maturity group in v1.37.1; older releases have others (``mooring.engine.releases.gates``)."""
 
 GROUP_GATES: Mapping[str, str] = {
     "beta": "TopologyManagerPolicyBetaOptions",

@@ -12,11 +12,10 @@ from mooring.engine.core.bits import NUMAMask, mask_of
 from mooring.engine.core.decision import Fault
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import quote
-from mooring.engine.topologymanager.distances import NUMAInfo
-from mooring.engine.topologymanager.entries import ResourceHints, merge_entries
-from mooring.engine.topologymanager.hints import Hint, Hints
+from mooring.engine.topologymanager.hints import Hint, Hints, NUMAInfo
 from mooring.engine.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, merge
 from mooring.engine.topologymanager.options import TopologyOptions, parse_options
+from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
 
 HIGHEST_NODE = 63
 """The kubelet's masks have 64 bits."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.extensions import interrupts
-from mooring.engine.node import mixed
+from mooring.engine.node import isolation
 from mooring.engine.plugins.shipped import core_kinds, hidden_siblings, isolated_cpus, spread
 from mooring.inputs.configuration.kubelet_config import API_VERSION, CONFIGZ, KIND, KNOWN, READ
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
@@ -21,7 +21,7 @@ _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
 _ANNOTATIONS: Final = (
     MIRROR,
     SCALE_DOWN_ANNOTATION,
-    mixed.ANNOTATION,
+    isolation.ANNOTATION,
     interrupts.ANNOTATION,
     core_kinds.ANNOTATION,
     hidden_siblings.ANNOTATION,

@@ -19,7 +19,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.node.start_checks import CHECKED_FIELDS
-from mooring.engine.releases.config_fields import FIELDS_SINCE, later_fields
+from mooring.engine.releases.flags import FIELDS_SINCE, later_fields
 from mooring.inputs.configuration.kubelet_values import value_findings
 from mooring.inputs.decoding.api_fields import (
     UNKNOWN_CONFIGURATION_FIELD,

@@ -16,7 +16,7 @@ from mooring.engine.core.gates import EXTENSION_GATES, SWITCHES
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
-from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
+from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.fields import nearest
 from mooring.inputs.decoding.quantities import QUANTITY_REMEDY

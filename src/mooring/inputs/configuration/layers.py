@@ -20,7 +20,7 @@ from mooring.engine.core.config import GivenFlag
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
-from mooring.engine.releases.config_fields import later_fields
+from mooring.engine.releases.flags import later_fields
 from mooring.inputs.configuration.kubelet_config import DURATIONS, READ, with_empty_texts
 from mooring.inputs.configuration.kubelet_flags import merged_configuration
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from mooring.answers.base.plan import Plan
 from mooring.engine.core.machine import Finding
-from mooring.engine.node.hotplug_findings import hotplug_findings
+from mooring.engine.node.hotplug import hotplug_findings
 from mooring.monitoring.serve.snapshot import ANY, NodeNotice
 
 _OWNER: Final = re.compile(r"(?:claim )?([a-z0-9-]+)/")

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from mooring.documents.observed.shadow import ShadowDocument
-from mooring.engine.checkpoint.backups import BACKUP
+from mooring.engine.checkpoint.salvage import BACKUP
 from mooring.engine.checkpoint.store import read_state_file, system_words, write_atomically
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding

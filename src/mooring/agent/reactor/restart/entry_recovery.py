@@ -19,7 +19,7 @@ from mooring.engine.core.config import MIXED_CPUS
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.extensions.cpu_resize import taken_around
 from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.admit import decide

@@ -27,8 +27,7 @@ from mooring.agent.reactor.values import AgentState, by_name
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
-from mooring.engine.extensions.cpu_change import change_of
-from mooring.engine.extensions.cpu_resize import assigned
+from mooring.engine.extensions.cpu_resize import assigned, change_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,7 @@ from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.gates import FeatureGates, resolve_gates
 from mooring.engine.core.machine import Machine
 from mooring.engine.cpumanager.options import GROUP_GATES
-from mooring.engine.releases.gates import known_gates
-from mooring.engine.releases.policy_options import cpu_option_groups
+from mooring.engine.releases.gates import cpu_option_groups, known_gates
 from mooring.engine.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
 
 SCOPES = ("container", "pod")

@@ -23,8 +23,7 @@ from mooring.answers.base.pod_names import find_pods
 from mooring.answers.base.question import Question
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.policy import available_cpus
-from mooring.engine.cpumanager.requests import exclusive_cpus_of_pod
+from mooring.engine.cpumanager.policy import available_cpus, exclusive_cpus_of_pod
 from mooring.engine.devicemanager.state import Holdings
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Admit

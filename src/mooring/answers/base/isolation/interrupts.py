@@ -10,16 +10,20 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.interrupts import (
     ANNOTATION,
+    NEW,
+    NEW_NAME,
     Interrupt,
     InterruptCPUs,
+    Memory,
     Owner,
+    Step,
     Why,
     Wish,
     closed_to_others,
+    steer,
     union,
     wish_of,
 )
-from mooring.engine.extensions.steering import NEW, NEW_NAME, Memory, Step, steer
 from mooring.explain.phrases import cpus_text, plural
 from mooring.inputs.machines.isolation import IRQBalance, IsolationFacts, KernelWords
 

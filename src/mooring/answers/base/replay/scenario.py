@@ -46,7 +46,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.kubelet.timeline import Timeline, advanced, resized, retried
 from mooring.engine.node import Decision
-from mooring.engine.node.resize.answer import Resize
+from mooring.engine.node.resize.feasibility import Resize
 from mooring.engine.node.resize.resizing import resize_state
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.topologymanager import merge_hints

@@ -14,8 +14,7 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
 from mooring.engine.node.validation import SCOPES
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
-from mooring.engine.releases.gates import known_gates
-from mooring.engine.releases.policy_options import cpu_option_groups, topology_option_groups
+from mooring.engine.releases.gates import cpu_option_groups, known_gates, topology_option_groups
 from mooring.engine.topologymanager.merge import POLICIES
 from mooring.engine.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
 from mooring.explain.phrases import size

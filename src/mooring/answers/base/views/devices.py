@@ -10,7 +10,7 @@ from mooring.lazy import lazily
 from mooring.views.devices import DeviceView
 
 with lazily():
-    import mooring.engine.extensions.interrupt_owners as pci
+    import mooring.engine.extensions.interrupts as pci
 
 
 def device_views(plan: Plan, kubelet: Kubelet) -> tuple[DeviceView, ...]:

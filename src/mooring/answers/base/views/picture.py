@@ -22,7 +22,7 @@ from mooring.engine.core.moment import Moment
 from mooring.engine.core.release import NEWEST
 from mooring.engine.extensions.owners import state_owner
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node.hotplug_findings import hotplug_findings
+from mooring.engine.node.hotplug import hotplug_findings
 from mooring.engine.node.node import numa_of_blocks
 from mooring.engine.node.settings import Settings
 from mooring.views.build import CPUOwner, Pools, build_view

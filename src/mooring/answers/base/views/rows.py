@@ -11,7 +11,7 @@ from mooring.answers.base.plan import Plan
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.topology import Topology
-from mooring.engine.extensions.hidden import hidden_of
+from mooring.engine.extensions.owners import hidden_of
 from mooring.engine.node.isolation import Isolation, cpu_isolation
 from mooring.explain.phrases import nodes_of
 from mooring.views.locations import locate_cpus

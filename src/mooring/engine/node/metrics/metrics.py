@@ -19,13 +19,12 @@ from typing import TypeAlias
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted, PodRejected
-from mooring.engine.node.metrics import labels as label
+from mooring.engine.node.metrics import names as label
 from mooring.engine.node.metrics import names as name
-from mooring.engine.node.metrics.labels import Labels, labels
-from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS, Metric, MetricType
+from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS, Labels, Metric, MetricType, labels
 from mooring.engine.node.metrics.rules import counted_per_numa, increments
 from mooring.engine.node.settings import Settings
-from mooring.engine.releases.metrics import metric_name
+from mooring.engine.releases.flags import metric_name
 from mooring.engine.topologymanager.merge import NONE
 
 NUMA_GAUGE = "numa-gauge"
