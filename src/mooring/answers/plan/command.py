@@ -17,6 +17,7 @@ from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
+    import mooring.engine.node.metrics.metrics as metering
     from mooring.answers.base import plan as planning
     from mooring.answers.base import plan_document
     from mooring.answers.base import plan_text as text
@@ -25,7 +26,6 @@ with lazily():
     from mooring.answers.base.views import report
     from mooring.documents import of_kubelet
     from mooring.engine.checkpoint import store
-    from mooring.engine.node.metrics import exposition
     from mooring.inputs.decoding import yaml_reader
     from mooring.views.html import document as html
 
@@ -101,7 +101,7 @@ def _view(plan: Plan, form: str) -> str:
     if plan.kubelet is None or plan.metrics is None:
         return f"{plan.kubelet_name} would not start: {plan.refusal.message if plan.refusal else ''}"
     if form == "metrics":
-        return exposition.exposition(plan.metrics)
+        return metering.exposition(plan.metrics)
     return json_text(of_kubelet.pod_resources_document(plan.kubelet.node))
 
 

@@ -13,11 +13,10 @@ from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
 
-from mooring.answers.base.prediction import ADMITTED, Prediction, check, predicted
 from mooring.cluster.extender.claims import asked_node
 from mooring.cluster.extender.scoring import Merit, merit_of
 from mooring.engine.core.pod import Container, Pod, PodLevelGates
-from mooring.engine.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -27,6 +26,7 @@ from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
 from mooring.explain.codes.pages import page
+from mooring.explain.prediction import ADMITTED, Prediction, check, predicted
 from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, Situation, kubelets_of
 from mooring.published.restored import NodeKind
 
