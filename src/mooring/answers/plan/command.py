@@ -17,7 +17,6 @@ from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
-    import mooring.engine.node.metrics.metrics as metering
     from mooring.answers.base import plan as planning
     from mooring.answers.base import plan_document
     from mooring.answers.base import plan_text as text
@@ -101,7 +100,9 @@ def _view(plan: Plan, form: str) -> str:
     if plan.kubelet is None or plan.metrics is None:
         return f"{plan.kubelet_name} would not start: {plan.refusal.message if plan.refusal else ''}"
     if form == "metrics":
-        return metering.exposition(plan.metrics)
+        from mooring.engine.node.metrics.metrics import exposition  # noqa: PLC0415 - counted by then
+
+        return exposition(plan.metrics)
     return json_text(of_kubelet.pod_resources_document(plan.kubelet.node))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from mooring.engine.core.cpuset import CPUSet
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
+class Shortage(NamedTuple):
     """A resource of which the node has too little: millicores of cpu, everything else in whole units."""
 
     resource: str
