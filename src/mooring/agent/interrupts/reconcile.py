@@ -30,7 +30,6 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.interrupts import (
     ANNOTATION,
-    AddressesByPod,
     InterruptCPUs,
     Memory,
     Owner,
@@ -40,10 +39,10 @@ from mooring.engine.extensions.interrupts import (
     balance_finding,
     closed_to_others,
     owners_of,
-    pci_address,
     steer,
     wish_of,
 )
+from mooring.engine.extensions.owners import AddressesByPod, pci_address
 from mooring.engine.kubelet.kubelet import reserved_cpus
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedContainer, PodResourcesClient, PodResourcesError, pods_in

@@ -21,11 +21,10 @@ from mooring.engine.extensions.interrupts import (
     Why,
     closed_to_others,
     owners_of,
-    pci_addresses,
     steer,
     union,
 )
-from mooring.engine.extensions.owners import state_owner
+from mooring.engine.extensions.owners import pci_addresses, state_owner
 from mooring.engine.kubelet.kubelet import reserved_cpus
 from mooring.explain.phrases import cpus_text, joined, plural
 from mooring.inputs.machines.isolation import IsolationFacts

@@ -86,7 +86,8 @@ def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
     if pod_level and state.pods:
         data += f',"podEntries":{{{_pod_entries(state.pods)}}}'
     if baselines and state.baselines:
-        data += f',"baselines":{{{_baseline_entries(state.baselines)}}}'
+        entries = [_baseline_entry(pod, tuple(held.items())) for pod, held in sorted(state.baselines.items())]
+        data += f',"baselines":{{{",".join(entries)}}}'
     releases = _written_releases(state)
     if releases:
         data += f',"preAssignments":{{{releases}}}'
@@ -138,7 +139,6 @@ class _OldPart:
 
     members: str
     """The members as JSON, without braces."""
-
     checksum: int
     """Checksum of format V2."""
 
@@ -187,27 +187,20 @@ def _pod_entries(pods: Mapping[str, int]) -> str:
     return ",".join([_pod_entry(pod, mask) for pod, mask in sorted(pods.items())])
 
 
-def _baseline_entries(baselines: Mapping[str, Mapping[str, int]]) -> str:
-    return ",".join([_baseline_entry(pod, tuple(held.items())) for pod, held in sorted(baselines.items())])
-
-
 def _written_releases(state: CPUState) -> str:
     """Return the pending releases that are kept in the file, in JSON; few pods have any, so none is remembered."""
     pods = []
     for pod, containers in sorted(state.pre_assignments.items()):
-        written = [_release(name, pre) for name, pre in sorted(containers.items()) if pre.is_written]
+        written = [
+            f'{quoted(name)}:{{"cpuSet":"{list_text(pre.cpus)}",'
+            f'"applyAt":{pre.apply_at.since_boot},"bootId":{quoted(pre.apply_at.boot)}}}'
+            for name, pre in sorted(containers.items())
+            if pre.is_written
+        ]
         if written:
             pods.append(f"{quoted(pod)}:{{{','.join(written)}}}")
     return ",".join(pods)
 
-
-def _release(container: str, pre: PreAssignment) -> str:
-    at = pre.apply_at
-    members = f'"cpuSet":"{list_text(pre.cpus)}","applyAt":{at.since_boot},"bootId":{quoted(at.boot)}'
-    return f"{quoted(container)}:{{{members}}}"
-
-
-_LATER = "pre-assigned cpuset"
 
 ContainerIDs: TypeAlias = Mapping[str, tuple[str, str]]
 """The runtime's container id -> pod uid and container name."""
@@ -362,15 +355,14 @@ def _baselines(
 def _releases(checkpoint: dict[str, GoValue], state: CPUState) -> dict[str, dict[str, PreAssignment]]:
     """Return the pending releases; one that does not fit its container is left out, as one that was never begun."""
     recorded = {pod: held or {} for pod, held in (checkpoint.get("preAssignments") or {}).items()}
-    masks = _masks({pod: {name: one["cpuSet"] for name, one in held.items()} for pod, held in recorded.items()}, _LATER)
+    texts = {pod: {name: one["cpuSet"] for name, one in held.items()} for pod, held in recorded.items()}
     releases: dict[str, dict[str, PreAssignment]] = {}
-    for pod, held in masks.items():
+    for pod, held in _masks({**texts}, "pre-assigned cpuset").items():
         for name, cpus in held.items():
             entry = recorded[pod][name]
             pre = PreAssignment(cpus, Moment(entry["applyAt"], entry["bootId"]), is_written=True)
-            if pre.fits(
-                state.assignments.get(pod, {}).get(name, NO_CPUS), state.baselines.get(pod, {}).get(name, NO_CPUS)
-            ):
+            own = state.assignments.get(pod, {}).get(name, NO_CPUS)
+            if pre.fits(own, state.baselines.get(pod, {}).get(name, NO_CPUS)):
                 releases.setdefault(pod, {})[name] = pre
     return releases
 

@@ -17,7 +17,6 @@ neither was set by another program, and stays.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -27,8 +26,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.devicemanager.state import DeviceState
-from mooring.engine.extensions.owners import OwnerKind, claims_of, state_owner
+from mooring.engine.extensions.owners import AddressesByPod, OwnerKind, claims_of, state_owner
 
 ANNOTATION = "mooring/irq-affinity"
 """Annotation of a pod; its value is one of :class:`Wish`."""
@@ -185,39 +183,6 @@ def balance_finding(spared: CPUSet, exclusive: CPUSet) -> Finding | None:
         f"IRQBALANCE_BANNED_CPULIST={spared | exclusive} keeps it away from them."
     )
     return Finding("warning", str(hit), message, "MOOR-604")
-
-
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
-
-
-AddressesByPod = Mapping[str, Mapping[str, frozenset[str]]]
-"""Uid -> container -> PCI addresses of what it holds."""
-
-
-def pci_addresses(devices: DeviceState) -> AddressesByPod:
-    """Return the PCI addresses of what pods hold.
-
-    Only a device whose id is an address is known: that is how plugins for network and vfio devices name theirs. A GPU's
-    id or a NUMA node says nothing about one interrupt.
-    """
-    return {
-        uid: {
-            container: frozenset(
-                address for held in resources.values() for one in held if (address := pci_address(one))
-            )
-            for container, resources in containers.items()
-        }
-        for uid, containers in devices.held.items()
-    }
-
-
-def pci_address(device: str) -> str:
-    """Return the PCI address that a device's id is; empty when it is none.
-
-    >>> pci_address("0000:3B:02.1"), pci_address("GPU-5c6a")
-    ('0000:3b:02.1', '')
-    """
-    return device.lower() if _ADDRESS.fullmatch(device.lower()) else ""
 
 
 def owners_of(

@@ -27,6 +27,7 @@ with the container's CPUs. A kubelet that knows nothing of them releases them as
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -35,6 +36,7 @@ from operator import or_
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.devicemanager.state import DeviceState
 
 _CLAIM = "claim:"
 _HIDDEN = "hidden:"
@@ -238,3 +240,35 @@ def without_hidden(state: CPUState, pod: str, container: str) -> CPUState:
     if rest:
         assignments[owner] = rest
     return replace(state, default=state.default | entries[container] & ~still, assignments=assignments)
+
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
+
+AddressesByPod = Mapping[str, Mapping[str, frozenset[str]]]
+"""Uid -> container -> PCI addresses of what it holds."""
+
+
+def pci_addresses(devices: DeviceState) -> AddressesByPod:
+    """Return the PCI addresses of what pods hold.
+
+    Only a device whose id is an address is known: that is how plugins for network and vfio devices name theirs. A GPU's
+    id or a NUMA node says nothing about one interrupt.
+    """
+    return {
+        uid: {
+            container: frozenset(
+                address for held in resources.values() for one in held if (address := pci_address(one))
+            )
+            for container, resources in containers.items()
+        }
+        for uid, containers in devices.held.items()
+    }
+
+
+def pci_address(device: str) -> str:
+    """Return the PCI address that a device's id is; empty when it is none.
+
+    >>> pci_address("0000:3B:02.1"), pci_address("GPU-5c6a")
+    ('0000:3b:02.1', '')
+    """
+    return device.lower() if _ADDRESS.fullmatch(device.lower()) else ""

@@ -24,7 +24,7 @@ from mooring.engine.extensions.device_alignment import (
     claimed_devices,
     dynamic_devices,
 )
-from mooring.engine.extensions.interrupts import pci_address
+from mooring.engine.extensions.owners import pci_address
 from mooring.inputs.configuration.devices import Declared, offered_devices
 from mooring.inputs.pods.claims import CLAIM, claims_of_pod, current_devices
 from mooring.inputs.pods.cluster_objects import KINDS, DynamicObjects, objects_of

@@ -36,7 +36,7 @@ from mooring.views.devices import DeviceView
 from mooring.views.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
 
 with lazily():
-    import mooring.engine.extensions.interrupts as pci
+    import mooring.engine.extensions.owners as pci
 
 
 def plan_view(
