@@ -7,11 +7,13 @@ core-api/workqueue and core-api/irq/irq-affinity; systemd-system.conf(5); irqbal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from msgspec import field
 
 from mooring.answers.base.isolation.holders import Assignments, named
 from mooring.answers.base.isolation.interrupts import balance_finding, interrupt_findings
-from mooring.documents.diagnosis import ExclusiveHolderPart, IsolationDocument
-from mooring.documents.parts import finding_parts
+from mooring.documents.parts import API_VERSION, APIVersion, CPUList, DocumentPart, FindingPart, finding_parts
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.engine.extensions.interrupts import closed_to_others
@@ -217,6 +219,27 @@ _RULES: Sequence[Rule] = (
     _workqueues,
     _ticks,
 )
+
+
+class ExclusiveHolderPart(DocumentPart):
+    """A container, or a pod as a whole, that has exclusive CPUs."""
+
+    name: str
+    uid: str
+    cpus: CPUList
+
+
+class IsolationDocument(DocumentPart, kw_only=True):
+    """What mooring doctor --lint -o json prints: what else may run on exclusive CPUs."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Isolation"] = "Isolation"
+    machine: str
+    exclusive: CPUList = field(name="exclusiveCPUs")
+    shared_pool: CPUList
+    reserved: CPUList = field(name="reservedCPUs")
+    holders: list[ExclusiveHolderPart]
+    findings: list[FindingPart]
 
 
 def isolation_document(machine: str, assignments: Assignments, findings: Sequence[Finding]) -> IsolationDocument:
