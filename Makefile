@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # Three on two cores: some tests wait for the programs that they start.
 WORKERS ?= 3
 
-.PHONY: help demo test fuzz fuzz-inputs sweep test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-shadow e2e-kube e2e-image e2e-chart observability image soak test-pythons check lint types walls docs-links specification releases-page docs deploy site pictures bench mutants mutants-releases lock clean
+.PHONY: help demo test fuzz fuzz-inputs sweep test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-shadow e2e-kube e2e-image e2e-chart observability image soak test-pythons check lint types walls docs-links specification releases-page budget docs deploy site pictures bench mutants mutants-releases lock clean
 .PHONY: wheel sdist dist reproducible onefile krew sbom licences compatibility freeze notes chart checksums sign push release
 
 help:
@@ -34,7 +34,7 @@ help:
 	@echo "make e2e-image     run that image on a real containerd, and build it twice (root on Debian)"
 	@echo "make e2e-chart     install, upgrade, roll back and uninstall the Helm chart on a real cluster of one node (root on Debian, Go)"
 	@echo "make observability check the rules and dashboards of deploy/observability with promtool and Prometheus (Go)"
-	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs, citations of the specification, the page of releases"
+	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs, citations of the specification, the page of releases, the budget of the house"
 	@echo "make soak          100,000 container lifecycles and a day of the clock through the agent's reactor (half an hour)"
 	@echo "make test-pythons  run the tests on every Python 3.11 to 3.13 that is found"
 	@echo "make bench         run the benchmarks"
@@ -190,7 +190,7 @@ soak: $(STAMP)
 test-pythons: $(STAMP)
 	$(BIN)/python scripts/test_pythons.py
 
-check: lint types walls docs-links specification releases-page
+check: lint types walls docs-links specification releases-page budget
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -212,6 +212,10 @@ specification: $(STAMP)
 # The page of the kubelet's releases has the tables of the data by which the engine decides.
 releases-page: $(STAMP)
 	$(BIN)/python scripts/releases_page.py --check
+
+# Lines, files, imports, helpers and types of the house against [tool.mooring.budget].
+budget: $(STAMP)
+	$(BIN)/python scripts/budget.py
 
 docs: $(STAMP)
 	$(BIN)/python scripts/specification.py --write

@@ -21,9 +21,9 @@ import numpy as np
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.fleet.inputs import alibaba
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.scheduler.arrays import Amounts
-from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.filters import feasible
+from mooring.fleet.scheduler.table import Amounts
+from mooring.fleet.work import PodDemand
 
 SEEDS = (42, 43, 44)
 FULL, MOST = 1.0, 1.3

@@ -21,8 +21,8 @@ from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.fleet.answer import answer_of
 from mooring.fleet.cluster import NodeCluster, offered
 from mooring.fleet.inputs import alibaba
+from mooring.fleet.scheduler.strategy import strategy_of
 from mooring.fleet.simulation import Simulation
-from mooring.fleet.strategy import strategy_of
 from mooring.fleet.work import PodArrival, Work, work_of
 
 SIZES = (100, 300, 1000, 3000, 10_000)

@@ -25,8 +25,8 @@ from startup import CONFIGURATION, Runtime, Watched, environment
 
 from mooring.agent.nri import messages
 from mooring.agent.nri.messages import PLUGIN_SERVICE
-from mooring.service.podresources_messages import (
-    SERVICE,
+from mooring.service.messages import (
+    PODRESOURCES_SERVICE,
     AllocatableResourcesRequestMessage,
     AllocatableResourcesResponseMessage,
     ContainerDevicesMessage,
@@ -87,7 +87,7 @@ def serve(path: str, pods: int) -> None:
         for name, (request, answer) in answers.items()
     }
     server = grpc.server(futures.ThreadPoolExecutor(4))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(PODRESOURCES_SERVICE, handlers),))
     server.add_insecure_port(f"unix:{path}")
     server.start()
     server.wait_for_termination()

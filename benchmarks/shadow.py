@@ -25,8 +25,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from shapes import config, machine
 
-from mooring.agent.reactor.values import AgentState
-from mooring.agent.services import PodResourcesService
+from mooring.agent.pod_resources import PodResourcesService
+from mooring.agent.state import AgentState
 from mooring.agent.status.snapshot import Snapshot
 from mooring.engine.checkpoint.device_file import DEVICE_FILE, device_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig

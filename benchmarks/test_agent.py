@@ -10,13 +10,13 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, whole
 
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import expected
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.outcomes import Adjusted, EventOutcome
-from mooring.agent.reactor.restart.resume import Stored, resume
-from mooring.agent.reactor.restart.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.reactor.response import Adjusted, EventOutcome
+from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.state import AgentState
 from mooring.agent.storage.journal import JournalWriter
 from mooring.agent.storage.store import Store
 from mooring.engine.core.bits import list_text

@@ -17,7 +17,7 @@ from msgspec import to_builtins
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, whole
 
-from mooring.answers.base.podresources import list_message
+from mooring.documents.of_kubelet import list_message
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.devicemanager.state import Device
@@ -28,10 +28,10 @@ from mooring.published.kubelet_source import KubeletSource
 from mooring.published.node_topology import fingerprint, topology_document
 from mooring.published.objects import NodeFacts, encoded
 from mooring.published.observation import EngineObserver, Observation
-from mooring.published.pace import Rhythm
 from mooring.published.publisher import Publisher
+from mooring.published.writing import Rhythm
 from mooring.service.cluster.apiserver import Cluster, cluster_of
-from mooring.service.podresources_messages import ListPodResourcesResponseMessage
+from mooring.service.messages import ListPodResourcesResponseMessage
 
 EXCLUSIVE, SHARING = 40, 210
 CONFIG = whole("best-effort", 256)

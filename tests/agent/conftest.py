@@ -17,8 +17,9 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
     The agent goes on without the taint, without pods, or without the end of a thread when these are over.
     """
-    for place in ("agent._TAINTING", "agent._PATIENCE", "pods.cluster._LISTING", "status.api.SECONDS"):
+    for place in ("agent._TAINTING", "agent._PATIENCE", "pods.cluster._LISTING"):
         monkeypatch.setattr(f"mooring.agent.{place}", TIMEOUT)
+    monkeypatch.setattr("mooring.service.agent_status.SECONDS", TIMEOUT)
     monkeypatch.setattr("mooring.service.http.SECONDS", TIMEOUT)
 
 

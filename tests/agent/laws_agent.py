@@ -8,7 +8,7 @@ from tests.agent.simulated_agent import SimulatedAgent
 from tests.agent.simulated_runtime import Process, Runtime, Stage
 
 from mooring.agent.reactor.desired import DesiredSettings, node_set_of, nodes_of, set_of
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.state import AgentState
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Container, ContainerKind

@@ -19,8 +19,8 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import MACHINE, Listening, pod, until, whole
 
 from mooring.agent.nri.types import ContainerState, PodSandbox, RuntimeContainer
-from mooring.agent.status.api import ask_status
 from mooring.engine.core.errors import InputError
+from mooring.service.agent_status import ask_status
 
 PATIENCE = 90.0
 """Seconds after which a test gives up on a process; on a machine with nothing else to do it takes one or two."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mooring.agent.reactor.effects import Occasion, WriteCPUSet
-from mooring.agent.reactor.values import Assigned, Setting
+from mooring.agent.effects import Occasion, WriteCPUSet
+from mooring.agent.state import Assigned, Setting
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.cpuset import CPUSet
 

@@ -8,24 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from tests.agent.simulated_runtime import KilledError, Runtime
 
-from mooring.agent.nri.types import (
-    ContainerAdjustment,
-    ContainerUpdate,
-    Event,
-    LinuxResources,
-    PodSandbox,
-    RefusalError,
-    RuntimeContainer,
-)
-from mooring.agent.pods.events import ClusterEvent
-from mooring.agent.reactor.assigned import are_files_behind
-from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
-from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.desired import expected, node_set_of, nodes_of, set_of
-from mooring.agent.reactor.devices_learned import devices_learned, is_news_of_devices
-from mooring.agent.reactor.effects import (
+from mooring.agent.effects import (
     BEFORE_THE_REPLY,
     AgentReport,
+    ClusterEvent,
     DropAssigned,
     Effect,
     Evict,
@@ -37,17 +23,28 @@ from mooring.agent.reactor.effects import (
     WriteAssigned,
     WriteCPUSet,
 )
-from mooring.agent.reactor.enforcement import Compliance, WriteOutcome, correct_deviation, writes_done
-from mooring.agent.reactor.hotplug import cpus_changed, is_news
+from mooring.agent.nri.types import (
+    ContainerAdjustment,
+    ContainerUpdate,
+    Event,
+    LinuxResources,
+    PodSandbox,
+    RefusalError,
+    RuntimeContainer,
+)
+from mooring.agent.reactor.assigned import are_files_behind
+from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
+from mooring.agent.reactor.containers import requested_containers, unlisted
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.desired import expected, node_set_of, nodes_of, set_of
+from mooring.agent.reactor.hotplug import cpus_changed, devices_learned, is_news, is_news_of_devices
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, needs_pod, state_change, stop_container
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.records import messages_of, unlisted
-from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
-from mooring.agent.reactor.restart.resume import Stored, resume
-from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
-from mooring.agent.reactor.update_container import update_container
-from mooring.agent.reactor.updates import outcome
-from mooring.agent.reactor.values import AgentState, DevicesFound, Options
+from mooring.agent.reactor.reconcile import Compliance, WriteOutcome, correct_deviation, writes_done
+from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, outcome, unwritten
+from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.reactor.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.update_container import is_due, reclaiming_writes, released, update_container
+from mooring.agent.state import AgentState, DevicesFound, Options
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo
@@ -130,7 +127,7 @@ class SimulatedAgent:
     def create_container(
         self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
-        spec = self._pod(pod, [*messages_of(self.state, pod.id), container])
+        spec = self._pod(pod, [*requested_containers(self.state, pod.id), container])
         devices = self.world.devices.get(pod.uid)
         answer = self._done(create_container(self.state, pod, container, spec, devices=devices), pod.uid).answer
         assert isinstance(answer, Adjusted)
@@ -148,7 +145,7 @@ class SimulatedAgent:
     def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         spec = None
         if pod is not None and container is not None and needs_pod(self.state, event, pod, container):
-            spec = self._pod(pod, [*messages_of(self.state, pod.id), container])
+            spec = self._pod(pod, [*requested_containers(self.state, pod.id), container])
         devices = None if pod is None else self.world.devices.get(pod.uid)
         self._done(state_change(self.state, event, pod, container, spec, None, devices), "" if pod is None else pod.uid)
 

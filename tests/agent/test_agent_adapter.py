@@ -13,8 +13,8 @@ from tests.agent.whole_agent import Node, pod, start, until, whole
 from mooring.agent.cgroups.protocol import UnseenCGroups
 from mooring.agent.nri.plugin import given_by
 from mooring.agent.nri.types import Event, Loss, LostAnswer, RemoteError
-from mooring.agent.reactor.outcomes import EventOutcome
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.reactor.response import EventOutcome
+from mooring.agent.state import AgentState
 from mooring.agent.storage.journal import read_newest
 from mooring.engine.core.errors import InputError
 
@@ -234,7 +234,7 @@ def test_what_the_engine_refuses_at_the_last_moment_is_not_said_to_be_in_force(
     runtime.synchronize()
     own = start(node, runtime, "own", 2)
     # The copy that was asked did not have this container yet.
-    monkeypatch.setattr("mooring.agent.configuration_watch.engine_refusal", lambda _kubelet, _new: "")
+    monkeypatch.setattr("mooring.agent.reload.engine_refusal", lambda _kubelet, _new: "")
     file = node.folder / "agent.yaml"
     more = file.read_text().replace('"0"', '"0-1"') + "onRejection: evict\nperContainerMetrics: true\n"
     file.write_text(more, encoding="utf-8")

@@ -13,11 +13,7 @@ from tests.agent.sets import assigned, cpuset_write
 from tests.agent.small_node import container, guaranteed, running, sandbox, shared
 from tests.agent.test_agent_resizing import update
 
-from mooring.agent.nri.types import Event, LinuxResources, Mount
-from mooring.agent.reactor.assigned import are_files_behind
-from mooring.agent.reactor.claims import prepare_claim
-from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.effects import (
+from mooring.agent.effects import (
     DropAssigned,
     Effect,
     Persist,
@@ -25,12 +21,16 @@ from mooring.agent.reactor.effects import (
     WriteAssigned,
     WriteCPUSet,
 )
+from mooring.agent.executor import CPUSET_FILE, MEMSET_FILE, AssignedFiles
+from mooring.agent.nri.types import Event, LinuxResources, Mount
+from mooring.agent.reactor.assigned import are_files_behind
+from mooring.agent.reactor.claims import prepare_claim
+from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.outcomes import Adjusted, EventOutcome
-from mooring.agent.reactor.resizing import released
-from mooring.agent.reactor.restart.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState, AssignedScope, Options
-from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, AssignedFiles
+from mooring.agent.reactor.response import Adjusted, EventOutcome
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.update_container import released
+from mooring.agent.state import AgentState, AssignedScope, Options
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.claims import Claim, Share

@@ -14,8 +14,8 @@ import pytest
 from tests.agent.sets import assigned
 from tests.patience import until
 
-from mooring.agent.reactor.effects import WriteAssigned
-from mooring.agent.storage.assigned_files import AssignedFiles
+from mooring.agent.effects import WriteAssigned
+from mooring.agent.executor import AssignedFiles
 from mooring.engine.core.cpuset import CPUSet
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "assigned"

@@ -12,24 +12,22 @@ from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
 from mooring.agent.claims import claim_asked, node_message
-from mooring.agent.commands.status_text import status_text
+from mooring.agent.effects import AgentReport, Persist, ReportKind, WriteCPUSet
 from mooring.agent.nri.messages import NRIContainerMessage
 from mooring.agent.nri.methods import container_from
 from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
-from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import expected
-from mooring.agent.reactor.effects import AgentReport, Persist, ReportKind, WriteCPUSet
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.restart.resume import Stored, resume
-from mooring.agent.reactor.restart.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState, Options, claimed_cpus, variables
-from mooring.agent.status.overlap import exclusive_cpus, overlaps
-from mooring.agent.status.picture import status_view
-from mooring.agent.status.snapshot import AgentCounts, Snapshot
-from mooring.agent.status.status_document import status_document
+from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused, unwritten
+from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.state import AgentState, Options, claimed_cpus, variables
+from mooring.agent.status.document import status_document
+from mooring.agent.status.snapshot import AgentCounts, Snapshot, exclusive_cpus, overlaps
 from mooring.agent.storage.journal import JournalWriter, read_journal
+from mooring.answers.status.text import status_text
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -39,7 +37,9 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.claimed import claim_of
 from mooring.engine.extensions.owners import claim_key
 from mooring.engine.node.claims import Claim, Share
-from mooring.service.claims_messages import PrepareRequestMessage, ShareMessage
+from mooring.service.agent_status import read_status
+from mooring.service.messages import PrepareRequestMessage, ShareMessage
+from mooring.views.status import status_view
 
 NUMA1 = 0xF0
 TWO = Claim(
@@ -237,7 +237,7 @@ def test_status_text_and_picture_tell_claims_and_who_uses_them() -> None:
     [pod] = document["pods"]
     assert pod["containers"][0]["claimed"] == "4-5"
     assert document["cpus"]["exclusive"] == "4-6"
-    text = status_text(document)
+    text = status_text(read_status(document))
     assert "shop/two" in text
     assert "4-5 by claims" in text
-    assert "claim shop/two (fast)" in terminal_text(status_view(Machine("m", INFO), document), width=100)
+    assert "claim shop/two (fast)" in terminal_text(status_view(Machine("m", INFO), read_status(document)), width=100)

@@ -15,11 +15,11 @@ from tests.agent.pods.fault_injector import Fault, FaultInjector, kubeconfig, po
 from tests.agent.whole_agent import NODE, Node, pod, until, whole
 
 from mooring.agent.agent import Agent
+from mooring.agent.eviction import EFFECT, TAINT
 from mooring.agent.nri.plugin import connect_to
 from mooring.agent.nri.types import PodSandbox, RemoteError, RuntimeContainer
 from mooring.agent.pods.source import CONFIG_SOURCE
 from mooring.agent.pods.writer import MOST_TRIES, ClusterWriter
-from mooring.agent.pods.writes import EFFECT, TAINT
 from mooring.engine.core.cpuset import CPUSet
 
 OURS = {"key": TAINT, "effect": EFFECT}

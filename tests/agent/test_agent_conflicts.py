@@ -18,7 +18,7 @@ from mooring.agent.conflicts import REASON, KubeletCheck, NodeLock
 from mooring.agent.pods.cluster import NoCluster
 from mooring.agent.run import run_agent
 from mooring.agent.startup import AgentCommand
-from mooring.agent.status.health import unready
+from mooring.agent.status.api import unready
 from mooring.engine.core.errors import InputError
 
 KUBELET = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"

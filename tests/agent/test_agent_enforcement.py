@@ -11,15 +11,14 @@ from tests.agent.small_node import STRICT, container, guaranteed, sandbox, share
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
+from mooring.agent.effects import AgentReport, ClusterEvent, Effect, Evict, Occasion, ReportKind, WriteCPUSet
 from mooring.agent.nri.types import Event
-from mooring.agent.pods.events import ClusterEvent
-from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.effects import AgentReport, Effect, Evict, Occasion, ReportKind, WriteCPUSet
-from mooring.agent.reactor.enforcement import Compliance
+from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import state_change, stop_container
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.restart.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState, Options
+from mooring.agent.reactor.reconcile import Compliance
+from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.state import AgentState, Options
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
 

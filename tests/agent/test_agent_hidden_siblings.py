@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from tests.agent.small_node import CONFIG, INFO, guaranteed, running, sandbox
 
-from mooring.agent.reactor.effects import AgentReport, ReportKind
+from mooring.agent.effects import AgentReport, ReportKind
 from mooring.agent.reactor.placing import place
-from mooring.agent.reactor.restart.resume import resume
-from mooring.agent.reactor.restart.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.state import AgentState
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.machineinfo import Core
 from mooring.engine.kubelet.start import restart_kubelet

@@ -7,18 +7,17 @@ from dataclasses import replace
 import pytest
 from tests.agent.small_node import CONFIG, INFO, amounts, container, guaranteed, running, sandbox, shared
 
+from mooring.agent.effects import AgentReport, ClusterEvent, Persist, ReturnCPUs, WriteCPUSet
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources
-from mooring.agent.pods.events import ClusterEvent
-from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import DesiredSettings
-from mooring.agent.reactor.effects import AgentReport, Persist, ReturnCPUs, WriteCPUSet
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.outcomes import Adjusted, EventOutcome
-from mooring.agent.reactor.restart.resume import Stored, reconfigured, resume
-from mooring.agent.reactor.restart.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState
-from mooring.agent.status.overlap import overlaps
+from mooring.agent.reactor.response import Adjusted, EventOutcome
+from mooring.agent.reactor.resume import Stored, reconfigured, resume
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.state import AgentState
+from mooring.agent.status.snapshot import overlaps
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
 from mooring.engine.core.pod import Pod

@@ -15,7 +15,7 @@ from tests.agent.small_node import CONFIG, INFO, guaranteed, shared
 from tests.agent.test_agent_reactor_laws import OPT_OUT, AgentLives
 
 from mooring.agent.reactor.desired import expected, set_of
-from mooring.agent.reactor.values import Options
+from mooring.agent.state import Options
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
 from mooring.engine.kubelet.kubelet import StateTexts

@@ -16,8 +16,8 @@ from tests.agent.whole_agent import Node, pod, rest, start, until
 from mooring.agent.agent import Agent
 from mooring.agent.cpu_hotplug import OnlineCPUList
 from mooring.agent.nri.types import RuntimeContainer
+from mooring.agent.reconcile import verify
 from mooring.agent.uninstall import Uninstalled
-from mooring.agent.verify import verify
 from mooring.engine.core.cpuset import CPUSet
 
 KUBELET = """\

@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 from tests.agent.made_up_interrupts import made_up_interrupts
 
 from mooring.agent.interrupts import JOURNAL
-from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles, mask_text
-from mooring.agent.interrupts.journal import RETRYING, InterruptJournal, InterruptWriter
+from mooring.agent.interrupts.files import (
+    RETRYING,
+    InterruptJournal,
+    InterruptTrouble,
+    InterruptWriter,
+    IRQFiles,
+    mask_text,
+)
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.interrupts import InterruptCPUs, Owner
 from mooring.engine.extensions.steering import NEW, Kept, Memory, Step, steer
@@ -200,7 +206,7 @@ def test_while_a_refusal_lasts_the_journal_is_not_written(tmp_path: Path, monkey
     writer, _, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes)
     _, memory = writer.carry_out(steer(writer.known(files.read().interrupts), Memory(), HELD, ROOM))
     writes: list[object] = []
-    monkeypatch.setattr("mooring.agent.interrupts.journal.write_together", lambda *what: writes.append(what))
+    monkeypatch.setattr("mooring.agent.interrupts.files.write_together", lambda *what: writes.append(what))
     writer.carry_out(steer(writer.known(files.read().interrupts), memory, HELD, ROOM))
     assert writes == []
 

@@ -10,21 +10,19 @@ from tests.agent.resizable_node import DELAYING, EXTENDED, LATE, START, sizes
 from tests.agent.sets import assigned, cpus, cpuset_write, nodes
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared
 
+from mooring.agent.effects import Persist, SweepAssigned, WriteAssigned, WriteCPUSet
+from mooring.agent.executor import CPUSET_FILE, MEMSET_FILE, SHARED_FILE, AssignedFiles
 from mooring.agent.nri.types import Event, PodSandbox
-from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import DesiredSettings
-from mooring.agent.reactor.effects import Persist, SweepAssigned, WriteAssigned, WriteCPUSet
-from mooring.agent.reactor.enforcement import correct_deviation
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome
-from mooring.agent.reactor.resizing import reclaiming_writes, released
-from mooring.agent.reactor.restart.resume import reconfigured, resume
-from mooring.agent.reactor.restart.synchronize import synchronize
-from mooring.agent.reactor.update_container import update_container
-from mooring.agent.reactor.updates import enforced
-from mooring.agent.reactor.values import AgentState, AssignedScope, Options
-from mooring.agent.status.overlap import overlaps
-from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, SHARED_FILE, AssignedFiles
+from mooring.agent.reactor.reconcile import correct_deviation
+from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, enforced
+from mooring.agent.reactor.resume import reconfigured, resume
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.update_container import reclaiming_writes, released, update_container
+from mooring.agent.state import AgentState, AssignedScope, Options
+from mooring.agent.status.snapshot import overlaps
 from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod

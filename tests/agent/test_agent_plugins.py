@@ -13,13 +13,14 @@ from tests.documents.validation import complaints
 from tests.plugins.installed_plugins import install
 
 from mooring.agent.agent import Agent
-from mooring.agent.commands.status_text import status_text
 from mooring.agent.nri.types import Event, LinuxResources
 from mooring.agent.reactor.placing import place, place_waiting, without_pod
-from mooring.agent.reactor.restart.resume import resume
-from mooring.agent.reactor.values import AgentState, KnownContainer, Phase
+from mooring.agent.reactor.resume import resume
+from mooring.agent.state import AgentState, KnownContainer, Phase
+from mooring.answers.status.text import status_text
 from mooring.engine.core.config import MooringConfig
 from mooring.inputs.configuration.mooring_config import plugin_choice
+from mooring.service.agent_status import read_status
 
 NAMES = {"hears": "Hears", "flawed": "Flawed", "backwards": "Backwards", "good": "Good"}
 WITH_PLUGINS = """\
@@ -75,7 +76,7 @@ def test_what_plugins_do_wrong_is_in_metrics_and_status_and_nobody_is_refused(no
     assert any(
         line.startswith('mooring_agent_plugin_failures_total{plugin="flawed",point="pre_score"}') for line in lines
     )
-    text = " ".join(status_text(status).split())
+    text = " ".join(status_text(read_status(status)).split())
     assert "the last at allocated: it raised OSError: deaf" in text
 
 

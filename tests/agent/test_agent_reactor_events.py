@@ -21,14 +21,9 @@ from tests.agent.small_node import (
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
 from mooring.agent.configuration import AgentConfiguration
-from mooring.agent.nri.types import ContainerState, Event, LinuxResources, RuntimeContainer
-from mooring.agent.options import AgentOptions, OnRejection
-from mooring.agent.pods.events import ClusterEvent
-from mooring.agent.pods.source import CONFIG_SOURCE
-from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.desired import expected, expected_lifts
-from mooring.agent.reactor.effects import (
+from mooring.agent.effects import (
     AgentReport,
+    ClusterEvent,
     Effect,
     Evict,
     LiftQuota,
@@ -39,16 +34,21 @@ from mooring.agent.reactor.effects import (
     Verify,
     WriteCPUSet,
 )
-from mooring.agent.reactor.enforcement import correct_deviation, correct_quota, writes_done
+from mooring.agent.nri.types import ContainerState, Event, LinuxResources, RuntimeContainer
+from mooring.agent.options import AgentOptions, OnRejection
+from mooring.agent.pods.source import CONFIG_SOURCE
+from mooring.agent.reactor.containers import requested_containers
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.desired import expected, expected_lifts
 from mooring.agent.reactor.hotplug import cpus_changed
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, needs_pod, state_change, stop_container
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.records import messages_of
-from mooring.agent.reactor.restart.resume import Resumed, Stored, reconfigured, resume
-from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.reconcile import correct_deviation, correct_quota, writes_done
+from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
+from mooring.agent.reactor.resume import Resumed, Stored, reconfigured, resume
+from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
-from mooring.agent.reactor.values import AgentState, Options, Phase
 from mooring.agent.reload import with_configuration
+from mooring.agent.state import AgentState, Options, Phase
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -736,7 +736,7 @@ def test_who_waits_is_judged_anew_even_where_the_engine_starts_on_the_very_same_
     state = create(small_state(), guaranteed("a", "8")).state
     kubelet = state.kubelet
     begun = Start(kubelet, None, kubelet.files)
-    monkeypatch.setattr("mooring.agent.reactor.restart.resume.start_kubelet", lambda *_: begun)
+    monkeypatch.setattr("mooring.agent.reactor.resume.start_kubelet", lambda *_: begun)
     made = reconfigured(state, kubelet.settings.config, kubelet.mooring)
     assert isinstance(made, Resumed)
     held, node = made.state.held["a"], made.state.kubelet.node
@@ -762,7 +762,7 @@ def test_with_policy_none_nobody_is_pinned() -> None:
 
 def test_the_containers_of_a_sandbox_are_reported_as_they_were_asked_for() -> None:
     state = started(small_state(), guaranteed("a", "2"))
-    [message] = messages_of(state, "sandbox-a-0")
+    [message] = requested_containers(state, "sandbox-a-0")
     assert (message.name, message.resources) == ("main", LinuxResources(quota=100_000))
 
 

@@ -17,7 +17,7 @@ from tests.agent.simulated_runtime import Process, Runtime, Stage
 from tests.laws.strategies_whole_node import configurations, hardware, pods
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.reactor.values import AgentState, Options
+from mooring.agent.state import AgentState, Options
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.kubelet.kubelet import StateTexts

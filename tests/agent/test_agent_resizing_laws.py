@@ -19,9 +19,9 @@ from tests.agent.simulated_runtime import KilledError, Process, Runtime, Stage
 from tests.agent.small_node import guaranteed, shared
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.pods.quotas import shares_of
+from mooring.agent.quota import shares_of
 from mooring.agent.reactor.assigned import are_files_behind
-from mooring.agent.reactor.values import AssignedScope, Options
+from mooring.agent.state import AssignedScope, Options
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.core.moment import SECOND, Moment

@@ -9,15 +9,15 @@ from tests.agent.resizable_node import DELAYING, EXTENDED, LATE, RESIZING, resiz
 from tests.agent.small_node import container, guaranteed, running, sandbox, shared
 from tests.agent.test_agent_resizing import answers, cpus, pending, started, update
 
+from mooring.agent.effects import AgentReport, ReportKind, WriteCPUSet
 from mooring.agent.nri.types import ContainerState, LinuxResources, RuntimeContainer
-from mooring.agent.reactor.effects import AgentReport, ReportKind, WriteCPUSet
 from mooring.agent.reactor.hotplug import cpus_changed
 from mooring.agent.reactor.lifecycle import end_sandbox
-from mooring.agent.reactor.outcomes import Accepted, EventOutcome
-from mooring.agent.reactor.resizing import released
-from mooring.agent.reactor.restart.resume import Stored
-from mooring.agent.reactor.restart.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.reactor.response import Accepted, EventOutcome
+from mooring.agent.reactor.resume import Stored
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.update_container import released
+from mooring.agent.state import AgentState
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig
 from mooring.engine.core.moment import SECOND, Moment

@@ -15,10 +15,10 @@ from mooring.agent.agent import Agent
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, UnseenCGroups
+from mooring.agent.effects import WriteCPUSet
 from mooring.agent.nri.types import Event, RemoteError, RuntimeContainer
-from mooring.agent.reactor.effects import WriteCPUSet
+from mooring.agent.reconcile import release
 from mooring.agent.uninstall import Uninstalled
-from mooring.agent.verify import release
 from mooring.engine.core.cpuset import CPUSet
 from mooring.service.daemon import present_moment
 

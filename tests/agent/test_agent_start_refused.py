@@ -14,12 +14,11 @@ from tests.agent.whole_agent import Node, pod, start, whole
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups import cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
+from mooring.agent.effects import ClusterEvent, Evict
 from mooring.agent.nri.types import Event, RemoteError, RuntimeContainer
-from mooring.agent.pods.events import ClusterEvent
-from mooring.agent.reactor.effects import Evict
-from mooring.agent.reactor.restart.synchronize import synchronize
-from mooring.agent.reactor.values import Phase
-from mooring.agent.status.health import unready
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.state import Phase
+from mooring.agent.status.api import unready
 
 PID = 77
 

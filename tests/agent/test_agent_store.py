@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from tests.agent.small_node import SMALL, container, guaranteed, sandbox, small_state
 from tests.laws.strategies_whole_node import pods
 
-from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.effects import ReportKind
-from mooring.agent.reactor.restart.resume import Stored, resume
-from mooring.agent.reactor.values import AgentState
-from mooring.agent.storage.journal import JournalError, JournalWriter, read_journal
-from mooring.agent.storage.pod_text import pod_of_text, text_of_pod
+from mooring.agent.effects import ReportKind
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.state import AgentState
+from mooring.agent.storage.journal import JournalError, JournalWriter, pod_of_text, read_journal, text_of_pod
 from mooring.agent.storage.store import JOURNAL_FILE, Store
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError

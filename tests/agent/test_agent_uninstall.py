@@ -20,10 +20,10 @@ from tests.agent.whole_agent import MACHINE, NODE, Node, pod, start, until
 from tests.cli.command import mooring
 
 from mooring.agent.configuration import load_agent_configuration
+from mooring.agent.effects import QuotaOf
+from mooring.agent.eviction import EFFECT, TAINT
 from mooring.agent.nri.types import LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.pods.writes import EFFECT, TAINT
-from mooring.agent.reactor.effects import QuotaOf
-from mooring.agent.reactor.restart.synchronize import synchronize
+from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.startup import AgentCommand, Startup
 from mooring.agent.uninstall import Uninstalled, rollback, uninstall
 from mooring.engine.core.errors import InputError

@@ -12,13 +12,13 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.small_node import container, guaranteed, running, sandbox, shared, small_state
 from tests.agent.whole_agent import Node, pod, start, whole
 
+from mooring.agent.effects import AgentReport, Effect, ReportKind, WriteCPUSet
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, RuntimeContainer
-from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, WriteCPUSet
+from mooring.agent.reactor.containers import ListedGroup, unlisted
+from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, state_change
-from mooring.agent.reactor.records import ListedGroup, unlisted
-from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
-from mooring.agent.reactor.values import AgentState, LastSeen, Phase
+from mooring.agent.reactor.synchronize import synchronize, unknown_pods
+from mooring.agent.state import AgentState, LastSeen, Phase
 from mooring.agent.storage.journal import JournalWriter, read_journal
 
 

@@ -9,13 +9,13 @@ from tests.agent.small_node import container, guaranteed, running, sandbox, shar
 from tests.agent.whole_agent import Node, pod, start, whole
 
 from mooring.agent.agent import Agent
+from mooring.agent.effects import AgentReport, ReportKind, WriteCPUSet
 from mooring.agent.nri.types import Event, LinuxResources, RuntimeContainer
-from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.effects import AgentReport, ReportKind, WriteCPUSet
+from mooring.agent.reactor.containers import as_requested
+from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes
-from mooring.agent.reactor.records import as_requested
-from mooring.agent.reactor.restart.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.state import AgentState
 from mooring.engine.core.bits import list_text
 
 

@@ -23,11 +23,11 @@ from mooring.agent.cpu_hotplug import ONLINE
 from mooring.agent.nri.session import Session
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.startup import Startup, with_known_cpus
-from mooring.agent.status.api import ask_status
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.inputs.machines.loader import load_machine
-from mooring.published.background import PublisherThread
+from mooring.published.publisher import PublisherThread
+from mooring.service.agent_status import ask_status
 from mooring.service.logs import Log
 
 until = partial(patience.until, seconds=TIMEOUT)

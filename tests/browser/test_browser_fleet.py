@@ -13,10 +13,10 @@ from tests.fleet.clusters import arrival, asked, cluster, group
 
 from mooring.fleet.answer import answer_of
 from mooring.fleet.history import NodeHistory
+from mooring.fleet.report.page import fleet_page_text
 from mooring.fleet.report.report import fleet_view
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.work import work_of
-from mooring.views.html.fleet import fleet_page_text
 
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 WORK = [

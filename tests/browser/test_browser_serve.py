@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from threading import Event, Thread
 from time import monotonic, time
 
@@ -21,7 +20,6 @@ from mooring.inputs.machines.loader import load_machine
 from mooring.monitoring.serve.access import OpenGuard, Viewer
 from mooring.monitoring.serve.cluster.known import ClusterNode, KnownCluster
 from mooring.monitoring.serve.cluster.routes import cluster_application, ticking
-from mooring.monitoring.serve.history import SnapshotHistory
 from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.recording import Recording
 from mooring.monitoring.serve.snapshot import NodeNotice, PendingRelease
@@ -146,24 +144,6 @@ def test_the_timeline_goes_back_and_to_now_again(visit: Visit) -> None:
         expect(page.locator("#live button[data-uid]")).to_have_count(len(question().pods))
         page.locator("#now").click()
         expect(page.locator("#live button[data-uid]")).to_have_count(0)
-
-
-def test_the_timeline_of_before_a_restart_is_there(visit: Visit, tmp_path: Path) -> None:
-    yesterday = iter([time() - 80_000, time()])
-    fewer = snapshot_of(replace(question(), pods=question().pods[:2]))
-    Recording(fewer, lambda: next(yesterday), SnapshotHistory(tmp_path, print))
-    recorded = Recording(snapshot_of(question()), kept=SnapshotHistory(tmp_path, print))
-    with node_site(recorded) as site:
-        page = visit(site)
-        page.locator("#moment").focus()
-        page.keyboard.press("ArrowLeft")
-        expect(page.locator("#live button[data-uid]")).to_have_count(2)
-        expect(page.locator("#moment-words")).to_have_text(re.compile(r"\d+/\d+/\d+, \d+:\d+"))
-        page.locator("#live button[data-uid]").first.click()
-        expect(page.locator("#story-body")).to_contain_text("admitted")
-        page.keyboard.press("Escape")
-        page.locator("#now").click()
-        expect(page.locator("#live button[data-uid]")).to_have_count(len(question().pods))
 
 
 def test_a_click_on_a_cpu_explains_its_pod(visit: Visit, site: Site) -> None:

@@ -14,7 +14,7 @@ from tests.cli.command import mooring
 
 from mooring.command.completion import SHELLS, cobra_lines
 from mooring.command.main import VERBS, cli
-from mooring.inputs.machines.shipped import shipped_names
+from mooring.inputs.machines.compact import shipped_names
 
 BASH = """
 source {script}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.command import EXAMPLES, mooring
@@ -16,11 +17,10 @@ reservedSystemCPUs: "0"
 cpuManagerPolicyOptions: {strict-cpu-reservation: "true"}
 featureGates: {CPUManagerPolicyAlphaOptions: true}
 """
-POD = {
+POD: dict[str, Any] = {
     "kind": "Pod",
     "metadata": {"name": "small"},
     "spec": {
-        "nodeName": "n1",
         "containers": [{"name": "c", "resources": {"limits": {"cpu": "2", "memory": "64Mi"}}}],
     },
 }
@@ -108,7 +108,7 @@ def nodes(**versions: str) -> list[object]:
 
 def test_nodes_among_the_running_pods_name_the_release(asked: tuple[str | Path, ...], tmp_path: Path) -> None:
     listed = tmp_path / "cluster.json"
-    running = {**POD, "metadata": {"name": "runs", "uid": "u"}}
+    running = {**POD, "metadata": {"name": "runs", "uid": "u"}, "spec": {**POD["spec"], "nodeName": "n1"}}
     both = nodes(n1="v1.34.2+k3s1", n2="v1.36.1")
     listed.write_text(json.dumps({"kind": "List", "items": [*both, running]}), encoding="utf-8")
     plan = ("plan", *asked, "-o", "json", "--active", listed)

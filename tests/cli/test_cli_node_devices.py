@@ -13,12 +13,11 @@ from tests.cli.command import Answered, mooring
 from tests.cli.made_up_node import SECRET, kubelet_pods, make_root
 
 from mooring.engine.checkpoint.device_file import HeldDevices, device_record, device_text
-from mooring.service.device_plugins import DevicePluginOptionsMessage
-from mooring.service.grpc_methods import CallLimits, Method
 from mooring.service.grpc_server import serve
+from mooring.service.grpc_socket import CallLimits, Method
 from mooring.service.logs import Log
-from mooring.service.podresources_messages import (
-    SERVICE,
+from mooring.service.messages import (
+    PODRESOURCES_SERVICE,
     AllocatableResourcesRequestMessage,
     AllocatableResourcesResponseMessage,
     ContainerDevicesMessage,
@@ -26,6 +25,7 @@ from mooring.service.podresources_messages import (
     NUMANodeMessage,
     TopologyInfoMessage,
 )
+from mooring.service.podresources import DevicePluginOptionsMessage
 
 GPU = "vendor.example/gpu"
 DRIVER = "gpu.example.com"
@@ -122,7 +122,7 @@ def answering(node: Node) -> Iterator[None]:
     socket = node.kubelet / "pod-resources/kubelet.sock"
     socket.parent.mkdir()
     methods = {"GetAllocatableResources": Method(AllocatableResourcesRequestMessage, answer)}
-    end = serve(str(socket), SERVICE, methods, Log("test"), CallLimits())
+    end = serve(str(socket), PODRESOURCES_SERVICE, methods, Log("test"), CallLimits())
     yield
     end()
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from tests.cli.command import mooring
 
-from mooring.monitoring.shadow.counts_file import write_counts
-from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
-from mooring.monitoring.shadow.tally import Tally
+from mooring.monitoring.shadow.judging.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.monitoring.shadow.tally import Tally, write_counts
 
 AGREED = Judgement(Agreement.AGREED, KubeletEvent.ADMITTED, "1", "default/web")
 DIFFERS = Judgement(Agreement.DIFFERS, KubeletEvent.ADMITTED, "2", "default/db", DifferenceCause.CPUS, "2-3", "4-5")

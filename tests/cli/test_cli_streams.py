@@ -22,7 +22,7 @@ IMPATIENT, PATIENT = (
     (
         sys.executable,
         "-c",
-        f"from mooring.cli import main, progress; progress.PATIENCE = {seconds}; main.main()",
+        f"from mooring.cli import terminal as t; from mooring.command import main; t.PATIENCE = {seconds}; main.main()",
     )
     for seconds in (0, 10**6)
 )

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.command import EXAMPLES, mooring
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.inputs.archive.layout import KUBELET_CONFIG
+from mooring.inputs.archive.reader import KUBELET_CONFIG
 
 VENDORS = EXAMPLES / "vendors"
 MACHINE = ("--machine", "sockets=2 numa=2 cores=24 threads=2 memory=64Gi")

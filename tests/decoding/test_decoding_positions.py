@@ -9,7 +9,7 @@ import pytest
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.decoding.fields import Document
-from mooring.inputs.decoding.positions import field_places, json_fault
+from mooring.inputs.decoding.files import field_places, json_fault
 
 TEXT = """\
 ---

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import Value
-from mooring.inputs.decoding.positions import DEEPEST
-from mooring.inputs.decoding.yaml_reader import MOST_ALIASED_NODES, read_yaml
-from mooring.inputs.decoding.yaml_scalars import word_value
+from mooring.inputs.decoding.files import DEEPEST
+from mooring.inputs.decoding.yaml_reader import MOST_ALIASED_NODES, read_yaml, word_value
 
 WORDS: list[tuple[str, Value]] = [
     *((word, True) for word in ("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE")),

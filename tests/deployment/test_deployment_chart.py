@@ -16,7 +16,7 @@ import yaml
 
 from mooring import __version__
 from mooring.agent.options import FIELDS as AGENT_FIELDS
-from mooring.agent.pods.accounts import AgentAccount
+from mooring.agent.pods.cluster import AgentAccount
 from mooring.cluster.extender.options import FIELDS as EXTENDER_FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.command import mooring
 from tests.patience import until
 
-from mooring.agent.pods.accounts import AgentAccount, own_accounts
+from mooring.agent.pods.cluster import AgentAccount, own_accounts
 from mooring.cluster.deployment.node_files import (
     PROFILE,
     keep_token,

@@ -59,7 +59,8 @@ def test_containers_write_to_the_folder_of_the_shadow_only(verb: str, writable: 
     assert not security["allowPrivilegeEscalation"]
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert {one["mountPath"] for one in container["volumeMounts"] if not one.get("readOnly")} == writable
-    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
+    mounts = [one for each in (container, *pod.get("initContainers", ())) for one in each["volumeMounts"]]
+    assert {one["name"] for one in mounts} == {one["name"] for one in pod["volumes"]}
 
 
 def test_the_shadow_keeps_its_counts_and_publishes_them() -> None:

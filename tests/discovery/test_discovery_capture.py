@@ -11,18 +11,17 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.inputs.machines.archive import ArchiveTree, archive_bytes, read_archive
-from mooring.inputs.machines.capture.patterns import kept
-from mooring.inputs.machines.capture.process import (
+from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine, kept
+from mooring.inputs.machines.files import FolderTree, open_tree
+from mooring.inputs.machines.isolation import read_isolation
+from mooring.inputs.machines.loader import machine_of
+from mooring.inputs.machines.process import (
     KubeletHere,
     KubeletProcess,
     kubelet_arguments,
     kubelet_here,
     still_runs,
 )
-from mooring.inputs.machines.capture.reading import Capture, capture_isolation, capture_machine
-from mooring.inputs.machines.files import FolderTree, open_tree
-from mooring.inputs.machines.isolation import read_isolation
-from mooring.inputs.machines.loader import machine_of
 from mooring.inputs.machines.tree import Tree
 
 MACHINES = Path(__file__).parents[2].parent / "shared" / "machines"

@@ -16,7 +16,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.hardware import CPUKind, Hardware, HardwareNode
 from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.machines.differences.comparison import differences
+from mooring.inputs.machines.differences import differences
 from mooring.inputs.machines.loader import load_machine
 
 MACHINES = Path(__file__).parents[2].parent / "shared" / "machines"

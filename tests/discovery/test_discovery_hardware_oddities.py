@@ -15,8 +15,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.hardware import Hardware
 from mooring.engine.core.machine import Finding
 from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.hardware.findings import hardware_findings
-from mooring.inputs.machines.hardware.machine import read_hardware
+from mooring.inputs.machines.hardware.machine import hardware_findings, read_hardware
 from mooring.inputs.machines.machine_document import hardware_document
 
 CPUS = "sys/devices/system/cpu"

@@ -12,8 +12,7 @@ from msgspec import to_builtins
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.files import open_tree
-from mooring.inputs.machines.hardware.findings import hardware_findings
-from mooring.inputs.machines.hardware.machine import read_hardware
+from mooring.inputs.machines.hardware.machine import hardware_findings, read_hardware
 from mooring.inputs.machines.machine_document import hardware_document
 
 MACHINES = Path(__file__).parents[3] / "shared" / "machines"

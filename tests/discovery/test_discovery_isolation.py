@@ -9,9 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.inputs.machines.cgroups import ControlGroup
 from mooring.inputs.machines.files import open_tree
-from mooring.inputs.machines.isolation import IsolationFacts, kernel_words, parse_kernel_list, read_isolation
+from mooring.inputs.machines.isolation import (
+    ControlGroup,
+    IsolationFacts,
+    kernel_words,
+    parse_kernel_list,
+    read_isolation,
+)
 
 ONLINE = CPUSet.parse("0-7")
 UID = "0a1b2c3d-0000-4111-8222-333344445555"

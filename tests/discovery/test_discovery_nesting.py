@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.core.bits import members
-from mooring.inputs.machines.hardware.nesting import Nest
+from mooring.inputs.machines.hardware.numanodes import Nest
 
 MASKS = st.lists(st.integers(1, 255), max_size=30)
 

@@ -6,9 +6,8 @@ import pytest
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.topology import discover_topology
-from mooring.inputs.machines.compact import parse_shape
+from mooring.inputs.machines.compact import SHIPPED, parse_shape, shipped_machine, shipped_names
 from mooring.inputs.machines.shape import Shape
-from mooring.inputs.machines.shipped import SHIPPED, shipped_machine, shipped_names
 
 MIB = 2**20
 GIB = 2**30

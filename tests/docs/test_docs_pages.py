@@ -10,7 +10,7 @@ from mooring.engine.core.config import FIXABLE_DEFECTS
 from mooring.engine.core.gates import MANAGER_GATES
 from mooring.engine.cpumanager.options import OPTION_GROUPS
 from mooring.inputs.configuration.kubelet_config import READ
-from mooring.inputs.machines.shipped import shipped_names
+from mooring.inputs.machines.compact import shipped_names
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

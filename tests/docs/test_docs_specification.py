@@ -9,7 +9,7 @@ SECTIONS = {"cpu-manager": ["1", "4", "4.2"], "memory-manager": ["1", "2", "3"]}
 
 
 def cited(specification: ModuleType, folder: Path, docstring: str) -> list[tuple[str, str]]:
-    room = folder / "mooring" / "cpumanager"
+    room = folder / "mooring" / "engine" / "cpumanager"
     room.mkdir(parents=True)
     (room / "static.py").write_text(f'"""{docstring}"""\n', encoding="utf-8")
     return [(one.page, one.section) for one in specification.citations(folder)]

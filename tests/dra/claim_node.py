@@ -13,9 +13,8 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node
 from tests.e2e.folders import short_folder
 
-from mooring.cluster.dra import messages
+from mooring.cluster.dra import plugin as messages
 from mooring.cluster.dra.cdi import CDISpecs
-from mooring.cluster.dra.claims_client import ClaimsClient
 from mooring.cluster.dra.devices import Grouping
 from mooring.cluster.dra.driver import Driver
 from mooring.cluster.dra.messages import (
@@ -27,8 +26,8 @@ from mooring.cluster.dra.messages import (
     RegistrationStatusMessage,
     RegistrationStatusResponseMessage,
 )
-from mooring.cluster.dra.metrics import DriverMetrics
-from mooring.cluster.dra.plugin import Plugin
+from mooring.cluster.dra.objects import ClaimsClient
+from mooring.cluster.dra.plugin import DriverMetrics, Plugin
 from mooring.cluster.dra.reconcile import Reconciler
 from mooring.cluster.dra.slices import SliceOffer, SlicePublisher
 from mooring.service.cluster.apiserver import ClusterError

@@ -18,9 +18,9 @@ from mooring.cluster.dra.allocation import (
     is_asked_for,
 )
 from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, request_variable
-from mooring.cluster.dra.claims_client import ClaimableCPUs, PreparedShare
 from mooring.cluster.dra.devices import CPUGroup, pcie_roots
 from mooring.cluster.dra.messages import NodePrepareResourcesRequestMessage
+from mooring.cluster.dra.objects import ClaimableCPUs, PreparedShare
 from mooring.cluster.dra.reconcile import own_classes
 from mooring.cluster.dra.run import refuse_static_kubelet
 from mooring.engine.core.errors import InputError

@@ -9,9 +9,9 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node, start, until
 from tests.dra.claim_node import DRIVER, NODE, ClaimNode, MadeUpObjects, result
 
-from mooring.cluster.dra.claims_client import ClaimsClient, ClaimsError
-from mooring.service.claims_messages import ShareMessage
+from mooring.cluster.dra.objects import ClaimsClient, ClaimsError
 from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.messages import ShareMessage
 
 
 def agent_on(node: Node) -> RuntimeSide:

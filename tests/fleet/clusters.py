@@ -8,13 +8,11 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
-from mooring.fleet.cluster import NodeCluster, NodeGroup
-from mooring.fleet.cluster_events import NodeAction, NodeEvent, NodeRestart
-from mooring.fleet.scheduler.asked import PodDemand, asked_of
-from mooring.fleet.strategy import Strategy
+from mooring.fleet.cluster import NodeAction, NodeCluster, NodeEvent, NodeGroup, NodeRestart
+from mooring.fleet.scheduler.strategy import Strategy
+from mooring.fleet.trials.ranking import variants
 from mooring.fleet.trials.running import FleetTrial
-from mooring.fleet.trials.variants import variants
-from mooring.fleet.work import ControllerKind, PodArrival, Workload, work_of
+from mooring.fleet.work import ControllerKind, PodArrival, PodDemand, Workload, asked_of, work_of
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.defaults import PodGates, qos_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mooring.fleet.live.archive import ClusterObjects, cluster_objects
 from mooring.fleet.live.machines import named_machines
-from mooring.fleet.live.objects import ClusterObjects, cluster_objects
 from mooring.fleet.live.reading import LiveCluster, live_cluster
 from mooring.inputs.decoding.fields import Document
 

@@ -21,22 +21,25 @@ from tests.fleet.clusters import LOOSE, SIX, arrival, asked, cluster, group, som
 
 from mooring.command.main import run
 from mooring.engine.core.errors import InputError
-from mooring.fleet.answer import answer_of
-from mooring.fleet.answer_document import fleet_document
-from mooring.fleet.cluster_events import NodeAction, NodeEvent
+from mooring.fleet.answer import answer_of, fleet_document
+from mooring.fleet.cluster import NodeAction, NodeEvent
 from mooring.fleet.commands import simulate
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.history import NodeHistory
-from mooring.fleet.records import Fate
+from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import MOST_SAMPLES, Simulation
-from mooring.fleet.strategy import Strategy
 from mooring.fleet.trials import running
-from mooring.fleet.trials.finished import Digests, FinishedTrials
-from mooring.fleet.trials.ranking import ranked
-from mooring.fleet.trials.running import Figures, FleetTrial, all_figures, run_trial, run_trials
-from mooring.fleet.trials.sizing import Goal, size_of
-from mooring.fleet.trials.variants import variants
-from mooring.fleet.work import work_of
+from mooring.fleet.trials.ranking import Goal, ranked, size_of, variants
+from mooring.fleet.trials.running import (
+    Digests,
+    Figures,
+    FinishedTrials,
+    FleetTrial,
+    all_figures,
+    run_trial,
+    run_trials,
+)
+from mooring.fleet.work import Fate, work_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "traces"
@@ -234,7 +237,7 @@ def test_the_digest_of_a_trial_is_the_same_in_every_process() -> None:
     trial = some_trials()[0]
     script = (
         "from tests.fleet.clusters import some_trials\n"
-        "from mooring.fleet.trials.finished import Digests\n"
+        "from mooring.fleet.trials.running import Digests\n"
         "print(Digests().of((some_trials()[0].cluster, some_trials()[0].work)))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}

@@ -7,12 +7,10 @@ from dataclasses import replace
 from tests.fleet.clusters import LOOSE, asked, cluster, group
 
 from mooring.fleet.answer import answer_of
-from mooring.fleet.cluster import NodeCluster
-from mooring.fleet.cluster_events import NodeAction, NodeEvent
+from mooring.fleet.cluster import NodeAction, NodeCluster, NodeEvent
 from mooring.fleet.controllers import MOST_REMADE
-from mooring.fleet.records import Fate
 from mooring.fleet.simulation import Simulation, SimulationResult
-from mooring.fleet.work import ControllerKind, Workload, work_of
+from mooring.fleet.work import ControllerKind, Fate, Workload, work_of
 
 SIX = asked("6")
 """More than one NUMA node has: the sums of a node take it, and single-numa-node does not."""

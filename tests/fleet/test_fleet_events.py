@@ -15,13 +15,12 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import answer_of
-from mooring.fleet.cluster_events import ClusterEvent, CPUsOffline, NodeAction, NodeEvent, NodeRestart, PodResize
+from mooring.fleet.cluster import ClusterEvent, CPUsOffline, NodeAction, NodeEvent, NodeRestart, PodResize
 from mooring.fleet.inputs.cluster_files import load_cluster
 from mooring.fleet.inputs.event_files import with_events
-from mooring.fleet.records import Fate
+from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation, SimulationResult
-from mooring.fleet.strategy import Strategy
-from mooring.fleet.work import PodArrival, work_of
+from mooring.fleet.work import Fate, PodArrival, work_of
 from mooring.inputs.pods.steps import resizing
 
 SIX = asked("6")

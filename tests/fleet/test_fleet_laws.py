@@ -14,18 +14,16 @@ from mooring.engine.kubelet.events import after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import answer_of
-from mooring.fleet.cluster_events import NodeAction, NodeChange, NodeEvent, NodeRestart, NodeTaints
+from mooring.fleet.cluster import NodeAction, NodeChange, NodeEvent, NodeRestart, NodeTaints
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.operations import MadeChange
-from mooring.fleet.records import Fate, Record
+from mooring.fleet.scheduler.strategy import NUMAScoring, Scoring, Strategy
 from mooring.fleet.simulation import Simulation, SimulationResult
-from mooring.fleet.state_changes import held_text
-from mooring.fleet.strategy import NUMAScoring, Scoring, Strategy
-from mooring.fleet.work import ControllerKind, PodArrival, Work, Workload, work_of
+from mooring.fleet.states import held_text
+from mooring.fleet.work import ControllerKind, Fate, PodArrival, Record, Work, Workload, work_of
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
-from mooring.inputs.pods.scheduling_fields import Operator, Requirement
+from mooring.inputs.pods.scheduling_fields import Operator, Requirement, Taint
 from mooring.inputs.pods.steps import Admit, Remove, Restart
-from mooring.inputs.pods.taints import Taint
 
 LAW = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 WEB = PodSelector(("default",), (Requirement("app", Operator.IN, ("web",)),))

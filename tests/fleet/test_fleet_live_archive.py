@@ -14,13 +14,11 @@ from tests.fleet.live_clusters import ALIGNED, MACHINE, node, objects, pod
 from mooring.cli.output import json_text
 from mooring.engine.core.errors import InputError
 from mooring.fleet.inputs.cluster_files import load_cluster
-from mooring.fleet.live.archive import ABOUT, ClusterArchive, objects_of_archive
+from mooring.fleet.live.archive import ABOUT, ClusterArchive, ClusterObjects, load_objects, objects_of_archive
 from mooring.fleet.live.machines import named_machines
-from mooring.fleet.live.objects import ClusterObjects
 from mooring.fleet.live.reading import live_cluster
-from mooring.fleet.live.sources import load_objects
+from mooring.fleet.relocation.documents import fit_document
 from mooring.fleet.relocation.fit import FitQuestion, fit
-from mooring.fleet.relocation.fit_document import fit_document
 from mooring.inputs.machines.archive import ArchiveTree
 
 WHEN = "2026-11-01T12:00:00Z"

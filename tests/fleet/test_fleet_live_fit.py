@@ -16,15 +16,14 @@ from tests.fleet.live_clusters import live, node, pod
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.fleet.commands.live_inputs import fit_question
-from mooring.fleet.live.budgets import requirements_of_text
-from mooring.fleet.live.pod_object import Fixed
+from mooring.fleet.commands.inputs import fit_question
+from mooring.fleet.live.pods import Fixed, requirements_of_text
 from mooring.fleet.live.reading import LiveCluster
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.fit import FitAnswer, FitQuestion, fit
-from mooring.fleet.relocation.room import room
+from mooring.fleet.relocation.moves import room
 from mooring.fleet.scheduler.scheduler import Scheduler
-from mooring.fleet.strategy import Strategy
+from mooring.fleet.scheduler.strategy import Strategy
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement
 

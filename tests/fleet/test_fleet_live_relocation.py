@@ -9,11 +9,10 @@ from tests.fleet.live_clusters import ALIGNED, live, node, pod
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.cluster_events import NodeRestart
-from mooring.fleet.relocation.drain import drain
-from mooring.fleet.relocation.replacement import Outcome
-from mooring.fleet.relocation.upgrade import upgrade
-from mooring.fleet.strategy import Strategy
+from mooring.fleet.cluster import NodeRestart
+from mooring.fleet.relocation.drain import drain, upgrade
+from mooring.fleet.relocation.moves import Outcome
+from mooring.fleet.scheduler.strategy import Strategy
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 
 EXACT, BLIND = Strategy(extender=True), Strategy()

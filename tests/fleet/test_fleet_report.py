@@ -16,19 +16,17 @@ from tests.render.html_page import Page
 
 from mooring.command.main import run
 from mooring.fleet.answer import answer_of
-from mooring.fleet.cluster_events import NodeAction, NodeChange, NodeEvent, NodeRestart
+from mooring.fleet.cluster import NodeAction, NodeChange, NodeEvent, NodeRestart
 from mooring.fleet.history import NodeHistory
-from mooring.fleet.records import Fate
-from mooring.fleet.report import pictures
+from mooring.fleet.report import report as pictures
+from mooring.fleet.report.charts import heatmap_svg
+from mooring.fleet.report.page import SCRIPTS, FleetView, fleet_page_text
 from mooring.fleet.report.report import fleet_view, heat_of
+from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation
-from mooring.fleet.strategy import Strategy
-from mooring.fleet.text.simulation import fleet_text
-from mooring.fleet.work import PodArrival, work_of
-from mooring.views.fleet import FleetView
+from mooring.fleet.text import fleet_text
+from mooring.fleet.work import Fate, PodArrival, work_of
 from mooring.views.html.document import script_text
-from mooring.views.html.fleet import SCRIPTS, fleet_page_text
-from mooring.views.svg.heatmap import heatmap_svg
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ["--cluster", str(ROOT / "examples/fleet/cluster.yaml"), "-f", str(ROOT / "examples/fleet/day.yaml")]

@@ -11,11 +11,9 @@ from mooring.fleet.cluster import Member, NodeCluster
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.filters import feasible
 from mooring.fleet.scheduler.numa import NUMAMatch
-from mooring.fleet.scheduler.queue import Queue, WaitingPod
-from mooring.fleet.scheduler.scheduler import Scheduler
-from mooring.fleet.scheduler.scores import nodes_to_find, scores
+from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
+from mooring.fleet.scheduler.strategy import NUMAScoring, Scoring, Strategy, nodes_to_find, scores, strategy_of
 from mooring.fleet.scheduler.table import NodeTable
-from mooring.fleet.strategy import NUMAScoring, Scoring, Strategy, strategy_of
 
 OFFER = {"cpu": 10_000, "memory": 1000 * 2**20, "pods": 3}
 

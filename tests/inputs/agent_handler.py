@@ -21,15 +21,15 @@ from mooring.agent.nri.types import (
     RuntimeContainer,
     SessionObserver,
 )
-from mooring.agent.pods.derive import pod_of
-from mooring.agent.reactor.container_start import create_container
+from mooring.agent.pods.source import pod_of
+from mooring.agent.reactor.containers import requested_containers
+from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.records import messages_of
-from mooring.agent.reactor.restart.resume import Stored, resume
-from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused
+from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.state import AgentState
 from mooring.agent.storage.journal import KIND, VERSION, Journal
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Pod
@@ -91,7 +91,7 @@ class AgentHandler:
     def create_container(
         self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
-        spec = pod_of(pod, [*messages_of(self._state, pod.id), container])
+        spec = pod_of(pod, [*requested_containers(self._state, pod.id), container])
         answer = self._done(create_container(self._state, pod, container, spec)).answer
         assert isinstance(answer, Adjusted)
         return answer.adjustment, answer.updates
@@ -107,7 +107,7 @@ class AgentHandler:
     def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         spec = None
         if pod is not None and container is not None and needs_pod(self._state, event, pod, container):
-            spec = pod_of(pod, [*messages_of(self._state, pod.id), container])
+            spec = pod_of(pod, [*requested_containers(self._state, pod.id), container])
         self._done(state_change(self._state, event, pod, container, spec))
 
     def _done(self, outcome: EventOutcome) -> EventOutcome:

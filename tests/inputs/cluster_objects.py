@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from mooring.agent.pods.api import kubelet_uid
-from mooring.agent.pods.resized import pod_of_object, wanted_pod
+from mooring.agent.pods.resolve import pod_of_object, wanted_pod
 from mooring.cluster.dra.allocation import allocation_of, is_allocated, is_asked_for
 from mooring.cluster.extender.pods import Shapes, seen_pod
 from mooring.engine.core.config import KubeletConfig, MooringConfig

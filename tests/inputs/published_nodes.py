@@ -16,8 +16,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from mooring.cluster.extender.deciding import Decider, NodeVerdict
-from mooring.cluster.extender.outlook import Outlooks
+from mooring.cluster.extender.deciding import Decider, NodeVerdict, Outlooks
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.devicemanager.state import Device, DeviceState
@@ -27,12 +26,12 @@ from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.pods import pod_from_object
+from mooring.monitoring.serve.cluster.html import tile
 from mooring.monitoring.serve.cluster.known import ClusterNode, NodeNow
-from mooring.monitoring.serve.cluster.tiles import tile
 from mooring.published.facts_document import facts_document, facts_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey
+from mooring.published.possible_kubelets import Situation
 from mooring.published.restored import kind_of
-from mooring.published.situation import Situation
 from mooring.published.state_document import state_document, state_of
 
 _EXTENDED = MooringConfig(extensions=frozenset({"cpu-hotplug"}))

@@ -20,8 +20,8 @@ from tests.inputs import agent_handler, archives, cluster_objects, device_object
 
 from mooring.agent.claims import claim_asked
 from mooring.agent.configuration import agent_configuration
-from mooring.agent.interrupts.journal import InterruptJournal
-from mooring.agent.nri.frames import FrameReader, MessageReader, MessageType
+from mooring.agent.interrupts.files import InterruptJournal
+from mooring.agent.nri.connection import FrameReader, MessageReader, MessageType
 from mooring.agent.nri.methods import parse
 from mooring.agent.nri.ttrpc import TTRPCRequestMessage
 from mooring.agent.storage.journal import JournalWriter, read_journal, read_newest
@@ -38,17 +38,15 @@ from mooring.engine.core.machine import Machine
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.decoding.documents import documents_in
-from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.machines.compact import SHIPPED, parse_compact
 from mooring.inputs.machines.formats.recognition import described
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
-from mooring.inputs.machines.shipped import SHIPPED
 from mooring.inputs.pods.pod_files import active_pods, pods_of
 from mooring.inputs.pods.pod_status import bound_nodes
 from mooring.inputs.pods.scenario import load_scenarios
-from mooring.service.claims_messages import PrepareRequestMessage
+from mooring.service.messages import ListPodResourcesResponseMessage, PrepareRequestMessage
 from mooring.service.podresources import pods_in
-from mooring.service.podresources_messages import ListPodResourcesResponseMessage
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CORPORA = ROOT / "tests" / "corpora"

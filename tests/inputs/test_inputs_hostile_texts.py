@@ -175,7 +175,7 @@ def kinds(folder: Path) -> Iterator[Kind]:
     settings = [(*one, *PODS) if one[0] != "topology" else one[:3] for one in settings]
     yield Kind("configuration", config, documents(EXAMPLES / "kubelet.yaml"), settings)
     devices = folder / "devices.yaml"
-    beside = ("-f", EXAMPLES / "devices" / "pods.yaml", "--config", devices, *MACHINE)
+    beside = ("-f", EXAMPLES / "devices" / "pods.yaml", "--config", devices, "--machine", "numa=4 cores=8 memory=16Gi")
     yield Kind("devices", devices, documents(EXAMPLES / "devices" / "kubelet.yaml"), formed(forms, *beside))
     node, one = folder / "node", folder / "one.yaml"
     one.write_text(POD, encoding="utf-8")

@@ -9,7 +9,7 @@ from tests.laws.questions_anywhere import questions_anywhere
 from tests.planner.compared import run_trial
 
 from mooring.agent.reactor.placing import place
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.state import AgentState
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.search import begin, followed, holding
 from mooring.answers.base.plan import Plan, make_plan
@@ -19,8 +19,7 @@ from mooring.answers.base.trace import trace_of
 from mooring.answers.capacity.answer import capacity_of
 from mooring.answers.capacity.replicas import Subject
 from mooring.answers.compare.variant import Variant
-from mooring.cluster.extender.deciding import Decider
-from mooring.cluster.extender.outlook import Outlooks
+from mooring.cluster.extender.deciding import Decider, Outlooks
 from mooring.engine.core.config import PLUGINS
 from mooring.engine.kubelet.events import Readmit, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -29,8 +28,8 @@ from mooring.engine.node import Decision
 from mooring.inputs.pods.scenario import Scenario
 from mooring.inputs.pods.steps import Admit, Offline
 from mooring.published.objects import NodeFacts, NodeState, PodKey
+from mooring.published.possible_kubelets import Situation
 from mooring.published.restored import NodeKind, kind_of
-from mooring.published.situation import Situation
 
 LAW = settings(
     deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]

@@ -11,9 +11,8 @@ import yaml
 from mooring.engine.core.dynamic import ClaimedDevice, DynamicDevice
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import ClaimUse
-from mooring.inputs.pods.dynamic.claims import claim_of
-from mooring.inputs.pods.dynamic.objects import KINDS, objects_of
-from mooring.inputs.pods.dynamic.slices import current_devices, slice_of
+from mooring.inputs.pods.claims import claim_of, current_devices, slice_of
+from mooring.inputs.pods.cluster_objects import KINDS, objects_of
 from mooring.inputs.pods.pods import pod_from_object
 
 WIRE = Path(__file__).resolve().parents[3] / "shared/wire"

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.pods.scheduling_fields import scheduling_fields_of
-from mooring.inputs.pods.taints import Taint, Toleration, taints_at
+from mooring.inputs.pods.scheduling_fields import Taint, Toleration, scheduling_fields_of, taints_at
 
 
 def test_empty_texts_of_a_toleration_say_nothing() -> None:

@@ -10,9 +10,9 @@ import pytest
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.node.settings import build_settings
-from mooring.engine.node.start_checks import CHECKED_FIELDS
 from mooring.engine.node.validation import CHECKS
 from mooring.engine.releases.catalog import RELEASES
+from mooring.engine.releases.config_fields import CHECKED_FIELDS
 from mooring.inputs.configuration.kubelet_config import config_of_fields
 from mooring.inputs.machines.compact import parse_compact
 
@@ -162,7 +162,7 @@ def test_a_field_of_a_gate_that_is_off_is_refused() -> None:
 def test_every_field_that_is_only_checked_is_in_the_table() -> None:
     named = {field for check in CHECKS for field in check.fields.split()}
     eviction = {"evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim"}
-    assert set(CHECKED_FIELDS) - eviction <= named
+    assert {one.name for one in CHECKED_FIELDS} - eviction <= named
     assert all(check.errors or check.note for check in CHECKS)
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from tests.planner.change_questions import guaranteed
 
-from mooring.answers.base.alignment import AlignmentLevel
 from mooring.answers.base.changes.change import Cost, applied
 from mooring.answers.base.changes.configuration import ConfigField
 from mooring.answers.base.changes.difference import differences
@@ -20,6 +19,7 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
+from mooring.explain.alignment import AlignmentLevel
 from mooring.inputs.machines.compact import parse_compact
 
 GPU = "vendor.example/gpu"

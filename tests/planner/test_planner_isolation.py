@@ -13,8 +13,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.core.topology import Topology, discover_topology
 from mooring.engine.extensions.interrupts import Interrupt, Owner, Wish
-from mooring.inputs.machines.cgroups import ControlGroup
-from mooring.inputs.machines.isolation import IRQBalance, IsolationFacts, KernelWords
+from mooring.inputs.machines.isolation import ControlGroup, IRQBalance, IsolationFacts, KernelWords
 
 WEB = "0a1b2c3d-0000-4111-8222-333344445555"
 OTHER = "1a1b2c3d-0000-4111-8222-333344445555"

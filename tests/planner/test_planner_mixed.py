@@ -12,8 +12,8 @@ from mooring.answers.base.holdings import mixed_lines
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.plan_document import plan_document
 from mooring.answers.base.plan_text import plan_text
-from mooring.answers.base.podresources import pod_resources_document
 from mooring.answers.base.question import Question
+from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.config import MIXED_CPUS, MooringConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.node.mixed import ANNOTATION

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.core.errors import InputError
+from mooring.engine.releases.config_fields import CHECKED_FIELDS
 from mooring.inputs.archive.reduction import anonymous_pods, pod_list, reduced_configuration, reduced_pods
 from mooring.inputs.configuration.kubelet_config import KNOWN, READ, kubelet_config
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags, merged_configuration
@@ -109,7 +110,8 @@ def test_equal_names_stay_equal_when_they_are_made_up() -> None:
 def test_of_a_configuration_exactly_the_fields_that_decide_are_kept(names: set[str], as_configz: bool) -> None:
     content: dict[str, Any] = dict.fromkeys(names, "secret")
     reduced = reduced_configuration({"kubeletconfig": content} if as_configz else content)
-    assert set(reduced) == {"apiVersion", "kind", *(names & READ)}
+    decide = READ.union(one.name.partition(".")[0] for one in CHECKED_FIELDS) - {"preloadedImagesVerificationAllowlist"}
+    assert set(reduced) == {"apiVersion", "kind", *(names & decide)}
 
 
 def test_a_reduced_configuration_is_the_same_configuration_and_reports_the_same() -> None:
@@ -117,7 +119,7 @@ def test_a_reduced_configuration_is_the_same_configuration_and_reports_the_same(
         "cpuManagerPolicy": "static",
         "maxPods": 9,
         "cpuManagerPolcy": "x",
-        "port": 1,
+        "address": "::",
         "featureGates": {"A": True},
     }
     told: list[Any] = []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
-from mooring.answers.base.podresources import pod_resources_document
+from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS

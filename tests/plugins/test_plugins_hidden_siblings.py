@@ -25,11 +25,11 @@ from mooring.answers.base.explanation import explain
 from mooring.answers.base.isolation.holders import assignments_of
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.plan_document import plan_document
-from mooring.answers.base.podresources import pod_resources_document
 from mooring.answers.base.question import Question
 from mooring.answers.base.views.picture import plan_view
 from mooring.answers.base.views.rows import plan_rows
 from mooring.answers.doctor.diagnosis import diagnose
+from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet

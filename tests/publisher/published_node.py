@@ -16,8 +16,8 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.observation import EngineObserver, Observation
-from mooring.published.pace import Rhythm
 from mooring.published.publisher import Publisher
+from mooring.published.writing import Rhythm
 from mooring.service.cluster.apiserver import Cluster, cluster_of
 
 NODE = "node-1"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.agent.small_node import CONFIG, INFO
 
-from mooring.agent.reactor.values import AgentState
-from mooring.agent.services import PodResourcesService
+from mooring.agent.pod_resources import PodResourcesService
+from mooring.agent.state import AgentState
 from mooring.agent.status.snapshot import Snapshot
 from mooring.engine.checkpoint.device_file import HeldDevices, device_text
 from mooring.engine.core.config import MooringConfig

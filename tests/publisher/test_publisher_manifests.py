@@ -12,14 +12,6 @@ from tests.agent.small_node import CONFIG, INFO
 from tests.publisher.manifests import mistakes
 
 from mooring.cluster.publisher import command as publish
-from mooring.documents.observed.shadow import (
-    ShadowCountPart,
-    ShadowDayPart,
-    ShadowDecisionPart,
-    ShadowDocument,
-    WouldBeDayPart,
-    WouldBePart,
-)
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import StateTexts
@@ -38,7 +30,16 @@ from mooring.published.objects import (
     PodKey,
 )
 from mooring.published.observation import Observation, documents_of
-from mooring.published.shadow_document import shadow_document, shadow_of
+from mooring.published.shadow_document import (
+    ShadowCountPart,
+    ShadowDayPart,
+    ShadowDecisionPart,
+    ShadowDocument,
+    WouldBeDayPart,
+    WouldBePart,
+    shadow_document,
+    shadow_of,
+)
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = ("crds/nodefacts.yaml", "crds/nodeshadows.yaml", "crds/nodestates.yaml", "publish.yaml", "publish-prune.yaml")

@@ -8,10 +8,10 @@ import pytest
 
 from mooring.engine.core.machine import PCIDevice
 from mooring.engine.devicemanager.state import Device
-from mooring.published import slices
+from mooring.published import kubelet_source
+from mooring.published.kubelet_source import KubeletAndSlices, ListedSlices
 from mooring.published.naming import device_state
 from mooring.published.objects import PodKey
-from mooring.published.slices import KubeletAndSlices, ListedSlices
 from mooring.service.cluster.apiserver import ClusterError
 from mooring.service.podresources import ListedClaimDevice, ListedContainer, ListedPod
 
@@ -61,17 +61,17 @@ def test_slices_are_listed_now_and_then_and_kept_while_the_api_server_is_away(mo
             raise answer
         return answer
 
-    monkeypatch.setattr(slices, "Pages", pages)
-    monkeypatch.setattr(slices, "mapping_of", lambda item: item)
+    monkeypatch.setattr(kubelet_source, "Pages", pages)
+    monkeypatch.setattr(kubelet_source, "mapping_of", lambda item: item)
     now = 0.0
     listed = ListedSlices(Cluster, "n", PCI, clock=lambda: now)  # type: ignore[arg-type]
     expected = {DRIVER: (Device("n/g", (1,)),)}
     assert listed() == expected
-    now = slices.LISTING - 1
+    now = kubelet_source.LISTING - 1
     assert listed() == expected
-    now = slices.LISTING + 1
+    now = kubelet_source.LISTING + 1
     assert listed() == expected
-    assert asked == [f"{slices.SLICES}?spec.nodeName=n"] * 2
+    assert asked == [f"{kubelet_source.SLICES}?spec.nodeName=n"] * 2
 
 
 def test_a_kubelets_devices_are_those_of_plugins_and_of_slices() -> None:

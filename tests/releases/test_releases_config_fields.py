@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -12,7 +12,13 @@ from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.machine import Finding
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.releases.catalog import RELEASES
-from mooring.engine.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE, later_fields
+from mooring.engine.releases.config_fields import (
+    DEFAULT_HISTORY,
+    FIELDS,
+    FIELDS_SINCE,
+    READ_FIELDS,
+    later_fields,
+)
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.inputs.configuration.kubelet_config import KNOWN, kubelet_config
 from mooring.inputs.machines.compact import parse_compact
@@ -126,3 +132,14 @@ def test_a_field_that_came_later_is_reported_and_ignored() -> None:
     assert "kubelet 1.32 does not have the field mergeDefaultEvictionSettings yet" in finding.message
     scenario({**content, "release": "1.33"}, source="test", report=found.append)
     assert len(found) == 1
+
+
+def test_every_member_of_a_configuration_is_one_field_of_the_table() -> None:
+    members = [one.member for one in READ_FIELDS.values()]
+    assert sorted(members) == sorted({one.name for one in fields(KubeletConfig)} - {"checked"})
+
+
+def test_the_table_names_fields_of_the_type_and_each_once() -> None:
+    names = [one.name for one in FIELDS]
+    assert len(names) == len(set(names))
+    assert {name.partition(".")[0] for name in names} <= KNOWN

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from tests.node.resizable import SIXTEEN, pod
 
-from mooring.answers.base.exposition import exposition
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node
 from mooring.engine.node.metrics import names as name
+from mooring.engine.node.metrics.exposition import exposition
 from mooring.engine.node.metrics.metrics import Metrics, fold
 from mooring.engine.node.metrics.names import METRICS
 from mooring.engine.releases.catalog import RELEASES

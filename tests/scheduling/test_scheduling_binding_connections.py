@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import httpx2
 import pytest
 
-from mooring.cluster.extender.pod_api import ClusterPodAPI
+from mooring.cluster.extender.binding import ClusterPodAPI
 from mooring.cluster.extender.wire import BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 

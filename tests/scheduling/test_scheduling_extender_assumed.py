@@ -18,9 +18,8 @@ from mooring.cluster.extender.pods import Seen
 from mooring.cluster.extender.view import ASSUMED_FOR
 from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.pod import Pod
-from mooring.published.courses import courses
 from mooring.published.objects import PodKey
-from mooring.published.situation import BEFORE_US, UNSETTLED
+from mooring.published.possible_kubelets import BEFORE_US, UNSETTLED, courses
 
 MEMORY: dict[str, Any] = {
     "memory_manager_policy": "Static",

@@ -22,8 +22,8 @@ from mooring.cluster.extender.options import TLS, ExtenderOptions
 from mooring.cluster.extender.run import limits_of, serve
 from mooring.engine.core.errors import InputError
 from mooring.service.connections import HANDSHAKES
+from mooring.service.http import TLSFiles, tls_context
 from mooring.service.options import Address
-from mooring.service.tls import TLSFiles, tls_context
 
 IMPATIENT = 0.2
 SILENT = 1100

@@ -13,8 +13,7 @@ from tests.node.hotpluggable import pod
 from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, started, state_of_node
 
 from mooring.answers.base.prediction import predicted
-from mooring.cluster.extender.deciding import Decider
-from mooring.cluster.extender.outlook import Outlooks, anonymous
+from mooring.cluster.extender.deciding import Decider, Outlooks, anonymous
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
 from mooring.cluster.extender.scoring import Weights, merit_of
 from mooring.cluster.extender.view import ClusterView
@@ -29,8 +28,8 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.observation import EngineObserver
+from mooring.published.possible_kubelets import UNPUBLISHED, UNREADABLE, Situation
 from mooring.published.restored import NodeKind, kind_of, restored
-from mooring.published.situation import UNPUBLISHED, UNREADABLE, Situation
 from mooring.published.state_document import state_document, state_of
 
 INFO = parse_compact("sockets=1 numa=2 cores=8 threads=1 memory=8Gi").info

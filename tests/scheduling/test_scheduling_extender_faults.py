@@ -30,8 +30,8 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.published import restored as restoring
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import NodeFacts
+from mooring.published.possible_kubelets import UNJUDGED, NodeFaults
 from mooring.published.restored import KnownKinds, NodeKind, kind_of, restored
-from mooring.published.situation import UNJUDGED, NodeFaults
 from mooring.published.state_document import state_document
 
 FACTS = facts_with(
@@ -158,7 +158,7 @@ def test_the_thread_that_predicts_goes_on_after_a_node_that_cannot_be_judged(
     said: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = extender_with(ExtenderOptions(), no_cluster, lambda about, problem: said.append((about, problem)))
-    monkeypatch.setattr("mooring.cluster.extender.outlook.view_key", broken)
+    monkeypatch.setattr("mooring.cluster.extender.deciding.view_key", broken)
     made.view.put_facts(digest_of(FACTS), FACTS)
     made.view.put_state("lying", 1, state_of_node(FACTS, started(FACTS), node="lying"))
     made.start()

@@ -10,8 +10,7 @@ from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.kubelet.start import start_on
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.defaults import PodGates, qos_of
-from mooring.inputs.pods.scheduling_fields import SchedulingFields
-from mooring.inputs.pods.taints import Taint
+from mooring.inputs.pods.scheduling_fields import SchedulingFields, Taint
 from mooring.monitoring.serve.cluster.known import ClusterNode, ClusterPod, KnownCluster
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 

@@ -16,9 +16,8 @@ from mooring.monitoring.serve.access import Guard, OpenGuard
 from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.recording import Recording
 from mooring.monitoring.serve.run import LIMITS, node_application
-from mooring.service.http import HTTPServer, listener_at
+from mooring.service.http import Application, HTTPServer, listener_at
 from mooring.service.options import Address
-from mooring.service.pages import Application
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 HOSTILE = "<script>window.hacked=1</script>"

@@ -20,13 +20,20 @@ from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.kubelet.start import start_on
 from mooring.inputs.pods.steps import Offline, Online
 from mooring.monitoring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
-from mooring.monitoring.serve.cluster.fitting import KEPT_OFF, UNKNOWN, FittingSearch, fittings_in_text
-from mooring.monitoring.serve.cluster.html import TileSheet, exported_cluster
+from mooring.monitoring.serve.cluster.html import (
+    KEPT_OFF,
+    UNKNOWN,
+    FittingSearch,
+    TileSheet,
+    exported_cluster,
+    fittings_in_text,
+    tile,
+    with_labels,
+)
 from mooring.monitoring.serve.cluster.known import UNPUBLISHED, ClusterPod, KnownCluster, NodeNow
-from mooring.monitoring.serve.cluster.listeners import node_of, pod_of
-from mooring.monitoring.serve.cluster.published_node import snapshot_of_node
+from mooring.monitoring.serve.cluster.open_nodes import snapshot_of_node
 from mooring.monitoring.serve.cluster.routes import cluster_application
-from mooring.monitoring.serve.cluster.tiles import tile, with_labels
+from mooring.monitoring.serve.cluster.run import node_of, pod_of
 from mooring.monitoring.serve.node_plan import what_if
 from mooring.published.observation import EngineObserver
 from mooring.published.shadow_document import ShadowCount, ShadowDifference, ShadowStatus

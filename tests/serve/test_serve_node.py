@@ -18,16 +18,15 @@ from msgspec import to_builtins
 from tests.agent.outside.test_agent_status import SNAPSHOTS
 from tests.serve.site import EXAMPLES, HOSTILE, Site, hostile, node_site, question, recording
 
+from mooring.agent.status.document import status_document
 from mooring.agent.status.snapshot import AgentCounts
-from mooring.agent.status.status_document import status_document
 from mooring.command.main import run
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
-from mooring.monitoring.serve.agent_status import snapshot_of_status
 from mooring.monitoring.serve.node_html import exported, picture
 from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.recording import Recording
-from mooring.monitoring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot
-from mooring.monitoring.serve.watched import AGAIN, WatchedNode
+from mooring.monitoring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot, snapshot_of_status
+from mooring.monitoring.serve.sources import AGAIN, WatchedNode
 from mooring.views.svg.picture import svg_text
 
 MANIFEST = """apiVersion: v1
@@ -170,6 +169,21 @@ def test_a_change_is_announced_and_the_past_can_be_read() -> None:
         assert "at this moment" in site.ask("/body?number=1").text
 
 
+def test_people_see_the_past_of_their_namespaces_only_and_hostile_names_are_texts() -> None:
+    recorded = recording()
+    recorded.take(snapshot_of(hostile()))
+    recorded.take(snapshot_of(replace(question(), pods=())))
+    with node_site(recorded, TokenGuard(), loopback=False) as site:
+        some = site.ask("/body?number=1", Authorization="Bearer data").text
+        assert "data/database-0" in some
+        assert "core/" not in some
+        assert HIDDEN in some
+        assert site.ask("/body?number=1").status == 401
+        page = site.ask("/body?number=2", Authorization="Bearer all").text
+        assert HOSTILE not in page
+        assert escape(HOSTILE) in page
+
+
 def event(answer: HTTPResponse) -> str:
     """Return the data of the next event."""
     while True:
@@ -245,7 +259,8 @@ def test_a_live_page_refuses_standard_input_because_it_reads_the_node_again(
 
     monkeypatch.setattr("mooring.monitoring.serve.run.run_application", served)
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"[]")))
-    assert run(["serve", "--machine", "epyc-7763-2s-nps4", option, "-"]) == 2
+    machine = [] if option == "--machine" else ["--machine", "epyc-7763-2s-nps4"]
+    assert run(["serve", *machine, option, "-"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("mooring: standard input: can be read only once, and the page")
     assert said.count("\n") == 1

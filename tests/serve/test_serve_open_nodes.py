@@ -13,15 +13,13 @@ import pytest
 from tests.serve.clusters import known, pod
 
 from mooring.monitoring.serve.access import EVERYTHING, OpenGuard
-from mooring.monitoring.serve.cluster.fitting import FittingSearch
-from mooring.monitoring.serve.cluster.html import TileSheet
+from mooring.monitoring.serve.cluster.html import FittingSearch, TileSheet
 from mooring.monitoring.serve.cluster.known import ClusterPod, NodeNow
-from mooring.monitoring.serve.cluster.open_nodes import OpenNodes
-from mooring.monitoring.serve.cluster.published_node import snapshot_of_node
+from mooring.monitoring.serve.cluster.open_nodes import OpenNodes, snapshot_of_node
 from mooring.monitoring.serve.cluster.routes import cluster_application, ticking
 from mooring.monitoring.serve.node_routes import NodeRoutes
 from mooring.monitoring.serve.snapshot import NodeSnapshot
-from mooring.published.situation import NodeFaults
+from mooring.published.possible_kubelets import NodeFaults
 
 SNAPSHOT = "mooring.monitoring.serve.cluster.open_nodes.snapshot_of_node"
 
@@ -160,7 +158,7 @@ def test_a_page_that_two_clients_open_at_once_is_one(monkeypatch: pytest.MonkeyP
         "mooring.monitoring.serve.cluster.known.restored",
         "mooring.monitoring.serve.cluster.known.view_key",
         "mooring.monitoring.serve.cluster.html.tile",
-        "mooring.monitoring.serve.cluster.fitting.predicted",
+        "mooring.monitoring.serve.cluster.html.predicted",
     ],
 )
 def test_a_node_that_cannot_be_judged_is_said_once_and_the_page_shows_all_others(

@@ -16,8 +16,7 @@ from google.protobuf.message import Message
 from tests.service.message_tables import build_messages
 from tests.service.recorded_log import RecordedLog
 
-from mooring.service.grpc_methods import CallRefusedError, Method
-from mooring.service.grpc_socket import GRPCSocket
+from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method
 
 SERVICE = "example.Echo"
 TEXT = build_messages("example", {"Text": "1 text string"})["Text"]

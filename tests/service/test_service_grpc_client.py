@@ -20,8 +20,8 @@ from tests.service.message_tables import build_messages
 from tests.service.recorded_log import RecordedLog
 
 from mooring.service.grpc_client import CallError, CallStatus, UnaryClient
-from mooring.service.grpc_methods import CallLimits, CallRefusedError, Method
 from mooring.service.grpc_server import serve
+from mooring.service.grpc_socket import CallLimits, CallRefusedError, Method
 
 SERVICE, LARGEST, SECONDS = "example.Echo", 300_000, 60.0
 TEXT = build_messages("example", {"Text": "1 text string"})["Text"]

@@ -21,9 +21,18 @@ from tests.patience import until
 from mooring.engine.core.errors import InputError
 from mooring.service import sockets
 from mooring.service.connections import serve
-from mooring.service.http import HTTPServer, listener_at, serve_tcp, serve_unix
+from mooring.service.http import (
+    ASGIMessage,
+    ConnectionLimits,
+    HTTPServer,
+    Page,
+    Receive,
+    Send,
+    listener_at,
+    serve_tcp,
+    serve_unix,
+)
 from mooring.service.options import Address
-from mooring.service.pages import ASGIMessage, ConnectionLimits, Page, Receive, Send
 
 TIMEOUT = 60
 PATIENT = 3600.0

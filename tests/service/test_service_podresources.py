@@ -10,18 +10,18 @@ import pytest
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from mooring.service.grpc_methods import CallLimits, CallRefusedError, Method, Methods
 from mooring.service.grpc_server import serve
+from mooring.service.grpc_socket import CallLimits, CallRefusedError, Method, Methods
 from mooring.service.logs import Log
-from mooring.service.podresources import ListedClaimDevice, PodResourcesClient, PodResourcesError, pods_in
-from mooring.service.podresources_messages import (
-    SERVICE,
+from mooring.service.messages import (
+    PODRESOURCES_SERVICE,
     ContainerResourcesMessage,
     GetPodResourcesRequestMessage,
     GetPodResourcesResponseMessage,
     ListPodResourcesResponseMessage,
     PodResourcesMessage,
 )
+from mooring.service.podresources import ListedClaimDevice, PodResourcesClient, PodResourcesError, pods_in
 
 RECORDING = Path(__file__).resolve().parents[3] / "shared/wire/podresources-list-with-dra.json"
 GIVEN = ListedClaimDevice(
@@ -48,7 +48,7 @@ def kubelet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Answ
 
     def started(answer: Answer | None) -> PodResourcesClient:
         methods: Methods = {} if answer is None else {"Get": Method(GetPodResourcesRequestMessage, answer)}
-        ends.append(serve(path, SERVICE, methods, Log("test"), CallLimits()))
+        ends.append(serve(path, PODRESOURCES_SERVICE, methods, Log("test"), CallLimits()))
         client = PodResourcesClient(path)
         ends.append(client.close)
         return client

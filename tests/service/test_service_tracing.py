@@ -93,7 +93,8 @@ def test_another_protocol_is_reported_and_the_daemon_runs_without_traces() -> No
 WITHOUT_PACKAGES = """
 import sys
 sys.modules["opentelemetry"] = None
-import mooring.agent.tracing, mooring.cluster.extender.tracing
+import mooring.agent.tracing, mooring.cluster.extender.wire
+import mooring.agent.state_holder, mooring.cluster.extender.tracing
 from mooring.service.tracing import open_traces
 assert open_traces("a", {}, print) is None
 assert open_traces("a", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317"}, print) is None

@@ -9,10 +9,9 @@ from tests.shadow.observing import STATIC, Node, container, node
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.monitoring.shadow.judgement import Judgement
-from mooring.monitoring.shadow.judging.besides import Besides
 from mooring.monitoring.shadow.judging.judge import judge
-from mooring.monitoring.shadow.judging.mismatch import unlike_outcome
+from mooring.monitoring.shadow.judging.judgement import Judgement, unlike_outcome
+from mooring.monitoring.shadow.judging.unseen import Besides
 from mooring.monitoring.shadow.observed import ObservedNode, observed_pod
 
 SHARED = replace(STATIC, cpu_manager_policy="none")

@@ -16,8 +16,7 @@ from tests.shadow.listing import listing
 from mooring.engine.core.machine import Finding
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_status import REJECTED
-from mooring.monitoring.shadow.kubelet_pods import STARTING, KubeletPods
-from mooring.monitoring.shadow.pods import BoundPods
+from mooring.monitoring.shadow.pods import STARTING, BoundPods, KubeletPods
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_at
 
 ADDRESS = "http://127.0.0.1:10255"

@@ -18,7 +18,7 @@ from mooring.answers.base.replay.file import replay_file
 from mooring.documents.schemas import schema
 from mooring.monitoring.shadow.commands import shadow
 from mooring.monitoring.shadow.folder import ShadowFolder
-from mooring.monitoring.shadow.judgement import Agreement
+from mooring.monitoring.shadow.judging.judgement import Agreement
 from mooring.monitoring.shadow.published import QUIET, PublishedKubelet, PublishedNodes, UnpublishedError
 from mooring.monitoring.shadow.shadow import Shadow
 from mooring.monitoring.shadow.tally import Tally

@@ -10,7 +10,7 @@ import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector
 
 from mooring.engine.core.machine import Finding
-from mooring.monitoring.shadow.judgement import Agreement, Judgement, KubeletEvent
+from mooring.monitoring.shadow.judging.judgement import Agreement, Judgement, KubeletEvent
 from mooring.monitoring.shadow.publishing import RHYTHM, ShadowPublisher
 from mooring.monitoring.shadow.tally import Tally
 from mooring.published.shadow_document import shadow_of

@@ -15,11 +15,10 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.kubelet.kubelet import cpu_text
 from mooring.inputs.pods.scenario import scenario
-from mooring.monitoring.shadow.judgement import Agreement
 from mooring.monitoring.shadow.judging.judge import judge
+from mooring.monitoring.shadow.judging.judgement import Agreement
 from mooring.monitoring.shadow.observed import ObservedNode
-from mooring.monitoring.shadow.recording import recorded_scenario
-from mooring.monitoring.shadow.smallest import smallest
+from mooring.monitoring.shadow.recording import recorded_scenario, smallest
 
 BOUND = replace(PINNED, topology_manager_policy="restricted")
 PODS = replace(BOUND, topology_manager_policy="single-numa-node", topology_manager_scope="pod")

@@ -13,21 +13,20 @@ from msgspec.structs import replace as replace_part
 from tests.shadow.observing import STATIC, Node, node
 
 from mooring.answers.base.replay.file import replay_file
-from mooring.documents.observed.shadow import WouldBeDayPart, WouldBePart
 from mooring.documents.schemas import schema
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.pods.pod_status import REJECTED
-from mooring.monitoring.shadow.commands.shadow_text import shadow_text
-from mooring.monitoring.shadow.counts_file import continued
 from mooring.monitoring.shadow.folder import FILES, ShadowFolder
-from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, KubeletEvent
+from mooring.monitoring.shadow.judging.judgement import Agreement, DifferenceCause, KubeletEvent
 from mooring.monitoring.shadow.observed import ObservedPod
 from mooring.monitoring.shadow.pods import BoundPods
 from mooring.monitoring.shadow.shadow import PACKING, PATIENCE, QUIET, Shadow
-from mooring.monitoring.shadow.tally import Tally
+from mooring.monitoring.shadow.tally import Tally, continued
+from mooring.monitoring.shadow.text import shadow_text
 from mooring.published.observation import EngineObserver, Observation
+from mooring.published.shadow_document import WouldBeDayPart, WouldBePart
 from mooring.service.podresources import PodResourcesError
 
 LIMITED = replace(STATIC, topology_manager_policy="single-numa-node")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mooring.agent.devices.wanted import DeviceSource, without_devices
 from mooring.agent.nri.types import (
     CallTimeoutError,
     ContainerAdjustment,
@@ -28,20 +29,18 @@ from mooring.agent.nri.types import (
     RuntimeContainer,
     SessionObserver,
 )
-from mooring.agent.pods.devices import DeviceSource, without_devices
 from mooring.agent.pods.resolve import Resolved, resolved
 from mooring.agent.pods.source import OnePod, PodsAtHand, ResizedSource
-from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.containers import as_requested, requested_containers, unlisted
+from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
-from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.placing import opted_out
-from mooring.agent.reactor.records import as_requested, messages_of, unlisted
-from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused, answer_lost
+from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
-from mooring.agent.reactor.updates import answer_lost
-from mooring.agent.reactor.values import DevicesFound
+from mooring.agent.state import DevicesFound
 from mooring.agent.state_holder import Decide, StateHolder, updates_of
-from mooring.agent.status.health import REMEDY, SILENCE
+from mooring.agent.status.api import REMEDY, SILENCE
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import RuntimeLink
 from mooring.engine.core.moment import Moment
@@ -107,18 +106,20 @@ class RuntimeAdapter:
         devices = self._all_devices({**state.kubelet.node.active, **state.remembered, **found})
         now = self._clock()
         return updates_of(
-            self._decided(lambda state, hear: synchronize(state, pods, containers, specs, hear, now, running, devices))
+            self._decided(
+                lambda state, observer: synchronize(state, pods, containers, specs, observer, now, running, devices)
+            )
         )
 
     def create_container(
         self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         """Place a container."""
-        found = self._found(self._pods, pod, container, messages_of(self._holder.state, pod.id))
+        found = self._found(self._pods, pod, container, requested_containers(self._holder.state, pod.id))
         spec, devices = self._plain(found.pod), self._devices_of(found)
         now = self._clock()
         outcome = self._decided(
-            lambda state, hear: create_container(state, pod, container, spec, hear, now, devices), pod.uid
+            lambda state, observer: create_container(state, pod, container, spec, observer, now, devices), pod.uid
         )
         assert isinstance(outcome.answer, Adjusted)  # noqa: S101 - a refusal was raised
         return outcome.answer.adjustment, outcome.answer.updates
@@ -130,13 +131,13 @@ class RuntimeAdapter:
         target = None if self._pods is None else self._pods.wanted(pod)
         now = self._clock()
         outcome = self._decided(
-            lambda state, hear: update_container(state, pod, container, resources, target, now, hear), pod.uid
+            lambda state, observer: update_container(state, pod, container, resources, target, now, observer), pod.uid
         )
         return updates_of(outcome)
 
     def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
         """Learn that a container has ended."""
-        return updates_of(self._decided(lambda state, _hear: stop_container(state, container), pod.uid))
+        return updates_of(self._decided(lambda state, _observer: stop_container(state, container), pod.uid))
 
     def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         """Learn everything else."""
@@ -144,13 +145,13 @@ class RuntimeAdapter:
         devices: DevicesFound | None = None
         state = self._holder.state
         if pod is not None and needs_pod(state, event, pod, container):
-            found = self._found(self._pods, pod, container, messages_of(state, pod.id))
+            found = self._found(self._pods, pod, container, requested_containers(state, pod.id))
             spec, devices = self._plain(found.pod), self._devices_of(found)
         elif pod is not None and event is Event.START_CONTAINER and pod.uid in state.without_devices:
-            devices = self._devices_of(self._found(self._pods, pod, container, messages_of(state, pod.id)))
+            devices = self._devices_of(self._found(self._pods, pod, container, requested_containers(state, pod.id)))
         now = self._clock()
         self._decided(
-            lambda state, hear: state_change(state, event, pod, container, spec, hear, devices, now),
+            lambda state, observer: state_change(state, event, pod, container, spec, observer, devices, now),
             "" if pod is None else pod.uid,
         )
 
@@ -161,7 +162,7 @@ class RuntimeAdapter:
         """
         updated, self._updated = self._updated, frozenset()
         if answer.loss is not Loss.CLOSED and updated:
-            self._holder.apply(lambda state, _hear: answer_lost(state, updated))
+            self._holder.apply(lambda state, _observer: answer_lost(state, updated))
 
     def _decided(self, decide: Decide, uid: str = "") -> EventOutcome:
         self._updated = frozenset()

@@ -12,32 +12,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mooring.agent.adapter import RuntimeAdapter, SessionListener
-from mooring.agent.configuration_watch import ConfigurationReloader
 from mooring.agent.conflicts import KubeletWatch, NodeLock
 from mooring.agent.cpu_hotplug import CPUReconciler
-from mooring.agent.executor import Executor, WorkQueue
+from mooring.agent.effects import ClusterEvent, Evict
+from mooring.agent.executor import AssignedFiles, Executor, WorkQueue
 from mooring.agent.interrupts import JOURNAL as INTERRUPT_JOURNAL
 from mooring.agent.nri.plugin import StopSignal, connect_to, run_given_plugin, run_plugin
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError
 from mooring.agent.options import choices_of
 from mooring.agent.pods.cluster import announce, open_cluster_access
-from mooring.agent.pods.events import ClusterEvent
 from mooring.agent.reactor.claims import nodes_of_claim
-from mooring.agent.reactor.effects import Evict
 from mooring.agent.reactor.hotplug import is_watched
-from mooring.agent.reactor.outcomes import EventOutcome
-from mooring.agent.reactor.restart.resume import Resumed, resume
-from mooring.agent.services import serve, start_publisher
-from mooring.agent.startup import Startup
-from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.health import unready
+from mooring.agent.reactor.response import EventOutcome
+from mooring.agent.reactor.resume import Resumed, resume
+from mooring.agent.reconcile import SandboxCheck, release, update_late_files, verify, verify_quotas, verify_sandboxes
+from mooring.agent.reload import ConfigurationReloader
+from mooring.agent.startup import Startup, serve, start_publisher
+from mooring.agent.state_holder import CallTraces, StateHolder
+from mooring.agent.status.api import unready
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import InForce, Published, Snapshot
-from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.agent.storage.store import Store
-from mooring.agent.tracing import CallTraces
-from mooring.agent.verify import SandboxCheck, release, update_late_files, verify, verify_quotas, verify_sandboxes
 from mooring.engine.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
 from mooring.engine.core.machine import Finding
 from mooring.engine.node.metrics.metrics import Metrics, fold
@@ -126,7 +122,7 @@ class Agent:
             self.cluster, self.work = cluster, work
             self._moved_before = (Path(options.state_dir) / INTERRUPT_JOURNAL).exists()
             self._say_unlockable(unlockable)
-            self.holder.apply(lambda state, _hear: EventOutcome(state, effects=resumed.reports))
+            self.holder.apply(lambda state, _observer: EventOutcome(state, effects=resumed.reports))
             self._cpus = self._cpu_reconciler(startup, opened)
             self.devices = self._device_access(startup, opened)
             lookup = self.devices.lookup if self.devices else None

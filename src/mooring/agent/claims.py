@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
-from mooring.agent.reactor.outcomes import EventOutcome, Refused
-from mooring.agent.reactor.values import AgentState, variables
+from mooring.agent.reactor.response import EventOutcome, Refused
+from mooring.agent.state import AgentState, variables
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
 from mooring.engine.core.bits import CPUMask, list_text
@@ -23,8 +23,10 @@ from mooring.engine.extensions.claimed import HeldClaim, claim_of, claims_of
 from mooring.engine.extensions.owners import claim_key
 from mooring.engine.node.claims import Claim, Share, claimable
 from mooring.inputs.machines.machineinfo_json import machine_info_document
-from mooring.service.claims_messages import (
-    SERVICE,
+from mooring.service.grpc_socket import GRPCSocket, Method, Methods
+from mooring.service.logs import Log
+from mooring.service.messages import (
+    CLAIMS_SERVICE,
     HeldShareMessage,
     NodeRequestMessage,
     NodeResponseMessage,
@@ -33,9 +35,6 @@ from mooring.service.claims_messages import (
     UnprepareRequestMessage,
     UnprepareResponseMessage,
 )
-from mooring.service.grpc_methods import Method, Methods
-from mooring.service.grpc_socket import GRPCSocket
-from mooring.service.logs import Log
 
 MOST_SHARES: Final = 64
 """Shares of one claim; the API server allows 32 devices."""
@@ -65,7 +64,7 @@ class ClaimsService:
             "Unprepare": Method(UnprepareRequestMessage, self._unprepare),
             "Node": Method(NodeRequestMessage, lambda _request: node_message(self._provider.snapshot())),
         }
-        self._socket = GRPCSocket(path, SERVICE, methods, log)
+        self._socket = GRPCSocket(path, CLAIMS_SERVICE, methods, log)
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""
@@ -79,8 +78,8 @@ class ClaimsService:
         except InputError as error:
             return PrepareResponseMessage(reason=f"InvalidClaim: {error}")
 
-        def decide(state: AgentState, hear: Observer) -> EventOutcome:
-            return prepare_claim(state, asked, pods, hear)
+        def decide(state: AgentState, observer: Observer) -> EventOutcome:
+            return prepare_claim(state, asked, pods, observer)
 
         outcome = self._holder.apply(decide, claim_key(asked.uid))
         held = claim_of(outcome.state.kubelet.node.cpu, asked.uid)
@@ -90,8 +89,8 @@ class ClaimsService:
         return PrepareResponseMessage(shares=_shares(held))
 
     def _unprepare(self, request: UnprepareRequestMessage) -> UnprepareResponseMessage:
-        def decide(state: AgentState, hear: Observer) -> EventOutcome:
-            return unprepare_claim(state, request.uid, hear)
+        def decide(state: AgentState, observer: Observer) -> EventOutcome:
+            return unprepare_claim(state, request.uid, observer)
 
         outcome = self._holder.apply(decide)
         reason = outcome.answer.text if isinstance(outcome.answer, Refused) else ""

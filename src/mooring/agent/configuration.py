@@ -19,6 +19,7 @@ from mooring.agent.options import AgentOptions, OnRejection, agent_options
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
+from mooring.engine.releases.config_fields import POLICY_FIELDS
 from mooring.inputs.configuration import devices, mooring_config
 from mooring.inputs.configuration import kubelet_config as kubelet
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags
@@ -28,16 +29,7 @@ from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents, located, places_of
 from mooring.inputs.decoding.fields import Document, as_mapping, mapping_at, text_at
 
-MANAGER_FIELDS = frozenset(
-    {
-        "cpuManagerPolicy",
-        "cpuManagerPolicyOptions",
-        "memoryManagerPolicy",
-        "topologyManagerPolicy",
-        "topologyManagerPolicyOptions",
-        "topologyManagerScope",
-    }
-)
+MANAGER_FIELDS = frozenset(one.name for one in POLICY_FIELDS)
 """Fields of a KubeletConfiguration that only the agent's own file decides."""
 
 FIXED_BY_DEFAULT = frozenset({"pod-restart"})

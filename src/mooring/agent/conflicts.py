@@ -30,13 +30,13 @@ from pathlib import Path
 from typing import Any
 
 from mooring.agent.configuration import refuse_kubelet_beside
+from mooring.agent.effects import ClusterEvent, about_node
 from mooring.agent.options import AgentOptions
 from mooring.agent.pods.cluster import ClusterReporter
-from mooring.agent.pods.events import ClusterEvent, about_node
 from mooring.engine.core.errors import InputError
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags, kubelet_flags
-from mooring.inputs.machines.capture.process import KubeletHere, KubeletProcess, kubelet_here, still_runs
 from mooring.inputs.machines.files import open_tree
+from mooring.inputs.machines.process import KubeletHere, KubeletProcess, kubelet_here, still_runs
 from mooring.inputs.machines.tree import Tree
 from mooring.service.logs import Log
 

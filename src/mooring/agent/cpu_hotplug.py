@@ -193,7 +193,7 @@ class CPUReconciler:
             return
         self._name_strangers(found)
         if is_news(self._holder.state, found.mask):
-            self._holder.apply(lambda state, hear: cpus_changed(state, found.mask, hear))
+            self._holder.apply(lambda state, observer: cpus_changed(state, found.mask, observer))
 
     def _watched(self) -> None:
         try:

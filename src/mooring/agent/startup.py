@@ -1,4 +1,4 @@
-"""What an agent starts with: configuration, machine and node, read once.
+"""What an agent starts with: configuration, machine and node, read once; and the services that it starts.
 
 A CPU that goes offline loses its folders of topology and caches, so that an agent that starts meanwhile sees a smaller
 machine, and would drop a state that is about the larger one. With the extension cpu-hotplug the agent's folder keeps
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -17,21 +18,32 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from mooring.agent.cgroups.files import find_layout
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.protocol import CGroups, UnseenCGroups
+from mooring.agent.claims import ClaimsService
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.conflicts import KubeletFinder
-from mooring.agent.options import overridden
+from mooring.agent.options import AgentOptions, overridden
+from mooring.agent.pod_resources import PodResourcesService
+from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
+from mooring.agent.state_holder import StateHolder
+from mooring.agent.status.api import health_pages, status_pages
+from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.snapshot import SnapshotProvider
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.config import CPU_HOTPLUG
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.inputs.decoding.fields import Report
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.machines.machineinfo_json import machine_info_document, parse_machine_info
+from mooring.service.daemon import Heartbeat
+from mooring.service.http import serve_tcp, serve_unix
+from mooring.service.logs import Log
 
 if TYPE_CHECKING:
-    from mooring.engine.kubelet.kubelet import Kubelet
-    from mooring.inputs.decoding.fields import Report
     from mooring.service.cluster.apiserver import Cluster
 
 
@@ -198,3 +210,80 @@ def _whole(found: MachineInfo, kept: MachineInfo) -> MachineInfo:
 
 def _of_today(kept: NUMANode, found: NUMANode | None) -> NUMANode:
     return kept if found is None else replace(kept, memory=found.memory, hugepages=found.hugepages)
+
+
+def serve(
+    options: AgentOptions,
+    provider: SnapshotProvider,
+    holder: StateHolder,
+    metrics: AgentMetrics,
+    heartbeat: Heartbeat,
+    opened: ExitStack,
+    log: Log,
+) -> tuple[str, int] | None:
+    """Serve status, metrics, health, PodResources and claims; return the address of metrics, None without one.
+
+    Args:
+        options: of the agent.
+        provider: has the newest snapshot.
+        holder: has the state.
+        metrics: of the agent.
+        heartbeat: of the agent's main thread.
+        opened: closes the servers at the end.
+        log: of the agent.
+
+    Raises:
+        InputError: a socket or address cannot be used.
+    """
+    address: tuple[str, int] | None = None
+    if options.status_socket:
+        opened.callback(serve_unix(options.status_socket, status_pages(provider, metrics.counts)).close)
+    if options.metrics_address is not None:
+        pages = {**health_pages(provider, heartbeat), "/metrics": metrics.page}
+        server = serve_tcp(options.metrics_address, pages)
+        opened.callback(server.close)
+        address = server.address
+    if options.pod_resources_socket:
+        opened.callback(PodResourcesService(options.pod_resources_socket, provider, log).close)
+    if options.claims_socket:
+        opened.callback(ClaimsService(options.claims_socket, provider, holder, log).close)
+    return address
+
+
+def start_publisher(
+    startup: Startup,
+    provider: SnapshotProvider,
+    report: Report,
+    offered: Callable[[], Mapping[str, tuple[Device, ...]]] | None = None,
+) -> RunningPublisher:
+    """Start the publisher beside the agent.
+
+    Args:
+        startup: what the agent runs with.
+        provider: has the newest snapshot.
+        report: receives outages.
+        offered: returns the devices of the node, by resource and driver; None where nobody knows them.
+
+    Raises:
+        InputError: there is no kubeconfig, it cannot be used, or this program has no publisher.
+    """
+    path = startup.configuration.options.kubeconfig
+    if startup.publish is None:
+        raise InputError("this program has no publisher", field="publish", remedy="run mooring agent")
+    if not path:
+        raise InputError("needs the API server", field="publish", remedy="write kubeconfig, or publish: false")
+    last: tuple[Kubelet, Mapping[str, tuple[Device, ...]], Kubelet] | None = None
+
+    def kubelet() -> Kubelet | None:
+        nonlocal last
+        state = provider.snapshot().state
+        if state is None or offered is None:
+            return None if state is None else state.kubelet
+        devices = offered()
+        if last is None or last[0] is not state.kubelet or last[1] != devices:
+            known = state.kubelet.node.providers.devices
+            last = state.kubelet, devices, state.kubelet.with_devices(known.offering(devices))
+        return last[2]
+
+    connect = own_accounts(path).get(AgentAccount.PUBLISH) or connector(path)
+    return startup.publish(kubelet, connect, startup.node, report)

@@ -1,35 +1,37 @@
 """The state of a running agent: changed in one place, under one lock, with everything that a change brings along.
 
 An event for the reactor goes through :meth:`StateHolder.apply`: from the plugin's thread for the runtime, from others
-for verification and reload. What the answer waits for is done before it returns.
+for reconciliation and reload. What the answer waits for is done before it returns. Where calls are traced, each call
+of the runtime is a span, with what was decided and how long engine and writing took.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import RLock
 from typing import Any, TypeAlias
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.protocol import written_of
+from mooring.agent.effects import Effect, Persist
 from mooring.agent.executor import Executor
-from mooring.agent.reactor.effects import Effect, Persist
-from mooring.agent.reactor.enforcement import WriteOutcome, writes_done
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.records import ListedGroup
-from mooring.agent.reactor.values import LIVE, AgentState
+from mooring.agent.reactor.containers import ListedGroup
+from mooring.agent.reactor.reconcile import WriteOutcome, writes_done
+from mooring.agent.reactor.response import Accepted, Adjusted, Answer, EventOutcome, Refused, unwritten
+from mooring.agent.state import LIVE, AgentState
 from mooring.agent.status.snapshot import PluginFailures, Published, with_failure
 from mooring.agent.storage.store import Store
-from mooring.agent.tracing import AppliedEvent, CallTraces
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.node.facts import AdmissionBegun
 from mooring.engine.node.metrics.metrics import fold, observe_duration
 from mooring.engine.plugins.asking import Notice, changes_between, notify
 from mooring.engine.plugins.host import failures
+from mooring.service.tracing import Attribute, CompletedSpan, Traces
 
 SETTLING = 1.0
 """Seconds after an answer in which its updates may not have reached the cgroups yet."""
@@ -252,3 +254,89 @@ def updates_of(outcome: EventOutcome) -> tuple[Any, ...]:
         return ()
     assert isinstance(answer, Accepted | Adjusted)  # noqa: S101 - there is no third kind
     return answer.updates
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedEvent:
+    """An event that changed the state; times are seconds of the monotonic clock."""
+
+    uid: str
+    """Of its pod; empty if it has none."""
+    before: AgentState
+    outcome: EventOutcome
+    began: float
+    decided: float
+    """When the engine had decided."""
+    stored: float
+    """When the state was written."""
+
+
+class CallTraces:
+    """Makes a span of each call; :meth:`applied` may be called from any thread, the others from the plugin's."""
+
+    def __init__(self, traces: Traces, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with no call.
+
+        Args:
+            traces: where spans go.
+            clock: seconds that only go forward.
+        """
+        self._traces, self._clock = traces, clock
+        self._thread = 0
+        self._events: list[AppliedEvent] = []
+
+    def begun(self) -> None:
+        """Learn that a call goes to the handler."""
+        self._thread = threading.get_ident()
+        self._events.clear()
+
+    def applied(self, event: AppliedEvent) -> None:
+        """Learn what an event came to; events of other threads belong to no call."""
+        if threading.get_ident() == self._thread:
+            self._events.append(event)
+
+    def answered(self, method: str, seconds: float, problem: str = "") -> None:
+        """Record a call.
+
+        Args:
+            method: of the Node Resource Interface.
+            seconds: from its arrival to the answer.
+            problem: why the answer did not reach the runtime.
+        """
+        ended = self._clock()
+        attributes: dict[str, Attribute] = {"rpc.system": "ttrpc", "rpc.method": method}
+        parts: list[CompletedSpan] = []
+        for event in self._events:
+            attributes.update(_attributes(event))
+            problem = problem or (event.outcome.answer.text if isinstance(event.outcome.answer, Refused) else "")
+            parts.append(CompletedSpan("engine", event.began, event.decided))
+            parts.append(CompletedSpan("write state", event.decided, event.stored))
+        self._events.clear()
+        self._traces.record(CompletedSpan(f"NRI {method}", ended - seconds, ended, attributes, problem, tuple(parts)))
+
+
+def _attributes(event: AppliedEvent) -> Iterator[tuple[str, Attribute]]:
+    state, outcome = event.outcome.state, event.outcome
+    settings = state.kubelet.settings
+    yield "mooring.cpu_manager_policy", settings.config.cpu_manager_policy or "none"
+    yield "mooring.topology_manager_policy", settings.topology_policy
+    yield "mooring.decision", _decision(outcome.answer)
+    pod = state.kubelet.node.active.get(event.uid) or event.before.kubelet.node.active.get(event.uid)
+    if event.uid:
+        yield "k8s.pod.uid", event.uid
+    if pod is not None:
+        yield "k8s.namespace.name", pod.namespace
+        yield "k8s.pod.name", pod.name
+    created = [one for key, one in state.containers.items() if key not in event.before.containers]
+    if len(created) == 1:
+        yield "k8s.container.name", created[0].name
+    if isinstance(outcome.answer, Refused):
+        yield "mooring.reason", outcome.answer.text.partition(":")[0]
+        return
+    if isinstance(outcome.answer, Adjusted):
+        yield "mooring.cpus", outcome.answer.adjustment.resources.cpus or ""
+    yield "mooring.updates", len(outcome.answer.updates)
+
+
+def _decision(answer: Answer) -> str:
+    return {"Adjusted": "placed", "Refused": "refused"}.get(type(answer).__name__, "accepted")

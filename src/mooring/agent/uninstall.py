@@ -14,24 +14,24 @@ from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.cpu_hotplug import OnlineCPUList
+from mooring.agent.effects import LiftQuota, QuotaOf, SweepAssigned, WriteCPUSet
+from mooring.agent.executor import AssignedFiles
 from mooring.agent.interrupts.reconcile import restore_interrupts
 from mooring.agent.nri.plugin import connect_to, update_by_synchronizing
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import ContainerUpdate, LinuxResources, NRIError, PodSandbox, RuntimeContainer
 from mooring.agent.options import choices_of
 from mooring.agent.pods.cluster import ClusterAccess, open_cluster_access
-from mooring.agent.pods.quotas import asked_of, quota_of_pod
 from mooring.agent.pods.resolve import resolved
 from mooring.agent.pods.source import PodsAtHand
-from mooring.agent.reactor.desired import DesiredSettings, lift_of_container, lift_of_pod
-from mooring.agent.reactor.effects import LiftQuota, QuotaOf, SweepAssigned, WriteCPUSet
+from mooring.agent.quota import asked_of, lift_of_container, lift_of_pod, quota_of_pod
+from mooring.agent.reactor.containers import unlisted
+from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_watched
-from mooring.agent.reactor.records import unlisted
-from mooring.agent.reactor.restart.resume import resume
-from mooring.agent.reactor.restart.synchronize import synchronize, unknown_pods
-from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, KnownContainer
+from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.startup import AgentCommand, Startup, read_startup
-from mooring.agent.storage.assigned_files import AssignedFiles
+from mooring.agent.state import HAS_CGROUP, UPDATABLE, AgentState, KnownContainer
 from mooring.agent.storage.store import Store
 from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of
 from mooring.engine.core.cpuset import CPUSet

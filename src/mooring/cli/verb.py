@@ -1,13 +1,19 @@
-"""What every verb refuses in the values that were typed: empty ones, and numbers that are none."""
+"""What every verb refuses in the values that were typed: empty ones, and numbers that are none.
+
+Verbs whose packages are not installed with Mooring itself, but by an extra of its distribution.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import isnan
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from mooring import DISTRIBUTION
 from mooring.engine.core.errors import InputError
 
 
@@ -51,3 +57,33 @@ def _name(parameter: click.Parameter) -> str:
 
 def _remedy(parameter: click.Parameter) -> str:
     return "give it a value" if parameter.required else "give it a value, or leave it out"
+
+
+@contextmanager
+def needs_extra(name: str, *, source: str) -> Iterator[None]:
+    """Name the extra that installs what a verb lacks.
+
+    Args:
+        name: the extra, of ``pyproject.toml``.
+        source: the verb, as errors name it.
+
+    Raises:
+        InputError: a package other than Mooring is missing.
+
+    >>> try:
+    ...     with needs_extra("fleet", source="mooring fleet"):
+    ...         import no_such_package
+    ... except InputError as error:
+    ...     print(error.remedy)
+    install its packages: pip install 'kube-mooring[fleet]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "mooring").startswith("mooring"):
+            raise
+        raise InputError(
+            f"the package {error.name} is missing",
+            source=source,
+            remedy=f"install its packages: pip install '{DISTRIBUTION}[{name}]'",
+        ) from None

@@ -1,4 +1,6 @@
-"""Completing words on a command line: names that Mooring knows, files for the rest.
+"""``mooring completion``: the script that teaches a shell to complete mooring's words.
+
+Completing words on a command line: names that Mooring knows, files for the rest.
 
 Bash, zsh and fish ask through click's own scripts. Kubectl asks in the protocol of cobra: one candidate a line with its
 description behind a tab, and a last line ``:N`` that says what the shell is to do besides.
@@ -13,11 +15,15 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem, ShellComplete
 
-from mooring.cli.output import emit
+from mooring.cli import options
+from mooring.cli.output import YES, check_destination, emit, emit_document
+from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
     from click import shell_completion
+
+    from mooring.command import main
 
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -68,3 +74,22 @@ def cobra_lines(items: Iterable[CompletionItem]) -> list[str]:
         else:
             directive = _FOLDERS_ONLY if item.type == "dir" else _FILES
     return [*lines, f":{directive}"]
+
+
+EPILOG = """\b
+Examples:
+  source <(mooring completion bash)
+  mooring completion bash --to ~/.local/share/bash-completion/completions/mooring
+  mooring completion zsh --to ~/.zfunc/_mooring
+  mooring completion fish --to ~/.config/fish/completions/mooring.fish
+"""
+
+
+@click.command("completion", cls=Verb, epilog=EPILOG)
+@click.argument("shell", type=click.Choice(SHELLS))
+@options.to_file
+def command(shell: str, to: str) -> int:
+    """Print the completion script of a shell: bash 4.4 or later, zsh, or fish."""
+    check_destination(to)
+    emit_document(script(main.cli, shell, main.PROGRAM, main.COMPLETION), to)
+    return YES

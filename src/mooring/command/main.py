@@ -15,7 +15,7 @@ from importlib import import_module
 import click
 
 from mooring import KUBELET_VERSION, __version__
-from mooring.cli import streams
+from mooring.cli import output
 from mooring.lazy import lazily
 
 with lazily():
@@ -24,7 +24,6 @@ with lazily():
 
     from click import shell_completion
 
-    from mooring.cli import output
     from mooring.command import completion
     from mooring.engine.core import errors
 
@@ -78,13 +77,13 @@ VERBS: Mapping[str, str] = {
 """Verb -> what ``mooring --help`` says; kept here so that help needs no import of the verbs."""
 
 _ANSWERS = (
-    "capacity", "collect", "compare", "doctor", "explain", "plan", "replay", "resize", "show", "topology", "upgrade",
-    "whatif",
+    "capacity", "collect", "compare", "doctor", "explain", "migrate", "plan", "replay", "resize", "show", "status",
+    "topology", "upgrade", "whatif",
 )  # fmt: skip
 _MODULES: Mapping[str, str] = {
     **{verb: f"answers.{verb}.command" for verb in _ANSWERS},
-    **{verb: f"agent.commands.{verb}" for verb in ("agent", "migrate", "status")},
-    "completion": "command.itself.completion",
+    "agent": "agent.command",
+    "completion": "command.completion",
     "deploy": "cluster.deployment.command",
     "dra": "cluster.dra.command",
     "extender": "cluster.extender.command",
@@ -93,7 +92,7 @@ _MODULES: Mapping[str, str] = {
     "record": "monitoring.shadow.commands.record",
     "serve": "monitoring.serve.command",
     "shadow": "monitoring.shadow.commands.shadow",
-    "version": "command.itself.version",
+    "version": "command.version",
 }
 """Verb -> module of its command, below ``mooring``."""
 
@@ -199,7 +198,7 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
     # What no terminal of this encoding can show is escaped: an answer with a strange name is better than none.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
-    with streams.unfailing(sys.stderr):
+    with output.unfailing(sys.stderr):
         return _code(arguments, program)
 
 
@@ -209,7 +208,7 @@ def _code(arguments: Sequence[str], program: str) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        streams.drop_unwritten(sys.stdout)
+        output.drop_unwritten(sys.stdout)
         return _READER_GONE
     except (KeyboardInterrupt, click.Abort, Exception) as error:  # noqa: BLE001 - the last place to say something
         return _complain(error, arguments, program)

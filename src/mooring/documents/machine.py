@@ -2,7 +2,7 @@
 
 The recordings of hwloc call the list per CPU ``pus`` and keep the CPU lists in an object called ``cpus``; here ``cpus``
 is the list, and the CPU lists stand beside it under their own names. What is not known is null. An archive's document
-says what the archive holds, what it lacks, and why.
+says what the archive holds, what it lacks, and why; that of a cluster's archive too.
 """
 
 from __future__ import annotations
@@ -175,3 +175,22 @@ class NodeArchiveDocument(DocumentPart, kw_only=True):
     unread: Annotated[
         list[UnreadFile], Meta(description="Files that are there on the node and could not be packed.")
     ] = field(default_factory=list)
+
+
+class ClusterArchivePart(DocumentPart):
+    """One kind of objects in an archive of a cluster."""
+
+    name: Annotated[str, Meta(description="Kind of the objects; configz for configurations of kubelets.")]
+    objects: Count = 0
+    bytes: Count = 0
+
+
+class ClusterArchiveDocument(DocumentPart, kw_only=True):
+    """What mooring collect --cluster -o json prints, and what mooring-cluster.json in an archive holds."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["ClusterArchive"] = "ClusterArchive"
+    mooring: Annotated[str, Meta(description="Version of Mooring that collected.")] = ""
+    captured: Annotated[str, Meta(description="When it was collected, as in 2026-11-01T12:00:00Z.")] = ""
+    parts: list[ClusterArchivePart] = field(default_factory=list)
+    unread: Annotated[list[str], Meta(description="What could not be read, in words.")] = field(default_factory=list)

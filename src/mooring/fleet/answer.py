@@ -1,17 +1,130 @@
-"""What a simulation says about a cluster: pods by what became of them, refusals by cause and group, use over time."""
+"""What a simulation says about a cluster: pods by what became of them, refusals by cause and group, use over time.
+
+A simulation period by period: what was admitted, what was refused where and for what, and how long pods waited.
+
+Pods that wait at the end of a simulation, and what keeps the nodes from taking them.
+
+``mooring fleet simulate -o json``: the answer as a document.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from typing import Final
 
-from mooring.fleet.periods import FleetPeriod, periods_of, waited_of
-from mooring.fleet.records import Fate, Record
-from mooring.fleet.samples import Sample
+from mooring.fleet.documents import (
+    FatesPart,
+    FleetDocument,
+    FleetGroupPart,
+    FleetPeriodPart,
+    FleetPodPart,
+    FleetSamplePart,
+    FleetWaitPart,
+    RefusedPart,
+    UsePart,
+    WaitCausePart,
+    WaitedPart,
+)
+from mooring.fleet.history import Sample
+from mooring.fleet.relocation.moves import SharedObstacle, causes
 from mooring.fleet.simulation import SimulationResult
-from mooring.fleet.work import REMADE
+from mooring.fleet.work import ORDER, REMADE, Fate, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """Seconds from creation to admission."""
+
+    median: float = 0.0
+    percentile99: float = 0.0
+    most: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPeriod:
+    """The time between two samples, its end included."""
+
+    begins: float
+    ends: float
+    admitted: int
+    refused: Mapping[tuple[str, str], int]
+    """Group of nodes and code of the cause -> pods."""
+    waited: Waited
+    """Of the pods that were admitted in it."""
+
+
+def waited_of(seconds: Sequence[float]) -> Waited:
+    """Return median, 99th percentile and most.
+
+    >>> waited_of([1.0, 3.0, 2.0])
+    Waited(median=2.0, percentile99=3.0, most=3.0)
+    """
+    if not seconds:
+        return Waited()
+    ordered = sorted(seconds)
+    return Waited(_percentile(ordered, 0.5), _percentile(ordered, 0.99), ordered[-1])
+
+
+def _percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least a share of all do not exceed."""
+    return ordered[max(-int(-share * len(ordered) // 1) - 1, 0)]
+
+
+def periods_of(result: SimulationResult) -> tuple[FleetPeriod, ...]:
+    """Return the periods between the samples of a simulation; the first ends with the first sample."""
+    ends = [sample.at for sample in result.samples]
+    waited: list[list[float]] = [[] for _ in ends]
+    refused: list[Counter[tuple[str, str]]] = [Counter() for _ in ends]
+    members = result.nodes.table.members
+    for record in result.records:
+        if record.waited is not None and record.admitted is not None:
+            waited[_place(ends, record.admitted)].append(record.waited)
+        if record.fate is Fate.REFUSED and record.node is not None and record.ended is not None:
+            refused[_place(ends, record.ended)][members[record.node].group.name, record.code] += 1
+    begins = [0.0, *ends[:-1]]
+    return tuple(
+        FleetPeriod(start, end, len(seconds), dict(sorted(codes.items())), waited_of(seconds))
+        for start, end, seconds, codes in zip(begins, ends, waited, refused, strict=True)
+    )
+
+
+def _place(ends: Sequence[float], time: float) -> int:
+    return min(bisect_left(ends, time), len(ends) - 1)
+
+
+MOST_KINDS: Final = 100
+"""Kinds of pods for which the nodes are asked why none of them took one; those of most pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingKind:
+    """Equal pods: they wait for the same reasons."""
+
+    pods: tuple[str, ...]
+    causes: tuple[SharedObstacle, ...]
+    """Those that concern most nodes first."""
+
+    @property
+    def code(self) -> str:
+        """Of the first cause that has one; empty where no manager of a node would refuse the pods."""
+        return next((one.obstacle.code for one in self.causes if one.obstacle.code), "")
+
+
+def waiting_kinds(result: SimulationResult) -> tuple[WaitingKind, ...]:
+    """Return the kinds of which most pods wait, and why."""
+    kinds: dict[Hashable, list[Record]] = {}
+    for record in result.records:
+        if record.fate is Fate.WAITS:
+            kinds.setdefault(record.arrival.asked.key, []).append(record)
+    most = sorted(kinds.values(), key=lambda records: -len(records))[:MOST_KINDS]
+    return tuple(
+        WaitingKind(tuple(record.arrival.name for record in records), causes(result.nodes, records[0].arrival.asked))
+        for records in most
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +254,71 @@ def unhappy(result: SimulationResult) -> dict[str, list[Record]]:
         if record.fate in (Fate.REFUSED, Fate.WAITS, Fate.HELD):
             found.setdefault(record.arrival.name.partition(REMADE)[0], []).append(record)
     return found
+
+
+def fleet_document(answer: FleetAnswer) -> FleetDocument:
+    """Return the document."""
+    result = answer.result
+    members = result.nodes.table.members
+    waiting = waiting_kinds(result)
+    codes = {pod: kind.code for kind in waiting for pod in kind.pods}
+    return FleetDocument(
+        cluster=result.cluster.name,
+        work=result.work.name,
+        strategy=result.strategy.name,
+        seed=result.seed,
+        nodes=answer.nodes,
+        pods=fates_part(answer),
+        waited=WaitedPart(*answer.waited),
+        groups=[FleetGroupPart(one.name, one.nodes, one.admitted, dict(one.refused)) for one in answer.groups],
+        uses=[UsePart(one.resource, one.offered, one.mean, one.most, one.stranded) for one in answer.uses],
+        runaways=dict(result.runaways),
+        failed_jobs=list(result.given_up),
+        preempted=result.preempted,
+        cut_short=result.cut_short,
+        problems=list(result.problems),
+        filtered=dict(result.filtered),
+        aligned={str(count): pods for count, pods in answer.aligned.items()},
+        samples=[
+            FleetSamplePart(
+                one.at, one.counts.running, one.counts.waiting, one.counts.refused, dict(one.used), dict(one.stranded)
+            )
+            for one in result.samples
+        ],
+        periods=[
+            FleetPeriodPart(
+                one.begins,
+                one.ends,
+                one.admitted,
+                [RefusedPart(group, code, count) for (group, code), count in one.refused.items()],
+                WaitedPart(one.waited.median, one.waited.percentile99, one.waited.most),
+            )
+            for one in answer.periods
+        ],
+        records=[
+            FleetPodPart(
+                record.arrival.name,
+                record.fate.value,
+                "" if record.node is None else members[record.node].name,
+                codes.get(record.arrival.name, record.code),
+                record.arrival.at,
+                record.admitted,
+                record.ended,
+            )
+            for record in result.records
+        ],
+        waits=[
+            FleetWaitPart(
+                list(kind.pods),
+                [WaitCausePart(one.obstacle.text, one.obstacle.code, len(one.nodes)) for one in kind.causes],
+            )
+            for kind in waiting
+        ],
+        assumed=[*result.cluster.findings, *result.work.findings],
+    )
+
+
+def fates_part(answer: FleetAnswer) -> FatesPart:
+    """Return the pods by what became of them."""
+    counted = answer.fates
+    return FatesPart(*(counted[fate] for fate in ORDER))

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from mooring.answers.base.prediction import ADMITTED, Prediction
 from mooring.engine.kubelet.start import emptied
 from mooring.fleet.cluster import NodeCluster, offers_of
-from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.filters import friendly
 from mooring.fleet.scheduler.table import NodeTable
-from mooring.fleet.state_changes import KubeletChange, resizing
-from mooring.fleet.states import SharedState, SharedStates
+from mooring.fleet.states import KubeletChange, SharedState, SharedStates, resizing
+from mooring.fleet.work import PodDemand
 
 
 @dataclass(frozen=True, slots=True)

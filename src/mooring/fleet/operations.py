@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.node.resize.answer import DEFERRED
-from mooring.fleet.cluster_events import (
+from mooring.fleet.cluster import (
     ClusterEvent,
     CPUsOffline,
     CPUsOnline,
@@ -20,12 +20,11 @@ from mooring.fleet.cluster_events import (
     NodeTaints,
     PodResize,
 )
-from mooring.fleet.records import Fate
-from mooring.fleet.scheduler.asked import PodDemand, asked_of
-from mooring.fleet.state_changes import changing_cpus, restarting
+from mooring.fleet.states import changing_cpus, restarting
+from mooring.fleet.work import Fate, PodDemand, asked_of
 from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.scheduling_fields import Taint
 from mooring.inputs.pods.steps import resized_pod
-from mooring.inputs.pods.taints import Taint
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation

@@ -15,16 +15,13 @@ from typing import Final
 from mooring.answers.base.prediction import Prediction
 from mooring.fleet.cluster import NodeCluster
 from mooring.fleet.controllers import Controller, Orders, PodChange
-from mooring.fleet.history import NodeHistory
+from mooring.fleet.history import Counts, NodeHistory, Sample, Sampler
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.operations import MadeChange, Operations
-from mooring.fleet.records import Fate, Record
-from mooring.fleet.samples import Counts, Sample, Sampler
 from mooring.fleet.scheduler.filters import feasible
-from mooring.fleet.scheduler.queue import Queue, WaitingPod
-from mooring.fleet.scheduler.scheduler import Scheduler
-from mooring.fleet.strategy import Strategy
-from mooring.fleet.work import PodArrival, Work, Workload
+from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
+from mooring.fleet.scheduler.strategy import Strategy
+from mooring.fleet.work import Fate, PodArrival, Record, Work, Workload
 
 MOST_SAMPLES: Final = 100
 

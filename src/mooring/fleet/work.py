@@ -1,14 +1,79 @@
-"""The work of a cluster: pods with the time at which each comes and how long it runs, and controllers."""
+"""The pods of a simulation: what each asks of the scheduler, when it arrives, and what became of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
 from mooring.engine.core.errors import InputError
-from mooring.fleet.scheduler.asked import PodDemand
+from mooring.engine.core.pod import Container, Pod
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.shapes import PodShape, is_plain, shape_of
+from mooring.engine.node.resources import pod_requests
+from mooring.inputs.pods.pod_relations import NO_RELATIONS, PodRelations
+from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields
+
+UNSET: Final[Mapping[str, Quantity]] = {"cpu": Quantity.parse("100m"), "memory": Quantity.parse("200Mi")}
+"""What the plugin NodeResourcesFit counts for a container without a request while it scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodDemand:
+    """What pods of one kind ask of the scheduler and of a node; shared by replicas."""
+
+    shape: PodShape
+    fields: SchedulingFields = NO_FIELDS
+    priority: int = 0
+    relations: PodRelations = NO_RELATIONS
+    preempts: bool = True
+    """Whether pods of lower priority may be evicted for it."""
+    scored: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Requests of cpu and memory as they count in scores."""
+    plain: bool = field(default=False, compare=False)
+    """Whether no manager of a node gives it anything."""
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Requests as they count in filters; cpu in millicores."""
+        return self.shape.requests
+
+    @property
+    def key(self) -> tuple[bytes, SchedulingFields, int, PodRelations, bool]:
+        """What equal pods share."""
+        return self.shape.key, self.fields, self.priority, self.relations, self.preempts
+
+
+def asked_of(
+    pod: Pod, fields: SchedulingFields = NO_FIELDS, relations: PodRelations = NO_RELATIONS, *, preempts: bool = True
+) -> PodDemand:
+    """Return what a pod asks.
+
+    Args:
+        pod: the pod.
+        fields: which nodes it may run on.
+        relations: what it asks of other pods.
+        preempts: whether pods of lower priority may be evicted for it.
+
+    >>> asked_of(Pod("1", "web")).requests
+    {}
+    """
+    return PodDemand(shape_of(pod), fields, pod.priority, relations, preempts, _scored(pod), is_plain(pod))
+
+
+def _scored(pod: Pod) -> dict[str, int]:
+    filled = tuple(_with_unset(one) for one in pod.containers)
+    amounts = pod_requests(
+        Pod(pod.uid, pod.name, pod.namespace, filled, resources=pod.resources, overhead=pod.overhead)
+    )
+    return {name: amounts.get(name, 0) for name in UNSET}
+
+
+def _with_unset(container: Container) -> Container:
+    missing = {name: amount for name, amount in UNSET.items() if name not in container.requests}
+    return replace(container, requests={**missing, **container.requests}) if missing else container
+
 
 REMADE: Final = "~"
 """Between the name of a pod and the number of one that was created for it."""
@@ -137,3 +202,54 @@ def _check(name: str, found: Iterable[PodArrival] | Iterable[Workload]) -> None:
                 remedy="correct its times",
             )
         seen.add(one.name)
+
+
+class Fate(Enum):
+    """What became of a pod."""
+
+    RAN = "ran"
+    """It was admitted and has ended."""
+    RUNS = "runs"
+    """It is on its node at the end."""
+    WAITS = "waits"
+    """No node takes it, at the end."""
+    LEFT = "left"
+    """It was deleted before a node took it."""
+    REFUSED = "refused"
+    """Its kubelet refused it."""
+    EVICTED = "evicted"
+    """It was admitted, and had to leave: its node was drained or removed, or it was preempted."""
+    HELD = "held"
+    """The agent of its node has no room for it, at the end; it waits there."""
+
+
+ORDER: Final = (Fate.RAN, Fate.RUNS, Fate.WAITS, Fate.LEFT, Fate.REFUSED, Fate.EVICTED, Fate.HELD)
+"""In which documents count them."""
+
+
+@dataclass(slots=True)
+class Record:
+    """What became of one pod."""
+
+    arrival: PodArrival
+    fate: Fate = Fate.WAITS
+    node: int | None = None
+    """Place of its node, also of the one that refused it."""
+    place: str = ""
+    """Its name in the node's state."""
+    admitted: float | None = None
+    """When its node took it."""
+    ended: float | None = None
+    code: str = ""
+    """Of the cause of a refusal."""
+    came: int = 0
+    """Number of the event with which it came to its node; later ones are larger."""
+    went: int = 0
+    """Number of the event with which it left its node; 0 while it is there."""
+    numa_nodes: int = 0
+    """NUMA nodes on which its own CPUs, devices and memory lay when it was admitted; 0 when it had none."""
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds from its creation to its admission; None when it never came to that."""
+        return None if self.admitted is None else self.admitted - self.arrival.at

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal
@@ -23,6 +24,7 @@ from mooring.engine.core.machineinfo import CoreKind, CPUFacts, MachineInfo, NUM
 from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.releases.catalog import release_of
+from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS, Holds, KubeletField
 from mooring.inputs.configuration import kubelet_config as kubelet
 from mooring.inputs.configuration import mooring_config as mooring
 from mooring.inputs.configuration.kubelet_config import kubelet_config
@@ -208,43 +210,28 @@ def kubelet_document(config: KubeletConfig) -> dict[str, Any]:
     'static'
     """
     plain = with_defaults(config)
-    document: dict[str, Any] = {
-        "apiVersion": kubelet.API_VERSION,
-        "kind": kubelet.KIND,
-        "cpuManagerPolicy": plain.cpu_manager_policy,
-        "cpuManagerPolicyOptions": dict(plain.cpu_manager_policy_options),
-        "cpuManagerReconcilePeriod": f"{plain.cpu_manager_reconcile_period_ns}ns",
-        "memoryManagerPolicy": plain.memory_manager_policy,
-        "reservedMemory": [
-            {"numaNode": entry.numa_node, "limits": dict(entry.limits)} for entry in plain.reserved_memory
-        ],
-        "topologyManagerPolicy": plain.topology_manager_policy,
-        "topologyManagerScope": plain.topology_manager_scope,
-        "topologyManagerPolicyOptions": dict(plain.topology_manager_policy_options),
-        "reservedSystemCPUs": plain.reserved_system_cpus,
-        "kubeReserved": dict(plain.kube_reserved),
-        "systemReserved": dict(plain.system_reserved),
-        "kubeReservedCgroup": plain.kube_reserved_cgroup,
-        "systemReservedCgroup": plain.system_reserved_cgroup,
-        "mergeDefaultEvictionSettings": plain.merge_default_eviction_settings,
-        "cpuCFSQuota": plain.cpu_cfs_quota,
-        "cpuCFSQuotaPeriod": f"{plain.cpu_cfs_quota_period_ns}ns",
-        "featureGates": dict(plain.feature_gates),
-        "maxPods": plain.max_pods,
-    }
-    if plain.pods_per_core:
-        # Only where it says something, so that facts of other nodes keep their names.
-        document["podsPerCore"] = plain.pods_per_core
-    if plain.eviction_hard is not None:
-        document["evictionHard"] = dict(plain.eviction_hard)
+    document: dict[str, Any] = {"apiVersion": kubelet.API_VERSION, "kind": kubelet.KIND}
+    for name, field in READ_FIELDS.items():
+        value = field.of(plain)
+        # The number of pods only where it says something, so that facts of other nodes keep their names.
+        if value is not None and (value or name != "podsPerCore"):
+            document[name] = _written(field, value)
     # While the gate of the options is off a kubelet refuses an empty map, and takes none.
-    for field, gate, is_given in (
-        ("cpuManagerPolicyOptions", "CPUManagerPolicyOptions", plain.checked.cpu_options_empty),
-        ("topologyManagerPolicyOptions", "TopologyManagerPolicyOptions", plain.checked.topology_options_empty),
+    for name, is_given in (
+        (CPU_OPTIONS, plain.checked.cpu_options_empty),
+        (TOPOLOGY_OPTIONS, plain.checked.topology_options_empty),
     ):
-        if not document[field] and not is_given and may_be_off(plain.feature_gates, gate):
-            del document[field]
+        if not document[name] and not is_given and may_be_off(plain.feature_gates, READ_FIELDS[name].gate):
+            del document[name]
     return document
+
+
+def _written(field: KubeletField, value: Any) -> Any:
+    if field.holds is Holds.DURATION:
+        return f"{value}ns"
+    if field.holds is Holds.MEMORY:
+        return [{"numaNode": entry.numa_node, "limits": dict(entry.limits)} for entry in value]
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def mooring_document(config: MooringConfig) -> dict[str, Any]:

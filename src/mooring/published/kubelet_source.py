@@ -2,13 +2,15 @@
 
 The files are the state that the next decision starts from; the API says which pods are there. Both are read until they
 were the same before and after and agree with each other, so that an observation is of one moment.
+
+The devices of a node's ResourceSlices, listed now and then: drivers change them when devices come and go.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,15 +19,23 @@ from typing import Final, Protocol
 from mooring.engine.checkpoint.device_file import DEVICE_FILE, HeldDevices, device_record, read_device_file
 from mooring.engine.checkpoint.store import StateFolder
 from mooring.engine.core.errors import InputError, MooringError
+from mooring.engine.core.machine import PCIDevice
 from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Device, Holdings
+from mooring.engine.extensions.device_location import LocationRules, dynamic_devices
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.inputs.pods.claims import (
+    current_devices,
+    slice_of,
+)
 from mooring.published.facts_document import digest_of
 from mooring.published.naming import Names, Sets, device_state, disagreement, named
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.observation import Observation
 from mooring.published.restored import NodeKind, kind_of, rejoined, restored
+from mooring.service.cluster.apiserver import Cluster, ClusterError
+from mooring.service.cluster.following import CACHED, Pages, mapping_of
 from mooring.service.podresources import ListedPod, pods_in
 
 TRIES: Final = 10
@@ -276,3 +286,80 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+SLICES: Final = "apis/resource.k8s.io/v1/resourceslices"
+LISTING: Final = 30.0
+"""Seconds between two lists."""
+
+
+class ListedSlices:
+    """Lists the slices of one node; used by one thread."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Cluster],
+        node: str,
+        pci: tuple[PCIDevice, ...] = (),
+        rules: LocationRules | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Do not connect yet.
+
+        Args:
+            connect: opens the way to the API server.
+            node: name of the node.
+            pci: the machine's PCI devices.
+            rules: attributes of older drivers.
+            clock: seconds that only go forward.
+        """
+        self._connect, self._node, self._pci, self._rules, self._clock = connect, node, pci, rules, clock
+        self._cluster: Cluster | None = None
+        self._known: Mapping[str, tuple[Device, ...]] = {}
+        self._listed = float("-inf")
+
+    def __call__(self) -> Mapping[str, tuple[Device, ...]]:
+        """Return the devices by driver; the last ones when the API server does not answer, or may not."""
+        now = self._clock()
+        if now - self._listed >= LISTING:
+            self._listed = now
+            try:
+                self._known = self._devices()
+            except (ClusterError, InputError):
+                # Without this right nothing else suffers: the kubelet tells what containers hold.
+                self.close()
+        return self._known
+
+    def close(self) -> None:
+        """Close the way to the API server; the next list opens it again, with renewed credentials."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def _devices(self) -> Mapping[str, tuple[Device, ...]]:
+        if self._cluster is None:
+            self._cluster = self._connect()
+        pages = Pages(self._cluster.http, SLICES, {"fieldSelector": f"spec.nodeName={self._node}", **CACHED})
+        slices = [slice_of(mapping_of(item), source="ResourceSlices") for page in pages for item in page]
+        return dynamic_devices(current_devices(slices), self._pci, self._rules)
+
+
+class KubeletAndSlices:
+    """A kubelet's API whose devices are also those of the node's slices; used by one thread."""
+
+    def __init__(self, kubelet: Lister, slices: Callable[[], Mapping[str, tuple[Device, ...]]]) -> None:
+        """Ask nothing yet.
+
+        Args:
+            kubelet: its API.
+            slices: returns the devices of slices, by driver.
+        """
+        self._kubelet, self._slices = kubelet, slices
+
+    def listed(self) -> bytes:
+        """Return the kubelet's answer to List."""
+        return self._kubelet.listed()
+
+    def devices(self) -> dict[str, tuple[Device, ...]]:
+        """Return the healthy devices of plugins, and those of slices."""
+        return {**self._slices(), **self._kubelet.devices()}

@@ -17,7 +17,7 @@ from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.inputs.pods.pods import MIRROR
 from mooring.published.objects import PodKey
 from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.watching import CACHED, PODS, Pages, mapping_of, pods_of
+from mooring.service.cluster.following import CACHED, PODS, Pages, mapping_of, pods_of
 from mooring.service.podresources import ListedContainer, ListedPod
 
 Sets = Mapping[str, Mapping[str, int]]

@@ -25,6 +25,7 @@ from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.memorymanager.machine import MEMORY, hugepages_type
 from mooring.engine.memorymanager.state import NUMANodeState
 from mooring.engine.node import Node
+from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS
 from mooring.published.objects import NodeState
 from mooring.published.state_document import ExclusiveCPUs
 
@@ -38,6 +39,15 @@ _FACTS_ATTRIBUTE: Final = "mooring.dev/facts"
 _SEQUENCE_ATTRIBUTE: Final = "mooring.dev/sequence"
 _ALLOCATABLE_ATTRIBUTE: Final = "mooring.dev/exclusiveCPUsAllocatable"
 _AVAILABLE_ATTRIBUTE: Final = "mooring.dev/exclusiveCPUsAvailable"
+_POLICIES: Final = (
+    "topologyManagerPolicy",
+    "topologyManagerScope",
+    TOPOLOGY_OPTIONS,
+    CPU_OPTIONS,
+    "cpuManagerPolicy",
+    "memoryManagerPolicy",
+)
+"""Fields of the configuration that are attributes, in their order."""
 _ATTRIBUTE: Final = "nodeTopologyPodsFingerprint"
 _METHOD_ATTRIBUTE: Final = "nodeTopologyPodsFingerprintMethod"
 METHOD: Final = "exclude-terminal"
@@ -174,26 +184,18 @@ def topology_document(info: MachineInfo, node: Node, state: NodeState) -> dict[s
 
 def _attributes(node: Node, state: NodeState) -> Iterator[tuple[str, str]]:
     config, exclusive = node.settings.config, exclusive_cpus_of(node)
-    yield "topologyManagerPolicy", config.topology_manager_policy
-    yield "topologyManagerScope", config.topology_manager_scope
-    for name, options in (
-        ("topologyManagerPolicyOptions", config.topology_manager_policy_options),
-        ("cpuManagerPolicyOptions", config.cpu_manager_policy_options),
-    ):
-        if options:
-            yield name, _listed(options)
-    yield "cpuManagerPolicy", config.cpu_manager_policy
-    yield "memoryManagerPolicy", config.memory_manager_policy
+    for name in _POLICIES:
+        value = READ_FIELDS[name].of(config)
+        if isinstance(value, str):
+            yield name, value
+        elif value:
+            yield name, ",".join(f"{option}={value[option]}" for option in sorted(value))
     yield _ATTRIBUTE, fingerprint((pod.namespace, pod.name) for pod in state.pods)
     yield _METHOD_ATTRIBUTE, METHOD
     yield _ALLOCATABLE_ATTRIBUTE, str(exclusive.allocatable)
     yield _AVAILABLE_ATTRIBUTE, str(exclusive.available)
     yield _FACTS_ATTRIBUTE, state.facts
     yield _SEQUENCE_ATTRIBUTE, str(state.sequence)
-
-
-def _listed(options: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={value}" for name, value in sorted(options.items()))
 
 
 def _zone(zone: Zone) -> dict[str, Any]:

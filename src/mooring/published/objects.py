@@ -21,7 +21,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.inputs.pods.validation import SUBDOMAIN, check_name
+from mooring.inputs.pods.pod_fields import SUBDOMAIN, check_name
 
 GROUP: Final = "mooring.dev"
 VERSION: Final = "v1alpha1"

@@ -19,7 +19,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.engine.devicemanager.state import NOWHERE, Device, DeviceState, Holdings
 from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.inputs.pods.validation import LABEL, SUBDOMAIN, check_name
+from mooring.inputs.pods.pod_fields import LABEL, SUBDOMAIN, check_name
 from mooring.published.objects import STATE, NodeState, PodKey, new_object, read_object
 
 _NodeId = Annotated[int, msgspec.Meta(ge=NOWHERE, le=HIGHEST_NODE)]

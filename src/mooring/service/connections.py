@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 import h11
 
-from mooring.service.pages import Application, ASGIMessage, ConnectionLimits, Page, Pages, Receive, Send
+from mooring.service.http import Application, ASGIMessage, ConnectionLimits, Page, Pages, Receive, Send
 
 HANDSHAKES: Final = 32
 """Connections whose TLS handshake is under way."""

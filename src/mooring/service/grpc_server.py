@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from mooring.engine.core.errors import InputError
 from mooring.service import sockets
-from mooring.service.grpc_methods import CallLimits, CallRefusedError, Code, Method, Methods
+from mooring.service.grpc_socket import CallLimits, CallRefusedError, Code, Method, Methods
 from mooring.service.logs import Log
 
 

@@ -3,6 +3,10 @@
 gRPC takes 13 MB of memory and three threads that wake up several times a second. Most agents are never asked, so it is
 imported when the first client connects. Then gRPC's own socket replaces the one that was there, and what the first
 clients send is relayed to it.
+
+Methods of a gRPC service, its errors and its limits, for the socket and for gRPC's own part behind it.
+
+Apart from both, because a socket imports gRPC when the first client connects.
 """
 
 from __future__ import annotations
@@ -10,12 +14,61 @@ from __future__ import annotations
 import select
 import socket
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from mooring.engine.core.errors import InputError
 from mooring.service import sockets
-from mooring.service.grpc_methods import CallLimits, Methods
 from mooring.service.logs import Log
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+Code: TypeAlias = Literal["INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND", "UNAVAILABLE", "UNKNOWN"]
+"""Status codes of gRPC."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """How much a service does at once."""
+
+    threads: int = 2
+    waiting: int = 16
+    """Requests at once; more are refused with RESOURCE_EXHAUSTED."""
+    grace: float = 1.0
+    """Seconds for requests under way when the service is closed."""
+
+
+_Request = TypeVar("_Request", bound="Message")
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[_Request]):
+    """A unary method: the class of its requests, and what answers one."""
+
+    request: type[_Request]
+    answer: Callable[[_Request], Message]
+
+
+Methods: TypeAlias = Mapping[str, Method[Any]]
+"""Methods of a service by their names; each has requests of its own."""
+
+
+class CallRefusedError(Exception):
+    """The answer to a call is an error of gRPC.
+
+    Attributes:
+        code: of gRPC.
+        text: for the caller.
+    """
+
+    def __init__(self, code: Code, text: str) -> None:
+        self.code: Code = code
+        self.text = text
+        super().__init__(text)
+
 
 _PIECE = 64 * 1024
 _PATIENCE = 5.0

@@ -6,23 +6,155 @@ client connects: until then a listener costs a thread that waits.
 
 No client can keep others out, however many connect and however slow they are: every connection has a time for each
 part of a request, and where there are too many, the one that has waited longest for its request is cut.
+
+What an HTTP server of a daemon serves and within which limits, for the listener and for its connections.
+
+Apart from both, because connections need asyncio and h11, which a listener imports when the first client connects.
+
+TLS of a server: files that are replaced while it runs, as cert-manager and the chart's job do.
 """
 
 from __future__ import annotations
 
 import select
 import socket
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from mooring.engine.core.errors import InputError
+from mooring.lazy import lazily
 from mooring.service import sockets
 from mooring.service.options import Address
-from mooring.service.pages import Application, ConnectionLimits, Pages
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+with lazily():
+    import ssl
+
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How long connections may take, and how many there may be."""
+
+    first: float
+    """Seconds until the head of the first request has come."""
+    body: float
+    """Seconds for its body."""
+    busy: float
+    """Seconds for its answer, until that is handed to the system."""
+    idle: float
+    """Seconds until the head of the next one has come. Clients close idle connections earlier, so that they never send
+    a request into one that is being closed: kube-scheduler after 90 seconds."""
+    connections: int = 64
+    """At once; one more cuts the one that has waited longest. Over TLS each has 256 KiB of memory."""
+    head: int = 8 * 1024
+    """Bytes of a request line with its headers."""
+    grace: float = 0.0
+    """Seconds for requests that are under way when the server is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer."""
+
+    body: bytes
+    content_type: str = TEXT
+    status: HTTPStatus = HTTPStatus.OK
+
+
+ASGIMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[ASGIMessage]]
+Send = Callable[[ASGIMessage], Awaitable[None]]
+Application = Callable[[ASGIMessage, Receive, Send], Awaitable[None]]
+"""An ASGI application."""
+
+Pages = Mapping[str, Callable[[], Page]]
+"""Path -> how its document is made. The thread of the server calls it and answers no other client meanwhile, so that
+it must not wait for anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class TLSFiles:
+    """Where the files are, and how a refusal names them."""
+
+    certificate: str
+    key: str
+    client_ca: str = ""
+    """Its certificates are what clients must have; empty: they need none."""
+    source: str = ""
+    field: str = ""
+
+
+def tls_context(tls: TLSFiles, report: Callable[[str], object]) -> ssl.SSLContext:
+    """Return a context whose handshakes use the files as they are at that moment.
+
+    Files that cannot be used leave the ones before in use.
+
+    Args:
+        tls: names of the files.
+        report: receives what is the matter.
+
+    Raises:
+        InputError: the files cannot be used at the start.
+    """
+    used, present = _read(tls)
+
+    def follow(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        nonlocal used, present
+        if _stamp(tls) != used:
+            try:
+                used, present = _read(tls)
+            except InputError as error:
+                used = _stamp(tls)  # reported once
+                report(f"{error}; the certificate before stays in use")
+        connection.context = present
+
+    # OpenSSL calls it in every handshake, with or without a server name in the client's hello.
+    context = present
+    context.sni_callback = follow
+    return context
+
+
+_Stamp = tuple[tuple[int, int], ...]
+"""Inode and time of change of each file."""
+
+
+def _stamp(tls: TLSFiles) -> _Stamp:
+    found = []
+    for name in filter(None, (tls.certificate, tls.key, tls.client_ca)):
+        try:
+            about = Path(name).stat()
+        except OSError:
+            found.append((0, 0))
+        else:
+            found.append((about.st_ino, about.st_mtime_ns))
+    return tuple(found)
+
+
+def _read(tls: TLSFiles) -> tuple[_Stamp, ssl.SSLContext]:
+    stamp = _stamp(tls)
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tls.certificate, tls.key or None)
+        if tls.client_ca:
+            context.load_verify_locations(tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        problem = f"cannot be used: {error.strerror or error}"
+        remedy = "check certificate, key and CA, which are PEM"
+        raise InputError(problem, source=tls.source, field=tls.field, remedy=remedy) from None
+    return stamp, context
+
 
 SECONDS = 5.0
 """Time for reading the head of a request for a page."""

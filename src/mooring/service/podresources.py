@@ -1,16 +1,23 @@
 """Asking the kubelet of this node: its PodResources API over a Unix socket, read only.
 
 Source: k8s.io/kubelet v0.37.1, pkg/apis/podresources/v1; spec: pod-level.md section 5.
+
+What the device plugins of this node say about themselves: only their options are asked for, which changes nothing.
+
+Source: k8s.io/kubelet v0.37.1, pkg/apis/deviceplugin/v1beta1 (GetDevicePluginOptions). A plugin's other calls are for
+the kubelet alone: some serve one listener.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Final, TypeVar
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from mooring.engine.core.bits import mask_of
 from mooring.engine.core.cpuset import HIGHEST_CPU
@@ -18,8 +25,8 @@ from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.engine.devicemanager.state import NOWHERE, Device
 from mooring.service.grpc_client import CallError, CallStatus, UnaryClient
-from mooring.service.podresources_messages import (
-    SERVICE,
+from mooring.service.messages import (
+    PODRESOURCES_SERVICE,
     AllocatableResourcesRequestMessage,
     AllocatableResourcesResponseMessage,
     ClaimResourceMessage,
@@ -31,6 +38,7 @@ from mooring.service.podresources_messages import (
     ListPodResourcesResponseMessage,
     PodResourcesMessage,
 )
+from mooring.service.protobuf import TypedMessage, at
 
 ANSWER_TIME: Final = 5.0
 """Seconds for an answer."""
@@ -155,7 +163,7 @@ class PodResourcesClient:
 
     def _ask(self, method: str, request: Message, timeout: float = ANSWER_TIME) -> bytes:
         try:
-            return self._client.ask(f"{SERVICE}/{method}", request.SerializeToString(), timeout)
+            return self._client.ask(f"{PODRESOURCES_SERVICE}/{method}", request.SerializeToString(), timeout)
         except CallError as error:
             # The kubelet's error of a pod that it does not know has no code of its own (v1.37.1).
             is_unknown = error.status in (CallStatus.UNKNOWN, CallStatus.NOT_FOUND) and "not found" in str(error)
@@ -215,3 +223,59 @@ def _read(kind: type[_Answer], answer: bytes) -> _Answer:
         return kind.FromString(answer)
     except Exception as error:  # noqa: BLE001 - protobuf's versions have error classes of their own
         raise PodResourcesError(f"the kubelet's answer is no {kind.DESCRIPTOR.name}: {error}") from None
+
+
+_PACKAGE: Final = "v1beta1"
+_ANSWER_TIME: Final = 1.0
+"""Seconds for an answer."""
+_LARGEST: Final = 65536
+"""Bytes of one; it has two fields."""
+_KUBELET: Final = "kubelet.sock"
+_MOST: Final = 64
+"""Plugins that are asked."""
+
+
+class DevicePluginOptionsMessage(TypedMessage, package=_PACKAGE):
+    """What the kubelet is to ask the plugin besides Allocate."""
+
+    pre_start_required: bool = at(1)
+    get_preferred_allocation_available: bool = at(2)
+
+
+def preferring_plugins(folder: Path) -> tuple[str, ...]:
+    """Return the names of the sockets whose plugins want to be asked which devices they prefer.
+
+    Args:
+        folder: of the device plugins' sockets.
+    """
+    try:
+        sockets = sorted(one for one in folder.iterdir() if one.name != _KUBELET and one.is_socket())
+    except OSError:
+        return ()
+    return tuple(one.name for one in sockets[:_MOST] if _prefers(one))
+
+
+def resources_of(sockets: Iterable[str], resources: Collection[str]) -> frozenset[str]:
+    """Return the resources that sockets serve, by their names; a socket whose name tells none or several is left out.
+
+    >>> sorted(resources_of(["nvidia-gpu.sock", "gpu.intel.com-i915.sock"], ["nvidia.com/gpu", "gpu.intel.com/i915"]))
+    ['gpu.intel.com/i915', 'nvidia.com/gpu']
+    """
+    found = set()
+    for socket in sockets:
+        stem = socket.removesuffix(".sock").lower()
+        named = [one for one in resources if one.rpartition("/")[2].lower() in stem]
+        if len(named) > 1:
+            named = [one for one in named if one.partition(".")[0].lower() in stem]
+        if len(named) == 1:
+            found.add(named[0])
+    return frozenset(found)
+
+
+def _prefers(socket: Path) -> bool:
+    with closing(UnaryClient(str(socket), _LARGEST)) as client:
+        try:
+            answer = client.ask(f"{_PACKAGE}.DevicePlugin/GetDevicePluginOptions", b"", _ANSWER_TIME)
+            return DevicePluginOptionsMessage.FromString(answer).get_preferred_allocation_available
+        except (CallError, DecodeError):  # nothing serves the socket, or another service
+            return False

@@ -10,7 +10,7 @@ from tests.agent.sets import cpuset_write
 
 from mooring.agent.cgroups.protocol import QuotaFound
 from mooring.agent.cgroups.quota import Quota
-from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
+from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.engine.core.cpuset import CPUSet
 
 SLICE = "kubepods-pod0a1b2c3d_0000_1111_2222_333344445555.slice"

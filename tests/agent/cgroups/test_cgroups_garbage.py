@@ -14,7 +14,7 @@ from tests.e2e.guest.process_tasks import parse_status
 
 from mooring.agent.cgroups.files import Hierarchy, find_layout
 from mooring.agent.cgroups.locate import path_in
-from mooring.agent.reactor.effects import LiftQuota, QuotaOf
+from mooring.agent.effects import LiftQuota, QuotaOf
 from mooring.engine.core.errors import InputError
 
 LINES = st.lists(st.sampled_from([*HYBRID.splitlines(), *V1.splitlines(), *V2.splitlines()]), max_size=6)

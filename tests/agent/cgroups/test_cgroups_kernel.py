@@ -11,7 +11,7 @@ from tests.e2e.guest.process_tasks import Task, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, write
-from mooring.agent.reactor.effects import WriteCPUSet
+from mooring.agent.effects import WriteCPUSet
 from mooring.engine.core.bits import NO_NODES
 from mooring.engine.core.cpuset import CPUSet
 

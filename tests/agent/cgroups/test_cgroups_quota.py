@@ -10,7 +10,7 @@ from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.cgroups.protocol import QuotaFound
 from mooring.agent.cgroups.quota import Quota, format_max, parse_max
-from mooring.agent.reactor.effects import LiftQuota, QuotaOf
+from mooring.agent.effects import LiftQuota, QuotaOf
 
 CONTAINER = LiftQuota(QuotaOf.CONTAINER, "b2", "c3", 0, "/kubepods/podb2/c3")
 POD = LiftQuota(QuotaOf.POD, "b2", "", 0, "/kubepods/podb2")

@@ -17,7 +17,7 @@ from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, fi
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.locate import process_path
 from mooring.agent.cgroups.quota import Quota, write_quota
-from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
+from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.engine.core.bits import NO_NODES, list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError

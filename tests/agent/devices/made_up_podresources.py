@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 
 from mooring.engine.devicemanager.state import Device
-from mooring.service.podresources_messages import (
-    SERVICE,
+from mooring.service.messages import (
+    PODRESOURCES_SERVICE,
     AllocatableResourcesRequestMessage,
     AllocatableResourcesResponseMessage,
     ContainerDevicesMessage,
@@ -71,7 +71,7 @@ class PodResources:
             "Get": self._handler(GetPodResourcesRequestMessage, self._get, "Get"),
             "GetAllocatableResources": self._handler(AllocatableResourcesRequestMessage, self._allocatable),
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(PODRESOURCES_SERVICE, handlers),))
         self._server.add_insecure_port(f"unix:{self.path}")
         self._server.start()
 

@@ -10,19 +10,19 @@ from tests.agent.small_node import INFO, container, guaranteed, sandbox
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
-from mooring.agent.commands.status_text import status_text
 from mooring.agent.reactor.claims import nodes_of_claim, prepare_claim
-from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.values import AgentState, DevicesFound
-from mooring.agent.status.alignment import ALL, DeviceFit, alignment_counts, devices_of_pod
-from mooring.agent.status.picture import status_view
-from mooring.agent.status.snapshot import AgentCounts, Snapshot
-from mooring.agent.status.status_document import status_document
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
+from mooring.agent.state import AgentState, DevicesFound
+from mooring.agent.status.document import status_document
+from mooring.agent.status.snapshot import ALL, AgentCounts, DeviceFit, Snapshot, alignment_counts, devices_of_pod
+from mooring.answers.status.text import status_text
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.machine import Machine
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node.claims import Claim, Share
+from mooring.service.agent_status import read_status
+from mooring.views.status import status_view
 
 DRIVER, VARIABLE = "cpu.mooring.dev", "MOORING_CLAIM_U_1_0"
 FAST = Claim("u-1", "default", "fast", (Share("cpus", "numa1", 2, CPUMask(0xF0)),))
@@ -77,7 +77,7 @@ def test_status_text_and_picture_show_devices_with_their_nodes_and_holders() -> 
     state = create(prepared(), 1).state
     document = to_builtins(status_document(Snapshot(Machine("m", INFO), state), AgentCounts()))
     assert complaints("AgentStatus", document) == []
-    text = status_text(document)
+    text = status_text(read_status(document))
     assert "default/name-a main cpu.mooring.dev node-1/numa1 1 nvidia.com/gpu gpu1 1" in " ".join(text.split())
-    drawn = terminal_text(status_view(Machine("m", INFO), document), width=100)
+    drawn = terminal_text(status_view(Machine("m", INFO), read_status(document)), width=100)
     assert "gpu1" in drawn

@@ -15,9 +15,9 @@ from tests.agent.simulated_runtime import Runtime
 from tests.laws.strategies_whole_node import GPU, Hardware, configurations, hardware, pods
 from tests.laws.test_laws_device_alignment import beside
 
+from mooring.agent.devices.wanted import without_devices
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.pods.devices import without_devices
-from mooring.agent.reactor.values import DevicesFound
+from mooring.agent.state import DevicesFound
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.quantity import Quantity

@@ -7,16 +7,15 @@ from dataclasses import replace
 import pytest
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox
 
+from mooring.agent.effects import AgentReport, ClusterEvent, Evict, ReportKind
 from mooring.agent.nri.types import Event
-from mooring.agent.pods.events import ClusterEvent
-from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.devices_learned import devices_learned, is_news_of_devices
-from mooring.agent.reactor.effects import AgentReport, Evict, ReportKind
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.hotplug import devices_learned, is_news_of_devices
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.restart.resume import reconfigured, resume
-from mooring.agent.reactor.restart.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState, DevicesFound, Options
+from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
+from mooring.agent.reactor.resume import reconfigured, resume
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.state import AgentState, DevicesFound, Options
 from mooring.engine.core.config import (
     DEVICE_ALIGNMENT,
     DeviceAlignment,

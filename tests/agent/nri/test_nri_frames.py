@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.agent.nri.frames import (
+from mooring.agent.nri.connection import (
     BODY_LIMIT,
     FRAME_LIMIT,
     SEND_LIMIT,

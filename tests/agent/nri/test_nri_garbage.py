@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pinning, about
 
-from mooring.agent.nri.connection import Connection
-from mooring.agent.nri.frames import (
+from mooring.agent.nri.connection import (
     SEND_LIMIT,
+    Connection,
     FrameReader,
     MessageReader,
     MessageType,

@@ -12,7 +12,7 @@ import pytest
 from tests.agent.nri.recordings import FOLDER, Piece, Scripted, read_recording
 from tests.agent.nri.runtime_side import TIMEOUT, Listening
 
-from mooring.agent.nri.frames import FRAME_LIMIT, FrameReader, MessageReader
+from mooring.agent.nri.connection import FRAME_LIMIT, FrameReader, MessageReader
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError, NRIError
 

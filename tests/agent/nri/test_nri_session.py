@@ -12,8 +12,8 @@ import pytest
 from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Pair, Pinning, RuntimeSide, about, make_pair
 
 from mooring.agent.nri import ttrpc
+from mooring.agent.nri.connection import QUEUE_LIMIT, SEND_LIMIT
 from mooring.agent.nri.dispatch import Deadlines
-from mooring.agent.nri.frames import QUEUE_LIMIT, SEND_LIMIT
 from mooring.agent.nri.messages import PodRequestMessage, UpdatePodSandboxRequestMessage
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.ttrpc import Status

@@ -10,7 +10,7 @@ from tests.agent.sets import setting
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.reactor.values import AgentState, HeldPod, KnownContainer, Phase
+from mooring.agent.state import AgentState, HeldPod, KnownContainer, Phase
 from mooring.agent.status.snapshot import InForce, RuntimeLink, Snapshot
 from mooring.engine.core.bits import NO_CPUS, NUMAMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory

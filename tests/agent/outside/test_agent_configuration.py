@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.options import FIELDS, AgentOptions, IRQAffinity, OnRejection, agent_options, choices_of, overridden
-from mooring.agent.reactor.values import AssignedScope, Options
+from mooring.agent.state import AssignedScope, Options
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.release import NEWEST
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags

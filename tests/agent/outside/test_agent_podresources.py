@@ -15,9 +15,9 @@ import pytest
 from msgspec import to_builtins
 from tests.agent.outside.nodes import STATIC, Told, busy, partitioned, pod, snapshot_of, started
 
-from mooring.agent.services import PodResourcesService
+from mooring.agent.pod_resources import PodResourcesService
 from mooring.agent.status.snapshot import Published
-from mooring.answers.base.podresources import pod_resources_document
+from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.service.logs import Log

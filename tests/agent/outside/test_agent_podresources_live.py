@@ -12,7 +12,7 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node, pod, start
 
 from mooring.agent.nri.types import Event
-from mooring.service import podresources_messages as messages
+from mooring.service import messages
 
 METHODS = {"List": "ListPodResources", "Get": "GetPodResources", "GetAllocatableResources": "AllocatableResources"}
 
@@ -26,7 +26,7 @@ class Exporter:
     def ask(self, method: str, **asked: str) -> dict[str, Any]:
         request, response = (getattr(messages, f"{METHODS[method]}{what}Message") for what in ("Request", "Response"))
         call: Any = self.channel.unary_unary(
-            f"/{messages.SERVICE}/{method}",
+            f"/{messages.PODRESOURCES_SERVICE}/{method}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=response.FromString,
         )

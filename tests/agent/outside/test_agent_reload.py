@@ -10,9 +10,16 @@ import pytest
 from tests.agent.outside.nodes import STATIC, busy, pod, started
 
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
-from mooring.agent.configuration_watch import PERIOD, ConfigurationWatch
 from mooring.agent.options import FIELDS, AgentOptions, OnRejection
-from mooring.agent.reload import READ_WITH, RESTART, engine_refusal, live_fields, restart_reasons
+from mooring.agent.reload import (
+    PERIOD,
+    READ_WITH,
+    RESTART,
+    ConfigurationWatch,
+    engine_refusal,
+    live_fields,
+    restart_reasons,
+)
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.inputs.pods.defaults import PodGates
 

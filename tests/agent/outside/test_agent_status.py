@@ -25,16 +25,16 @@ from tests.patience import until
 from tests.render.pictured import terminal_text
 
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.status.api import ask_machine, ask_status, status_pages
-from mooring.agent.status.picture import status_view
+from mooring.agent.status.api import status_pages
+from mooring.agent.status.document import status_document
 from mooring.agent.status.snapshot import AgentCounts, InForce, Published, RuntimeLink, Snapshot
-from mooring.agent.status.status_document import status_document
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.loader import load_machine
-from mooring.service.http import serve_unix
-from mooring.service.pages import Page
+from mooring.service.agent_status import ask_machine, ask_status, read_status
+from mooring.service.http import Page, serve_unix
+from mooring.views.status import status_view
 
 COUNTS = AgentCounts(replies=1200, reply_seconds=0.9, rejections=3, repairs=1, reconnects=2)
 
@@ -226,7 +226,7 @@ def test_the_live_picture_is_that_of_the_status(name: str, served: Published, pa
     served.publish(snapshot)
     answered = mooring("show", "--live", "--once", "--socket", path, columns=90)
     machine = load_machine(MACHINE)
-    expected = terminal_text(status_view(machine, to_builtins(status_document(snapshot, COUNTS))), 90)
+    expected = terminal_text(status_view(machine, status_document(snapshot, COUNTS)), 90)
     assert answered.out == expected
     assert answered.code == (1 if name in ("stray", "lost") else 0)
     assert mooring("show", "--live", "--socket", path, columns=90).out == expected, "a pipe gets one picture"
@@ -265,7 +265,15 @@ def test_a_status_of_another_version_is_refused_by_the_picture() -> None:
     for member, value in others.items():
         broken = {**document, member: value}
         with pytest.raises(InputError, match="the status lacks what a picture needs"):
-            status_view(load_machine(MACHINE), broken)
+            read_status(broken)
+
+
+def test_a_status_of_a_newer_agent_is_read_as_far_as_this_version_knows_it() -> None:
+    known = status_document(snapshot_of(busy()), COUNTS)
+    document = to_builtins(known)
+    pods = [{**pod, "containers": [{**one, "newer": [1]} for one in pod["containers"]]} for pod in document["pods"]]
+    assert any(pod["containers"] for pod in pods)
+    assert read_status({**document, "newer": {}, "pods": pods}) == known
 
 
 def test_a_terminal_shows_changes_and_outlives_the_agent(path: str) -> None:

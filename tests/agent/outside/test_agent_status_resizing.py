@@ -15,8 +15,8 @@ from tests.documents.validation import complaints
 
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.status.api import status_pages
+from mooring.agent.status.document import status_document
 from mooring.agent.status.snapshot import AgentCounts, Published
-from mooring.agent.status.status_document import status_document
 from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.kubelet.kubelet import StateTexts

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.agent.pods.fault_injector import PATIENCE, FaultInjector, pod_object
 
-from mooring.agent.pods.accounts import AgentAccount, connector, own_accounts
-from mooring.agent.pods.events import ClusterEvent, EventSubject
+from mooring.agent.effects import ClusterEvent, EventSubject
+from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
 from mooring.agent.pods.writer import ClusterWriter
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding

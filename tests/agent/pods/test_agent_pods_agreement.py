@@ -11,8 +11,8 @@ from tests.agent.pods.runtime_view import container_of, recorded, sandbox_of
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
-from mooring.agent.pods.quotas import asked_of
 from mooring.agent.pods.resolve import differences
+from mooring.agent.quota import asked_of
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 
 PODS = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.agent.pods.fault_injector import pod_object
 
-from mooring.agent.pods.resized import pod_of_object
+from mooring.agent.pods.resolve import pod_of_object
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import QoS
 

@@ -12,8 +12,8 @@ from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 from tests.node.nodes import machine
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.pods.derive import Guess, derived, pod_of
-from mooring.agent.pods.quotas import PERIOD
+from mooring.agent.pods.source import Guess, derived, pod_of
+from mooring.agent.quota import PERIOD
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS
 from mooring.engine.core.quantity import Quantity

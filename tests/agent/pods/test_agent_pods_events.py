@@ -5,15 +5,14 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mooring.agent.effects import ClusterEvent, EventSubject
 from mooring.agent.pods.events import (
     BURST,
     FIRST_INTERVAL,
     LONGEST_INTERVAL,
     MOST_REMEMBERED,
     REFILL,
-    ClusterEvent,
     EventBook,
-    EventSubject,
     EventWrite,
 )
 

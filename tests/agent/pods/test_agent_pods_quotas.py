@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.agent.pods.runtime_view import recorded
 
-from mooring.agent.pods.derive import pod_of
-from mooring.agent.pods.quotas import MOST_SHARES, milli_of_quota, milli_of_shares, quota_of, quota_of_pod, shares_of
+from mooring.agent.pods.source import pod_of
+from mooring.agent.quota import MOST_SHARES, milli_of_quota, milli_of_shares, quota_of, quota_of_pod, shares_of
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 

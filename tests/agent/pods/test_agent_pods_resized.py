@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.agent.small_node import guaranteed
 
 from mooring.agent.nri.types import LinuxResources, PodSandbox
-from mooring.agent.pods.quotas import quota_of, shares_of
-from mooring.agent.pods.resized import pod_of_object, resized, wanted_pod
+from mooring.agent.pods.resolve import pod_of_object, resized, wanted_pod
 from mooring.agent.pods.source import PodSources
+from mooring.agent.quota import quota_of, shares_of
 from mooring.engine.core.pod import Container, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 

@@ -11,9 +11,8 @@ from tests.cpumanager.pods import container, guaranteed
 
 from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.api import MOST_REMEMBERED, KnownPods
-from mooring.agent.pods.derive import Guess
 from mooring.agent.pods.resolve import resolved
-from mooring.agent.pods.source import MOST_ANNOTATIONS, PodSources, kept_annotations
+from mooring.agent.pods.source import MOST_ANNOTATIONS, Guess, PodSources, kept_annotations
 from mooring.engine.core.pod import Pod
 
 

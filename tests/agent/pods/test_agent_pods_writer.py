@@ -12,10 +12,9 @@ import pytest
 from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_object
 from tests.patience import until
 
+from mooring.agent.effects import ClusterEvent, EventSubject, Evict, about_node, about_pod
 from mooring.agent.pods.cluster import NoCluster, announce
-from mooring.agent.pods.events import ClusterEvent, EventSubject, about_node, about_pod
 from mooring.agent.pods.writer import CHECKING, MOST_TRIES, ClusterWriter
-from mooring.agent.reactor.effects import Evict
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod

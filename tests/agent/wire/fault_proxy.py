@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from mooring.agent.nri.frames import FrameReader
+from mooring.agent.nri.connection import FrameReader
 
 _HEADER = struct.Struct(">II")
 _ANY_LENGTH = 1 << 32

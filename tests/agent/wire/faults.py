@@ -7,8 +7,14 @@ import socket
 
 from tests.agent.wire.fault_proxy import Act, Pipe, frame_of
 
-from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION
-from mooring.agent.nri.frames import BODY_LIMIT, RECEIVED_FRAME_LIMIT, TTRPCMessage, encode_message
+from mooring.agent.nri.connection import (
+    BODY_LIMIT,
+    PLUGIN_CONNECTION,
+    RECEIVED_FRAME_LIMIT,
+    RUNTIME_CONNECTION,
+    TTRPCMessage,
+    encode_message,
+)
 
 
 def cut_before(pipe: Pipe, _frame: bytes) -> None:

@@ -26,7 +26,7 @@ from mooring.agent.cgroups.cpuset import Cpuset, parsed
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, UnseenCGroups, shows
 from mooring.agent.configuration import load_agent_configuration
-from mooring.agent.reactor.effects import WriteCPUSet
+from mooring.agent.effects import WriteCPUSet
 from mooring.agent.startup import Startup
 from mooring.engine.core.bits import list_text
 from mooring.inputs.machines.loader import load_machine

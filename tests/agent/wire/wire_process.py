@@ -15,8 +15,8 @@ from typing import Any
 
 from tests import patience
 
-from mooring.agent.status.api import ask_status
 from mooring.engine.core.errors import InputError
+from mooring.service.agent_status import ask_status
 
 MACHINE = "sockets=1 numa=2 cores=16 threads=1 memory=32Gi"
 PATIENCE = 60.0

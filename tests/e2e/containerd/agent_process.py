@@ -18,8 +18,8 @@ from tests.e2e.containerd.cri import Pod
 from tests.e2e.containerd.runtime import Runtime
 from tests.patience import until
 
-from mooring.agent.status.api import ask_status
 from mooring.engine.core.errors import InputError
+from mooring.service.agent_status import ask_status
 
 _CONFIGURATION = """\
 kind: KubeletConfiguration

@@ -24,8 +24,8 @@ from tests.e2e.containerd.cri import CRIError
 from tests.e2e.containerd.runtime import UNIFIED, Runtime, cgroup_file, read_cgroup
 from tests.patience import until
 
-from mooring.agent.status.api import ask_status
 from mooring.engine.core.errors import InputError
+from mooring.service.agent_status import ask_status
 
 ROOT = Path(__file__).resolve().parents[3]
 MANIFEST = ROOT / "deploy" / "agent" / "agent.yaml"

@@ -19,7 +19,7 @@ from tests.e2e.containerd.wrapper import Reader, tell
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, UnseenCGroups, shows
-from mooring.agent.reactor.effects import WriteCPUSet
+from mooring.agent.effects import WriteCPUSet
 from mooring.command.main import run
 from mooring.engine.core.bits import list_text
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from mooring.agent.interrupts import JOURNAL
-from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles
-from mooring.agent.interrupts.journal import InterruptJournal
+from mooring.agent.interrupts.files import InterruptJournal, InterruptTrouble, IRQFiles
 from mooring.agent.interrupts.reconcile import restore_interrupts
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.interrupts import Interrupt
@@ -24,8 +23,8 @@ DIES = """
 import os, signal, sys
 from pathlib import Path
 from mooring.agent.interrupts.files import IRQFiles
-from mooring.agent.interrupts.journal import InterruptJournal
-from mooring.agent.interrupts.journal import InterruptWriter
+from mooring.agent.interrupts.files import InterruptJournal
+from mooring.agent.interrupts.files import InterruptWriter
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.interrupts import InterruptCPUs, Owner
 from mooring.engine.extensions.steering import steer

@@ -25,7 +25,7 @@ from mooring.agent.cgroups.cpuset import CPUS, in_effect
 from mooring.agent.cgroups.files import CGroupTrouble, Version, find_layout, read, write
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.quota import Quota, read_quota
-from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
+from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
 

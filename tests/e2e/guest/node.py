@@ -28,10 +28,10 @@ from tests.e2e.guest.groups import CGROUPS, CONTROLLERS, Driver
 from tests.e2e.guest.report import OVERLAY
 from tests.e2e.guest.runtimes import NRI_SOCKET, RUN, SOCKET, Runtime, containerd
 
-from mooring.agent.pods.quotas import quota_of, shares_of
-from mooring.agent.status.api import ask_machine, ask_status
+from mooring.agent.quota import quota_of, shares_of
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
+from mooring.service.agent_status import ask_machine, ask_status
 
 SYSTEM_CPUS = "0-1"
 """Where everything but containers runs, as on a node with reserved CPUs. It makes an emulated guest faster too: each

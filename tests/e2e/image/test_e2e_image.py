@@ -18,8 +18,8 @@ from tests.e2e.image.archive import ROOT, Image
 from tests.e2e.image.containers import output_of, pod_template, printed, start
 from tests.patience import until
 
-from mooring.agent.status.api import ask_status
 from mooring.engine.core.errors import InputError
+from mooring.service.agent_status import ask_status
 
 _CONFIGURATION = """\
 apiVersion: kubelet.config.k8s.io/v1beta1

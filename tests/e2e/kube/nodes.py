@@ -24,8 +24,7 @@ from mooring.service.cluster.apiserver import (
     cluster_of,
     configuration_of,
 )
-from mooring.service.cluster.following import Follower
-from mooring.service.cluster.watching import PODS
+from mooring.service.cluster.following import PODS, Follower
 
 _MERGE = {"Content-Type": "application/merge-patch+json"}
 

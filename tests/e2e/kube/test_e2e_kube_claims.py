@@ -36,7 +36,7 @@ from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.extensions.device_location import claimed_devices
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import start_kubelet
-from mooring.inputs.pods.dynamic.claims import claim_of
+from mooring.inputs.pods.claims import claim_of
 
 WHOLE = os.environ.get("MOORING_E2E_KUBE", "") == "full"
 PODS_IN_ALL = 400 if WHOLE else 60

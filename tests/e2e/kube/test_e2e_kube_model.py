@@ -25,15 +25,13 @@ from tests.e2e.kubelet.patience import until
 
 from mooring.fleet.cluster import Member, NodeGroup, offered
 from mooring.fleet.inputs.work_files import load_work
-from mooring.fleet.scheduler.asked import PodDemand, asked_of
 from mooring.fleet.scheduler.filters import feasible as passing
-from mooring.fleet.scheduler.scores import scores
+from mooring.fleet.scheduler.strategy import Strategy, scores, strategy_of
 from mooring.fleet.scheduler.table import NodeTable
-from mooring.fleet.strategy import Strategy, strategy_of
+from mooring.fleet.work import PodDemand, asked_of
 from mooring.inputs.pods.pod_relations import ZONE, pod_relations
 from mooring.inputs.pods.pods import pod_from_object
-from mooring.inputs.pods.scheduling_fields import scheduling_fields
-from mooring.inputs.pods.taints import Taint
+from mooring.inputs.pods.scheduling_fields import Taint, scheduling_fields
 
 FULL = os.environ.get("MOORING_E2E_KUBE") == "full"
 NODES, PODS = 100, 2000 if FULL else 250

@@ -35,9 +35,10 @@ from tests.e2e.kubelet.apiserver import PODS, api_server, as_kubelet, as_user
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import token_of
 
-from mooring.agent.pods.accounts import connector
-from mooring.agent.pods.events import EventSubject
-from mooring.agent.pods.writes import TAINT, evict_pod, set_taint, write_event
+from mooring.agent.effects import EventSubject
+from mooring.agent.eviction import TAINT, evict_pod, set_taint
+from mooring.agent.pods.cluster import connector
+from mooring.agent.pods.events import write_event
 from mooring.published.writing import apply, create_once
 from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_of, configuration_of
 

@@ -21,7 +21,7 @@ from tests.e2e.kubelet.patience import until
 from tests.scheduling.authority import Authority, authority
 from tests.scheduling.extender_cluster import facts_with, started, state_of_node
 
-from mooring.cluster.extender.pod_api import ClusterPodAPI
+from mooring.cluster.extender.binding import ClusterPodAPI
 from mooring.published.facts_document import facts_document
 from mooring.published.state_document import state_document
 from mooring.service.cluster.apiserver import cluster_of, configuration_of

@@ -9,8 +9,8 @@ import pytest
 from tests.e2e.kubelet.sysfs import write_machine
 
 from mooring.engine.core.machineinfo import MachineInfo
+from mooring.inputs.machines.compact import shipped_names
 from mooring.inputs.machines.loader import load_machine
-from mooring.inputs.machines.shipped import shipped_names
 
 
 @pytest.mark.parametrize("name", shipped_names())

@@ -21,12 +21,11 @@ from tests.service.exported_metrics import label_all
 
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import Published
-from mooring.cluster.dra.metrics import DriverMetrics
+from mooring.cluster.dra.plugin import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.published.publisher import PublisherCounts, PublisherMetrics
-from mooring.service.http import serve_tcp
+from mooring.service.http import PROMETHEUS, Page, serve_tcp
 from mooring.service.options import Address
-from mooring.service.pages import PROMETHEUS, Page
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "deploy" / "observability"

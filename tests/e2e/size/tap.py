@@ -18,8 +18,7 @@ from pathlib import Path
 
 from tests.patience import until
 
-from mooring.agent.nri.connection import PLUGIN_CONNECTION
-from mooring.agent.nri.frames import FrameReader, MessageReader, MessageType
+from mooring.agent.nri.connection import PLUGIN_CONNECTION, FrameReader, MessageReader, MessageType
 
 
 class Tap:

@@ -11,7 +11,7 @@ from mooring.agent.cgroups.files import CGroupLayout, CGroupTrouble, GroupError,
 from mooring.agent.cgroups.locate import group_folder, groups_of_container, has_processes, is_above_pods, missing
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
 from mooring.agent.cgroups.quota import Quota, lift_quota, read_quota, write_quota
-from mooring.agent.reactor.effects import LiftQuota, QuotaOf, ReturnCPUs, WriteCPUSet
+from mooring.agent.effects import LiftQuota, QuotaOf, ReturnCPUs, WriteCPUSet
 from mooring.engine.core.bits import NO_NODES
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from mooring.agent.cgroups.files import CGroupLayout, CGroupTrouble, GroupError, Hierarchy, read
 from mooring.engine.core.cpuset import CPUSet
-from mooring.inputs.machines.cgroups import ControlGroup
+from mooring.inputs.machines.isolation import ControlGroup
 
 _SLICE = ".slice"
 _DEFAULT_SLICE = "system.slice"

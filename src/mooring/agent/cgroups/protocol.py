@@ -1,6 +1,6 @@
 """What the agent needs of a node's control groups, and what comes of it, as values.
 
-The effects :class:`~mooring.agent.reactor.effects.WriteCPUSet` and :class:`~mooring.agent.reactor.effects.LiftQuota`
+The effects :class:`~mooring.agent.effects.WriteCPUSet` and :class:`~mooring.agent.effects.LiftQuota`
 say what is wanted. A "no" of the kernel is a value too: a container may end at any moment.
 """
 
@@ -13,15 +13,15 @@ from typing import Protocol
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.quota import Quota
-from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
-from mooring.agent.reactor.enforcement import Compliance, WriteOutcome
+from mooring.agent.effects import LiftQuota, ReturnCPUs, WriteCPUSet
+from mooring.agent.reactor.reconcile import Compliance, WriteOutcome
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
 
 
 @dataclass(frozen=True, slots=True)
 class CPUSetWritten:
-    """What came of a :class:`~mooring.agent.reactor.effects.WriteCPUSet`."""
+    """What came of a :class:`~mooring.agent.effects.WriteCPUSet`."""
 
     wanted: WriteCPUSet
     before: Cpuset | None = None
@@ -42,7 +42,7 @@ class CPUSetWritten:
 
 @dataclass(frozen=True, slots=True)
 class QuotaLifted:
-    """What came of a :class:`~mooring.agent.reactor.effects.LiftQuota`."""
+    """What came of a :class:`~mooring.agent.effects.LiftQuota`."""
 
     wanted: LiftQuota
     lifted: Quota | None = None

@@ -5,7 +5,7 @@ the sandbox, so that its answer is there when the first container is created. Wh
 half of the time is over.
 
 What it does not tell: devices of init containers that end (kubelet v1.37.1, apis/podresources/server_v1.go), which are
-in its record on disk (:mod:`mooring.agent.devices.init_containers`), and resources that no device plugin serves.
+in its record on disk (:mod:`mooring.agent.devices.wanted`), and resources that no device plugin serves.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from mooring.agent.devices.init_containers import with_init_containers
-from mooring.agent.pods.devices import WantedDevices, wanted_of, wants_devices
-from mooring.agent.reactor.values import DevicesFound
+from mooring.agent.devices.wanted import WantedDevices, wanted_of, wants_devices, with_init_containers
+from mooring.agent.state import DevicesFound
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device
 from mooring.service.podresources import (

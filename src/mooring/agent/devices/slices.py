@@ -19,10 +19,9 @@ from mooring.engine.core.machine import Finding, PCIDevice
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.device_location import LocationRules, dynamic_devices, located, pci_address_of
 from mooring.inputs.decoding.fields import Report, ignore
-from mooring.inputs.pods.dynamic.slices import ResourceSlice, current_devices, slice_of
+from mooring.inputs.pods.claims import ResourceSlice, current_devices, slice_of
 from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.following import Follower
-from mooring.service.cluster.watching import CACHED, mapping_of
+from mooring.service.cluster.following import CACHED, Follower, mapping_of
 
 SLICES: Final = "apis/resource.k8s.io/v1/resourceslices"
 _SUBJECT: Final = "ResourceSlices"

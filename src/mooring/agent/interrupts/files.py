@@ -1,4 +1,8 @@
-"""The kernel's files about interrupts, below a root that tests choose, with the kernel's "no" as a type.
+"""Affinities of interrupts: the kernel's files, with its "no" as a type, and a journal of what was there before.
+
+The journal is a file of its own beside the agent's. It is on the disk before the first interrupt is moved, then the
+kernel's files are written, then the journal again, so that the next agent can make up for one that was killed. After a
+boot the kernel has forgotten everything, and so does the journal.
 
 Source: kernel/irq/proc.c (write_irq_affinity, default_affinity_write): EIO for an interrupt that the kernel manages,
 EINVAL for a set without a CPU that is online, ENOSPC where a CPU has no vector left.
@@ -8,22 +12,24 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 
+import msgspec
+
+from mooring.agent.interrupts import JOURNAL
+from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.extensions.interrupts import Interrupt
-from mooring.engine.extensions.steering import NEW, NEW_NAME
+from mooring.engine.extensions.steering import NEW, NEW_NAME, Kept, Memory, Steering, Step, written
 from mooring.inputs.machines.files import FolderTree, LiveTree
-from mooring.inputs.machines.interrupts import (
-    DEFAULT,
-    IRQ,
-    cpu_list,
-    file_modes,
-    read_interrupts,
-    read_new_interrupts,
-)
-from mooring.inputs.machines.isolation import IRQBalance, KernelWords, kernel_words, read_balance
+from mooring.inputs.machines.interrupts import DEFAULT, IRQ, cpu_list, file_modes, read_interrupts, read_new_interrupts
+from mooring.inputs.machines.isolation import kernel_words, read_balance
 from mooring.inputs.machines.tree import Tree
 
 BOOT = "proc/sys/kernel/random/boot_id"
@@ -60,14 +66,6 @@ class InterruptsFound:
     online: CPUSet
 
 
-@dataclass(frozen=True, slots=True)
-class BalanceFound:
-    """The service that moves interrupts, and the kernel's boot parameters for it."""
-
-    service: IRQBalance | None
-    words: KernelWords | None
-
-
 class IRQFiles:
     """Reads and writes the affinities of one machine."""
 
@@ -92,11 +90,14 @@ class IRQFiles:
             found = (Interrupt(NEW, NEW_NAME, beginning, None), *found)
         return InterruptsFound(found, cpu_list(tree.read(_ONLINE)) or CPUSet())
 
-    def balance(self, online: CPUSet) -> BalanceFound:
-        """Return what is known of irqbalance; reads every process."""
+    def spared(self, online: CPUSet) -> CPUSet | None:
+        """Return the CPUs that irqbalance leaves alone; None where it does not run. Reads every process."""
         tree = self._tree()
+        found = read_balance(tree)
+        if found is None or not found.running:
+            return None
         line = tree.read("proc/cmdline")
-        return BalanceFound(read_balance(tree), kernel_words(line, online) if line is not None else None)
+        return found.spared(kernel_words(line, online) if line is not None else None)
 
     def shown(self, number: int) -> CPUSet | None:
         """Return what an interrupt may use now; None when it is gone."""
@@ -135,3 +136,175 @@ def mask_text(cpus: CPUSet) -> str:
 
 def _path(number: int) -> str:
     return DEFAULT if number == NEW else f"{IRQ}/{number}/smp_affinity_list"
+
+
+KIND = "InterruptJournal"
+VERSION = 1
+Reporter = Callable[[Step, InterruptTrouble | None], object]
+"""Receives the outcome of each write."""
+RETRYING = 300.0
+"""Seconds after which a refused affinity is tried again: a vector may be free or a CPU online by then, and neither is
+reported to the agent."""
+
+
+class _Row(msgspec.Struct, frozen=True):
+    name: str
+    original: str
+    ours: list[str]
+
+
+class _Document(msgspec.Struct, frozen=True):
+    kind: str
+    version: int
+    boot: str
+    interrupts: dict[int, _Row]
+
+
+class InterruptJournal:
+    """The file of one agent; calls come one after another."""
+
+    def __init__(self, folder: Path, boot: str) -> None:
+        """Do nothing yet.
+
+        Args:
+            folder: of the agent's state.
+            boot: what tells this boot from others.
+        """
+        self._folder, self._boot = folder, boot
+        self._text: str | None = None
+        self.problem = ""
+        """Why what was remembered is lost, or why it cannot be written; empty when all is well."""
+
+    def read(self) -> Memory:
+        """Return what was remembered; nothing where the file is of another boot, is damaged, or is not there."""
+        with suppress(OSError):
+            for left in self._folder.glob(f".{JOURNAL}.*"):
+                left.unlink()
+        try:
+            self._text = read_state_file(self._folder / JOURNAL)
+            return _memory(self._text, self._boot) if self._text is not None else Memory()
+        except (MooringError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+            self.problem = f"{self._folder / JOURNAL}: cannot be used, and interrupts stay where they are: {error}"
+            return Memory()
+
+    def write(self, memory: Memory) -> bool:
+        """Remember; tell whether that is on the disk."""
+        text = _text(memory, self._boot)
+        if text == self._text or (self._text is None and not memory.kept):
+            return True
+        try:
+            make_folder(self._folder)
+            write_together(self._folder, {JOURNAL: text})
+        except InputError as error:
+            self.problem = str(error)
+            return False
+        self._text, self.problem = text, ""
+        return True
+
+
+def _text(memory: Memory, boot: str) -> str:
+    rows = {
+        number: _Row(one.name, str(one.original), [str(cpus) for cpus in one.ours])
+        for number, one in sorted(memory.kept.items())
+    }
+    return msgspec.json.encode(_Document(KIND, VERSION, boot, rows)).decode()
+
+
+def _memory(text: str, boot: str) -> Memory:
+    found = msgspec.json.decode(text.encode(errors="surrogateescape"), type=_Document)
+    if (found.kind, found.version) != (KIND, VERSION):
+        raise ValueError(f"a {found.kind} of version {found.version}")
+    if found.boot != boot:
+        return Memory()
+    return Memory(
+        {
+            number: Kept(row.name, CPUSet.parse(row.original), tuple(map(CPUSet.parse, row.ours)))
+            for number, row in found.interrupts.items()
+        }
+    )
+
+
+class InterruptWriter:
+    """Writes affinities, and repeats what the kernel refuses only after some minutes."""
+
+    def __init__(
+        self,
+        files: IRQFiles,
+        journal: InterruptJournal,
+        report: Reporter,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without refusals.
+
+        Args:
+            files: of the kernel.
+            journal: is written before them.
+            report: receives every write.
+            clock: seconds that never go back.
+        """
+        self._files, self._journal, self._report, self._clock = files, journal, report, clock
+        self._managed: frozenset[tuple[int, str]] = frozenset()
+        """Interrupts that the kernel places itself, for ever."""
+        self._refused: dict[tuple[int, str], tuple[CPUSet, float]] = {}
+        """Sets that the kernel did not take, and when they are tried again."""
+        self.unwritable = False
+        """Whether the newest write found the files read-only."""
+
+    def known(self, found: tuple[Interrupt, ...]) -> tuple[Interrupt, ...]:
+        """Return interrupts with what their refusals have told; refusals of those that are gone are forgotten."""
+        keys = {(one.number, one.name) for one in found}
+        self._managed &= keys
+        self._refused = {key: refusal for key, refusal in self._refused.items() if key in keys}
+        return tuple(replace(one, managed=True) if (one.number, one.name) in self._managed else one for one in found)
+
+    def carry_out(self, steering: Steering) -> tuple[Steering, Memory]:
+        """Write what is to be written; nothing of it when the journal cannot be.
+
+        Returns:
+            The steps as they stand now, and what is remembered.
+        """
+        refused = {step.interrupt.number: step.interrupt.allowed for step in steering.writes if self._is_refused(step)}
+        # The journal stays as it is while nothing is tried: a refusal may last, and checks are frequent.
+        if not self._journal.write(written(steering.memory, refused)):
+            # Nothing was written, and what the last check wrote is in the older journal.
+            return steering, _unwritten(steering)
+        self.unwritable = False
+        shown: dict[int, CPUSet] = {}
+        steps: list[Step] = []
+        for step in steering.steps:
+            after = step.interrupt.allowed if step.interrupt.number in refused else self._written(step)
+            if step.write is not None:
+                shown[step.interrupt.number] = after
+            steps.append(replace(step, interrupt=replace(step.interrupt, allowed=after)))
+        memory = written(steering.memory, shown)
+        self._journal.write(memory)
+        return Steering(tuple(steps), memory), memory
+
+    def _written(self, step: Step) -> CPUSet:
+        """Write one affinity where it is to be written, and return what is in force then."""
+        one, wanted = step.interrupt, step.write
+        key = (one.number, one.name)
+        if wanted is None or self.unwritable:
+            return one.allowed
+        trouble = self._files.write(one.number, wanted)
+        shown = one.allowed if trouble is not None else self._files.shown(one.number) or wanted
+        if trouble is None and shown == one.allowed:
+            trouble = InterruptTrouble.REFUSED
+        self.unwritable = trouble is InterruptTrouble.UNWRITABLE
+        if trouble is InterruptTrouble.MANAGED:
+            self._managed |= {key}
+        elif trouble is InterruptTrouble.REFUSED or (trouble is None and shown != wanted):
+            # Without an error the interrupt's chip, or another program since, has made something else of it.
+            self._refused[key] = wanted, self._clock() + RETRYING
+        self._report(step, trouble)
+        return shown
+
+    def _is_refused(self, step: Step) -> bool:
+        cpus, until = self._refused.get((step.interrupt.number, step.interrupt.name), (None, 0.0))
+        return cpus is not None and cpus == step.write and self._clock() < until
+
+
+def _unwritten(steering: Steering) -> Memory:
+    """Return what is remembered when no write follows."""
+    still = {step.interrupt.number: step.interrupt.allowed for step in steering.writes}
+    return written(steering.memory, still)

@@ -6,28 +6,41 @@ Which devices pods hold comes from the node's kubelet: the agent has no device m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from threading import Lock
 
 from mooring.agent.executor import WorkQueue
-from mooring.agent.interrupts.files import BalanceFound, InterruptsFound, InterruptTrouble, IRQFiles
-from mooring.agent.interrupts.journal import InterruptJournal, InterruptWriter
+from mooring.agent.interrupts.files import (
+    InterruptJournal,
+    InterruptsFound,
+    InterruptTrouble,
+    InterruptWriter,
+    IRQFiles,
+)
 from mooring.agent.options import AgentOptions, IRQAffinity
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import InterruptView
-from mooring.answers.base.isolation.interrupts import annotation_findings, balance_finding, unknown_devices
-from mooring.answers.base.plan import reserved_cpus
 from mooring.engine.core.config import IRQ_AFFINITY
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.interrupt_owners import AddressesByPod, owners_of, pci_address
-from mooring.engine.extensions.interrupts import InterruptCPUs, Owner, Why, Wish, closed_to_others
+from mooring.engine.extensions.interrupts import (
+    ANNOTATION,
+    InterruptCPUs,
+    Owner,
+    Why,
+    Wish,
+    balance_finding,
+    closed_to_others,
+    wish_of,
+)
 from mooring.engine.extensions.steering import Memory, Step, steer
+from mooring.engine.kubelet.kubelet import reserved_cpus
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedContainer, PodResourcesClient, PodResourcesError, pods_in
 
@@ -80,7 +93,7 @@ class InterruptReconciler:
         self._lock = Lock()
         self._looked = self._balanced = -LOOKING - BALANCING
         self._basis: tuple[object, ...] = ()
-        self._balance = BalanceFound(None, None)
+        self._spared: CPUSet | None = None
         self._devices: AddressesByPod = {}
         self._said: set[tuple[str, str]] = set()
 
@@ -153,9 +166,8 @@ class InterruptReconciler:
     def _in_the_way(self, found: InterruptsFound, owners: tuple[Owner, ...]) -> Iterator[Finding]:
         now = time.monotonic()
         if now - self._balanced >= BALANCING:
-            self._balanced, self._balance = now, self._files.balance(found.online)
-        finding = balance_finding(self._balance.service, self._balance.words, closed_to_others(owners))
-        if finding is not None:
+            self._balanced, self._spared = now, self._files.spared(found.online)
+        if self._spared is not None and (finding := balance_finding(self._spared, closed_to_others(owners))):
             yield finding
         if self._writer.unwritable:
             yield READ_ONLY
@@ -269,3 +281,23 @@ def _addresses(container: ListedContainer, address: Callable[[str, str], str]) -
     for one in container.dynamic:
         if found := pci_address(address(one.driver, one.id) or one.name):
             yield found
+
+
+def annotation_findings(pods: Iterable[Pod]) -> Iterator[Finding]:
+    """Report pods whose annotation about interrupts is invalid."""
+    for pod in pods:
+        if wish_of(pod.annotations) is None:
+            words = " or ".join(wish.value for wish in Wish)
+            message = (
+                f"{pod.namespace}/{pod.name} has {ANNOTATION}: {pod.annotations[ANNOTATION]!r:.40}, which is not "
+                f"{words}; avoid applies."
+            )
+            yield Finding("warning", f"{pod.namespace}/{pod.name}", message, "MOOR-622")
+
+
+def unknown_devices(owners: Iterable[Owner]) -> Iterator[Finding]:
+    """Tell which pods want interrupts of devices of which none is known."""
+    for owner in owners:
+        if owner.wish is Wish.OWN and not owner.devices:
+            message = f"{owner.label} wants the interrupts of its devices, and none of them is known by a PCI address."
+            yield Finding("info", owner.label, message, "MOOR-619")

@@ -16,8 +16,7 @@ from enum import IntEnum
 
 from google.protobuf.message import DecodeError
 
-from mooring.agent.nri.connection import Connection
-from mooring.agent.nri.frames import MessageReader, MessageType, TTRPCMessage, encode_message
+from mooring.agent.nri.connection import Connection, MessageReader, MessageType, TTRPCMessage, encode_message
 from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, ProtocolError, RemoteError
 from mooring.service.protobuf import Int32, Int64, Repeated, TypedMessage, at
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from mooring.agent.nri.types import PodSandbox
-from mooring.agent.pods.resized import pod_of_object, wanted_pod
+from mooring.agent.pods.resolve import pod_of_object, wanted_pod
 from mooring.agent.pods.source import is_static
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -21,8 +21,7 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_status import FINISHED
 from mooring.inputs.pods.pods import DEFAULT_GATES, MIRROR
 from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.following import Follower
-from mooring.service.cluster.watching import CACHED, PODS, mapping_of, pods_of
+from mooring.service.cluster.following import CACHED, PODS, Follower, mapping_of, pods_of
 
 PATIENCE = 0.1
 """Seconds that a pod is waited for, out of the reply budget of half a second."""

@@ -1,22 +1,76 @@
-"""Where pods come from and where reports go: API server, manifest folder, or neither. No call waits or fails."""
+"""Where pods come from and where reports go: API server, manifest folder, or neither. No call waits or fails.
+
+Each part of the agent can have an account of its own at the API server: a kubeconfig has a context for a part under the
+name of that part's account in ``deploy/agent``; what has no context of its own uses the current one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from mooring.agent.effects import ClusterEvent, EventSubject, Evict, about_pod
 from mooring.agent.options import AgentOptions
-from mooring.agent.pods.events import ClusterEvent, EventSubject, about_pod
 from mooring.agent.pods.manifests import StaticPods
 from mooring.agent.pods.source import PodSources, is_static
-from mooring.agent.reactor.effects import Evict
+from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.inputs.pods.defaults import PodGates
+from mooring.lazy import lazily
 
 if TYPE_CHECKING:
     from mooring.agent.pods.api import APIPods
+
+with lazily():  # half of the agent's memory, which a node without API server does not need
+    from mooring.agent.pods import api as pods_api
+    from mooring.agent.pods import writer as cluster_writer
+    from mooring.service.cluster import apiserver
+
+
+PREFIX = "mooring-agent-"
+"""Of contexts that belong to one part of the agent."""
+
+
+class AgentAccount(Enum):
+    """A part of the agent that can have an account of its own; the value is the name of its context."""
+
+    PODS = "mooring-agent-pods"
+    EVENTS = "mooring-agent-events"
+    EVICT = "mooring-agent-evict"
+    TAINT = "mooring-agent-taint"
+    PUBLISH = "mooring-agent-publish"
+
+
+def connector(kubeconfig: str, context: str | None = None) -> Callable[[], apiserver.Cluster]:
+    """Return what opens the way to the API server; it reads the kubeconfig at each call, for renewed credentials.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+    """
+    apiserver.configuration_of(kubeconfig, context)
+    return lambda: apiserver.cluster_of(apiserver.configuration_of(kubeconfig, context))
+
+
+def own_accounts(kubeconfig: str) -> Mapping[AgentAccount, Callable[[], apiserver.Cluster]]:
+    """Return a connector for each account that has a context of its own.
+
+    Raises:
+        InputError: the kubeconfig cannot be used, or a context is named like an account that the agent does not have.
+    """
+    names = apiserver.contexts_of(kubeconfig)
+    known = sorted(account.value for account in AgentAccount)
+    for name in sorted(names):
+        if name.startswith(PREFIX) and name not in known:
+            raise InputError(
+                "is not an account of the agent",
+                source=kubeconfig,
+                field=f"contexts[{name}]",
+                remedy=f"name one of {', '.join(known)}",
+            )
+    return {account: connector(kubeconfig, account.value) for account in AgentAccount if account.value in names}
 
 
 class ClusterReporter(Protocol):
@@ -77,17 +131,6 @@ class NoCluster:
             self.report(Finding("info", "API server", f"none is configured: {message}"))
 
 
-def announce(outward: ClusterReporter, effect: ClusterEvent | Evict, report: Report = ignore) -> None:
-    """Pass on what the reactor wants the cluster to know. A static pod would come back: only its mirror would go."""
-    if isinstance(effect, ClusterEvent):
-        outward.event(effect)
-    elif not is_static(effect.pod):
-        outward.evict(about_pod(effect.pod), effect.message)
-    else:
-        name = f"{effect.pod.namespace}/{effect.pod.name}"
-        report(Finding("info", name, "a static pod is not evicted, because it would return at once"))
-
-
 _LISTING = 5.0
 """Seconds that the agent waits at its start for a slow API server's pods; a dead one it does not wait for."""
 
@@ -126,16 +169,22 @@ def open_cluster_access(
     static = StaticPods(options.pod_manifests, node, gates=gates, report=report) if options.pod_manifests else None
     if not options.kubeconfig:
         return ClusterAccess(PodSources(static), NoCluster(report), static)
-    # Half of the agent's memory, which a node without API server does not need.
-    from mooring.agent.pods.accounts import AgentAccount, connector, own_accounts  # noqa: PLC0415 - as said above
-    from mooring.agent.pods.api import APIPods  # noqa: PLC0415 - as above
-    from mooring.agent.pods.writer import ClusterWriter  # noqa: PLC0415 - as above
-
     # A mistake in the file is reported now, not by a thread.
     connect, own = connector(options.kubeconfig), own_accounts(options.kubeconfig)
-    api = APIPods(own.get(AgentAccount.PODS, connect), node, gates=gates, report=report)
-    writer = ClusterWriter(connect, node, own=own, report=report, evicted=evicted)
+    api = pods_api.APIPods(own.get(AgentAccount.PODS, connect), node, gates=gates, report=report)
+    writer = cluster_writer.ClusterWriter(connect, node, own=own, report=report, evicted=evicted)
     api.start()
     writer.start()
     api.wait_until_tried(_LISTING)
     return ClusterAccess(PodSources(static, api), writer, static, api)
+
+
+def announce(outward: ClusterReporter, effect: ClusterEvent | Evict, report: Report = ignore) -> None:
+    """Pass on what the reactor wants the cluster to know. A static pod would come back: only its mirror would go."""
+    if isinstance(effect, ClusterEvent):
+        outward.event(effect)
+    elif not is_static(effect.pod):
+        outward.evict(about_pod(effect.pod), effect.message)
+    else:
+        name = f"{effect.pod.namespace}/{effect.pod.name}"
+        report(Finding("info", name, "a static pod is not evicted, because it would return at once"))

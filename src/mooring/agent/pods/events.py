@@ -7,8 +7,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from mooring.engine.core.pod import Pod
+from lightkube.models.core_v1 import ObjectReference
+from lightkube.models.events_v1 import EventSeries
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.events_v1 import Event
+from lightkube.types import PatchType
+
+from mooring.agent.effects import ClusterEvent, EventSubject
+from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_errors
+
+CONTROLLER = "mooring/agent"
+"""Who the events are from."""
+_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
+
 
 FIRST_INTERVAL = 10.0
 """Seconds before the count of an event is written for the first time; the interval doubles."""
@@ -21,48 +34,6 @@ MOST_REMEMBERED = 1024
 """Sentences, and objects, that are remembered."""
 LONGEST_NOTE = 1024
 """Characters of a note that the API server takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class EventSubject:
-    """The object that an event is about."""
-
-    kind: str
-    """``Pod`` or ``Node``."""
-    name: str
-    uid: str
-    namespace: str = ""
-    """Empty for a node."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterEvent:
-    """Something worth an event."""
-
-    about: EventSubject
-    reason: str
-    """One word in CamelCase, the kubelet's where there is one."""
-    note: str
-    warning: bool = True
-
-
-def about_pod(pod: Pod) -> EventSubject:
-    """Return the reference to a pod.
-
-    >>> about_pod(Pod("u", "web-0", "shop")).namespace
-    'shop'
-    """
-    return EventSubject("Pod", pod.name, pod.uid, pod.namespace)
-
-
-def about_node(node: str) -> EventSubject:
-    """Return the reference to a node, whose uid in events is its name, as the kubelet has it."""
-    return EventSubject("Node", node, node)
-
-
-def warning_about(pod: Pod, reason: str, note: str) -> ClusterEvent:
-    """Return an event of type Warning for a pod."""
-    return ClusterEvent(about_pod(pod), reason, note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +131,49 @@ def _written(event: ClusterEvent, series: _Series, now: float) -> EventWrite:
 def _bound(remembered: OrderedDict[ClusterEvent, _Series] | OrderedDict[EventSubject, _Allowance]) -> None:
     if len(remembered) > MOST_REMEMBERED:
         remembered.popitem(last=False)
+
+
+def write_event(cluster: Cluster, write: EventWrite, node: str, now: datetime) -> None:
+    """Create an event, or write its count.
+
+    Raises:
+        ClusterError: it failed.
+    """
+    namespace = write.event.about.namespace or "default"
+    with cluster_errors():
+        if write.count > 1:
+            series = {"series": {"count": write.count, "lastObservedTime": now.strftime(_TIME)}}
+            try:
+                with cluster_errors():
+                    cluster.typed.patch(Event, write.name, series, namespace=namespace, patch_type=PatchType.MERGE)
+            except ClusterError as error:
+                if error.code != 404:
+                    raise
+            else:
+                return
+            # Events live for an hour only, and the first write may have failed.
+        try:
+            with cluster_errors():
+                cluster.typed.create(_event(write, namespace, node, now))
+        except ClusterError as error:
+            if error.code != 409:  # an earlier try has arrived after all
+                raise
+
+
+def _event(write: EventWrite, namespace: str, node: str, now: datetime) -> Event:
+    event = write.event
+    about = event.about
+    return Event(
+        metadata=ObjectMeta(name=write.name, namespace=namespace),
+        eventTime=now,
+        action="Placing",
+        reason=event.reason[:128] or "Unknown",
+        note=event.note[:LONGEST_NOTE],
+        type="Warning" if event.warning else "Normal",
+        regarding=ObjectReference(
+            apiVersion="v1", kind=about.kind, name=about.name, namespace=about.namespace or None, uid=about.uid
+        ),
+        reportingController=CONTROLLER,
+        reportingInstance=f"mooring-agent-{node}"[:128],
+        series=EventSeries(count=write.count, lastObservedTime=now) if write.count > 1 else None,
+    )

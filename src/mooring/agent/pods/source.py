@@ -1,13 +1,34 @@
-"""What a pod source is, and the choice among several."""
+"""What a pod source is, the choice among several, and the last resort: a pod made of what the runtime tells.
+
+What is exact in that and what is not (measured with the real kubelet):
+
+* CPU requests, CPU limits and memory limits come back exactly (:mod:`mooring.agent.quota`), so a Guaranteed
+  container gets as many exclusive CPUs and as much memory as its pod requests. What the API server refuses to the
+  memory manager because of how it is written (``0.5Gi``) is accepted here.
+* Containers are known one by one, as they are created. All count as ordinary ones, because nothing tells init
+  containers and sidecars apart. An init container that ended is left out, so its CPUs come back to the node but are
+  not kept for the containers after it; a container that ended and is created again is decided about again.
+* A container without resources of its own in a pod with pod-level resources looks like a Guaranteed one of the pod's
+  size. As long as it is the only one it is taken for that; when the containers together exceed the pod it is known for
+  what it is.
+* Memory requests below the limit, huge pages and devices are not told. None of them matters to the CPU manager, and the
+  memory manager considers Guaranteed pods only, whose memory requests are their limits.
+* The QoS class is read from the pod's cgroup. With the cgroupfs driver its parent is ``/kubepods/burstable/podUID``,
+  with systemd it ends in ``kubepods-burstable-podUID.slice``; a ``cgroupRoot`` comes before either. Guaranteed pods are
+  directly below ``kubepods``. Source: kubelet v1.37.1, cm/pod_container_manager_linux.go.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
-from mooring.agent.nri.types import PodSandbox, RuntimeContainer
-from mooring.engine.core.pod import Pod
+from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
+from mooring.agent.quota import MOST_SHARES, PERIOD, milli_of_quota, milli_of_shares
+from mooring.engine.core.pod import NO_RESOURCES, Container, Pod, PodResources, QoS, ResourceList
+from mooring.engine.core.quantity import Quantity
 
 CONFIG_SOURCE = "kubernetes.io/config.source"
 """Annotation in which the kubelet says where it has a pod from: ``api``, ``file`` or ``http``."""
@@ -133,3 +154,176 @@ def kept_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
         if len(kept) < MOST_ANNOTATIONS and len(text) <= _LONGEST_ANNOTATION and not name.startswith(_RUNTIME):
             kept[name] = text
     return kept
+
+
+class Guess(Enum):
+    """What a derived pod says without knowing it; the value is a sentence for people."""
+
+    KINDS = "all containers count as ordinary ones, because the runtime does not report init containers and sidecars"
+    QOS = "the QoS class comes from the containers' sizes, because the cgroup is none of the kubelet's"
+    POD_LEVEL = "the containers together exceed the pod, so the pod has resources of its own"
+    LIMIT = "the CPU limit counts as the request, because there is no CFS quota"
+    CAPPED = "the CPU request is 256 CPUs or more and counts as the limit, because shares do not distinguish them"
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A pod and what was guessed about it, each guess once."""
+
+    pod: Pod
+    guesses: tuple[Guess, ...]
+
+
+def pod_of(sandbox: PodSandbox, containers: Sequence[RuntimeContainer]) -> Pod:
+    """Return the pod; see :func:`derived`.
+
+    >>> asked = LinuxResources(shares=2048, quota=200000, period=100000, memory_limit=2**30)
+    >>> sandbox = PodSandbox("s1", "u1", "web", "shop", cgroup_parent="/kubepods/podu1")
+    >>> pod = pod_of(sandbox, [RuntimeContainer("c1", "s1", "app", resources=asked)])
+    >>> pod.qos.value, str(pod.containers[0].requests["cpu"]), str(pod.containers[0].limits["memory"])
+    ('Guaranteed', '2', '1Gi')
+    """
+    return derived(sandbox, containers).pod
+
+
+def derived(sandbox: PodSandbox, containers: Sequence[RuntimeContainer]) -> Derived:
+    """Derive a pod.
+
+    Args:
+        sandbox: the pod's sandbox.
+        containers: the pod's containers as their client asked for them, in the order of their creation. Of two with one
+            name the later counts; those that have ended are left out.
+    """
+    live = [one for one in {one.name: one for one in containers}.values() if one.state is not ContainerState.STOPPED]
+    named = qos_of_cgroup(sandbox.cgroup_parent)
+    qos = named or _qos_of([one.resources for one in live])
+    guesses = set() if named else {Guess.QOS}
+    resources: PodResources | None = None
+    members: set[str] = set()
+    if qos is QoS.GUARANTEED:
+        members = _members(sandbox.pod_resources, live)
+        if members:
+            whole = _amounts(sandbox.pod_resources, qos, guesses)
+            resources = PodResources(whole[0], whole[1])
+            guesses.add(Guess.POD_LEVEL)
+    if live:
+        guesses.add(Guess.KINDS)
+    made = []
+    for one in live:
+        requests, limits = (NO_RESOURCES, NO_RESOURCES) if one.id in members else _amounts(one.resources, qos, guesses)
+        made.append(Container(one.name, requests=requests, limits=limits))
+    pod = Pod(
+        uid=sandbox.uid,
+        name=sandbox.name,
+        namespace=sandbox.namespace or "default",
+        containers=tuple(made),
+        qos=qos,
+        resources=resources,
+        overhead=_limits(_limit_milli(sandbox.overhead, None), sandbox.overhead),
+        annotations=kept_annotations(sandbox.annotations),
+    )
+    return Derived(pod, tuple(guess for guess in Guess if guess in guesses))
+
+
+def amounts_of(resources: LinuxResources, qos: QoS) -> tuple[ResourceList, ResourceList]:
+    """Return requests and limits of one container of a pod of this class."""
+    return _amounts(resources, qos, set())
+
+
+def _amounts(resources: LinuxResources, qos: QoS, guesses: set[Guess]) -> tuple[ResourceList, ResourceList]:
+    """Return requests and limits."""
+    request = milli_of_shares(resources.shares or 0)
+    limit = _limit_milli(resources, request)
+    if request is None:
+        # At least 256 CPUs. A quota knows better; it is the request where both are equal, as they most likely are.
+        guesses.add(Guess.CAPPED)
+        request = max(limit, MOST_SHARES * 1000 // 1024)
+    if not limit and request and qos is QoS.GUARANTEED:
+        # The kubelet enforces no quotas (cpuCFSQuota: false), or the agent has lifted this one.
+        guesses.add(Guess.LIMIT)
+        limit = request
+    limits = _limits(limit, resources)
+    requests = {"cpu": Quantity.of_milli(request)} if request else {}
+    if qos is QoS.GUARANTEED and "memory" in limits:
+        requests["memory"] = limits["memory"]
+    return requests, limits
+
+
+def _limits(milli: int, resources: LinuxResources) -> dict[str, Quantity]:
+    limits = {"cpu": Quantity.of_milli(milli)} if milli else {}
+    if resources.memory_limit and resources.memory_limit > 0:
+        limits["memory"] = Quantity.of_bytes(resources.memory_limit)
+    return limits
+
+
+def _limit_milli(resources: LinuxResources, request: int | None) -> int:
+    """Return the CPU limit, 0 for none; of several with the same quota the one that is the request."""
+    if resources.quota is None or resources.quota <= 0:
+        return 0
+    least, greatest = milli_of_quota(resources.quota, resources.period or PERIOD)
+    if request is not None and least <= request <= greatest:
+        return request
+    return max(greatest, 1)
+
+
+def _members(pod: LinuxResources, live: Sequence[RuntimeContainer]) -> set[str]:
+    """Return the ids of containers without resources of their own in a pod that has its own.
+
+    Without pod-level resources no containers that live together exceed the pod's sum, which counts the most that ever
+    run at the same time.
+    """
+    alike = {one.id for one in live if _same_size(one.resources, pod)}
+    quotas = sum(max(one.resources.quota or 0, 0) for one in live)
+    memory = sum(one.resources.memory_limit or 0 for one in live)
+    exceeds = quotas > (pod.quota or 0) > 0 or memory > (pod.memory_limit or 0) > 0
+    return alike if exceeds else set()
+
+
+def _same_size(one: LinuxResources, pod: LinuxResources) -> bool:
+    quota = one.quota if one.quota and one.quota > 0 else pod.quota
+    return (one.shares, quota, one.memory_limit) == (pod.shares, pod.quota, pod.memory_limit)
+
+
+def _qos_of(all_resources: Sequence[LinuxResources]) -> QoS:
+    """Return the class that the sizes suggest, for pods outside the kubelet's cgroups.
+
+    A quota of -1 is one that kubelet or agent lifted for exclusive CPUs, which only Guaranteed pods have; a Burstable
+    container without a limit has the quota 0.
+    """
+    if not any((one.shares or 0) > 2 or (one.quota or 0) > 0 or one.memory_limit for one in all_resources):
+        return QoS.BEST_EFFORT
+    for one in all_resources:
+        request = milli_of_shares(one.shares or 0)
+        if not one.memory_limit or not one.quota or (one.quota > 0 and _limit_milli(one, request) != request):
+            return QoS.BURSTABLE
+    return QoS.GUARANTEED
+
+
+_KUBEPODS = "kubepods"
+_CLASSES = {"burstable": QoS.BURSTABLE, "besteffort": QoS.BEST_EFFORT}
+_SLICE = ".slice"
+
+
+def qos_of_cgroup(parent: str) -> QoS | None:
+    """Return the class, or None when the path is none of the kubelet's (``cgroupsPerQOS: false``, other clients).
+
+    >>> qos_of_cgroup("/kubepods/podb2").value, qos_of_cgroup("/kubepods/besteffort/podb2").value
+    ('Guaranteed', 'BestEffort')
+    >>> qos_of_cgroup("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podb2.slice").value
+    'Burstable'
+    """
+    words = _words(parent)
+    if _KUBEPODS not in words:
+        return None
+    below = words[len(words) - words[::-1].index(_KUBEPODS) :]
+    if below and below[0] in _CLASSES:
+        return _CLASSES[below[0]]
+    return QoS.GUARANTEED if below and below[0].startswith("pod") else None
+
+
+def _words(parent: str) -> list[str]:
+    parts = [part for part in parent.split("/") if part]
+    if parts and parts[-1].endswith(_SLICE):
+        # A slice names all slices above it; systemd writes a dash of a name as an underscore.
+        return parts[-1].removesuffix(_SLICE).split("-")
+    return parts

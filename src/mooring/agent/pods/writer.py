@@ -13,16 +13,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from mooring.agent.pods.accounts import AgentAccount
-from mooring.agent.pods.events import ClusterEvent, EventBook, EventSubject, EventWrite
-from mooring.agent.pods.given_up import MOST_EVICTIONS, GivenUpWrites
-from mooring.agent.pods.tasks import EvictionWrite, TaintWrite, Task
-from mooring.agent.pods.writes import evict_pod, set_taint, write_event
+from mooring.agent.effects import ClusterEvent, EventSubject
+from mooring.agent.eviction import (
+    MOST_EVICTIONS,
+    EvictionWrite,
+    ReportedFailures,
+    TaintWrite,
+    Task,
+    evict_pod,
+    set_taint,
+)
+from mooring.agent.pods.cluster import AgentAccount
+from mooring.agent.pods.events import EventBook, EventWrite, write_event
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.watching import pause_before
+from mooring.service.cluster.following import pause_before
 
 MOST_WAITING = 256
 """Writes that may wait; the oldest is given up for the newest."""
@@ -72,7 +79,7 @@ class ClusterWriter:
         self._waiting: list[Task] = []
         self._book = EventBook()
         self._evictions: OrderedDict[str, None] = OrderedDict()
-        self._given_up = GivenUpWrites()
+        self._failures = ReportedFailures()
         self._stopping = False
         self._busy = False
         self._check: Task | None = None
@@ -196,7 +203,7 @@ class ClusterWriter:
             write_event(cluster, what, self._node, self._now())
         elif isinstance(what, EvictionWrite):
             there = evict_pod(cluster, what.about)
-            self._given_up.done(task)
+            self._failures.done(task)
             if there:
                 self._evicted()
             became = f"was evicted: {what.message}" if there else "has ended already and needs no eviction"
@@ -206,7 +213,7 @@ class ClusterWriter:
                 self._report_finding(
                     "info", f"the node {'has' if what.present else 'has lost'} the taint of an agent that is not ready"
                 )
-            self._given_up.done(task)
+            self._failures.done(task)
             self._check_later(what)
 
     def _failed(self, task: Task, error: ClusterError) -> None:
@@ -228,7 +235,7 @@ class ClusterWriter:
                 if isinstance(task.what, TaintWrite):
                     self._check_later(task.what)
         message = f"{task.failure}: {error}"
-        if is_reported and not self._given_up.was_reported(task, message, is_last=is_last):
+        if is_reported and not self._failures.was_reported(task, message, is_last=is_last):
             self._report_finding("warning", message)
 
     def _forget(self, task: Task) -> None:

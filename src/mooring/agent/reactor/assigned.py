@@ -14,10 +14,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mooring.agent.effects import DropAssigned, Occasion, SweepAssigned, WriteAssigned, WriteCPUSet
 from mooring.agent.nri.types import Mount
 from mooring.agent.reactor.desired import DesiredSettings, write_of
-from mooring.agent.reactor.effects import DropAssigned, Occasion, SweepAssigned, WriteAssigned, WriteCPUSet
-from mooring.agent.reactor.values import (
+from mooring.agent.state import (
     HAS_CGROUP,
     LIVE,
     AgentState,

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from mooring.agent.effects import AgentReport, ReportKind
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
-from mooring.agent.reactor.effects import AgentReport, ReportKind
-from mooring.agent.reactor.outcomes import EventOutcome, Refused
 from mooring.agent.reactor.placing import place_waiting, text_of
-from mooring.agent.reactor.updates import enforced, outcome
-from mooring.agent.reactor.values import AgentState, claims_by_variable
+from mooring.agent.reactor.response import EventOutcome, Refused, enforced, outcome
+from mooring.agent.state import AgentState, claims_by_variable
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.observer import Observer
 from mooring.engine.extensions.claimed import claims_of

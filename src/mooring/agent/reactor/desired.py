@@ -9,19 +9,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from mooring.agent.effects import LiftQuota, Occasion, WriteCPUSet
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.reactor.effects import LiftQuota, Occasion, QuotaOf, WriteCPUSet
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Setting, claimed_cpus
+from mooring.agent.quota import NO_QUOTA, lift_of_container, lift_of_pod
+from mooring.agent.state import HAS_CGROUP, AgentState, KnownContainer, Setting, claimed_cpus
 from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of, members
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node.isolation import container_runs_without_quota, pod_runs_without_quota
+from mooring.engine.node.isolation import container_runs_without_quota
 from mooring.engine.node.mixed import is_mixed
 from mooring.engine.node.node import numa_of_blocks
 
-NO_QUOTA = -1
 _NO_CPUS = CPUSet()
 
 
@@ -105,31 +105,6 @@ class DesiredSettings:
     def _described(self, uid: str, name: str) -> tuple[Pod | None, Container | None]:
         pod = self.kubelet.node.active.get(uid)
         return pod, None if pod is None else pod.container(name)
-
-
-def lift_of_pod(state: AgentState, uid: str) -> tuple[LiftQuota, ...]:
-    """Return what lifts the quota of a pod's group and of its sandboxes, where it is to be lifted."""
-    node = state.kubelet.node
-    pod = node.active.get(uid)
-    if pod is None or not node.settings.config.cpu_cfs_quota:
-        return ()
-    if not pod_runs_without_quota(node.settings, node.providers, pod):
-        return ()
-    lifts: list[LiftQuota] = []
-    for sandbox in state.sandboxes.values():
-        if sandbox.uid == uid:
-            lifts += [
-                LiftQuota(QuotaOf.POD, uid, "", sandbox.pid, sandbox.cgroup_parent),
-                LiftQuota(QuotaOf.SANDBOX, uid, "", sandbox.pid, sandbox.cgroups_path),
-            ]
-    return tuple(lifts)
-
-
-def lift_of_container(container: KnownContainer, wanted: Setting) -> tuple[LiftQuota, ...]:
-    """Return what lifts a container's own quota through its cgroup, where it is to be lifted."""
-    if wanted.quota is None:
-        return ()
-    return (LiftQuota(QuotaOf.CONTAINER, container.uid, container.id, container.pid, container.cgroup),)
 
 
 def write_of(container: KnownContainer, wanted: Setting, occasion: Occasion = Occasion.DECISION) -> WriteCPUSet:

@@ -15,10 +15,8 @@ from dataclasses import replace
 from functools import reduce
 from operator import and_
 
-from mooring.agent.pods.events import warning_about
-from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState, DevicesFound, claimed_cpus
-from mooring.answers.base.alignment import extent_of_nodes
+from mooring.agent.effects import AgentReport, Effect, ReportKind, warning_about
+from mooring.agent.state import HAS_CGROUP, AgentState, DevicesFound, claimed_cpus
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment
 from mooring.engine.core.cpuset import CPUSet
@@ -29,6 +27,7 @@ from mooring.engine.extensions.device_alignment import CLASSES, alignment_of, ty
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.engine.node.node import placements_of
+from mooring.explain.alignment import extent_of_nodes
 from mooring.explain.phrases import joined, nodes, nodes_of
 
 DEVICES_UNKNOWN = "DevicesUnknown"

@@ -11,15 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, Verify
 from mooring.agent.nri.types import Event, PodSandbox, RuntimeContainer
-from mooring.agent.reactor.container_start import place_existing, start_container
-from mooring.agent.reactor.desired import DesiredSettings, lift_of_container, lift_of_pod, on_record, write_of
-from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind, Verify
-from mooring.agent.reactor.outcomes import Accepted, EventOutcome, started_despite_refusal
+from mooring.agent.quota import lift_of_container, lift_of_pod
+from mooring.agent.reactor.containers import believed, recorded, with_sandbox, without_container, without_sandbox
+from mooring.agent.reactor.create_container import place_existing, start_container
+from mooring.agent.reactor.desired import DesiredSettings, on_record, write_of
 from mooring.agent.reactor.placing import Placed, place_waiting, without_pod
-from mooring.agent.reactor.records import believed, recorded, with_sandbox, without_container, without_sandbox
-from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState, DevicesFound, Phase
+from mooring.agent.reactor.response import (
+    Accepted,
+    EventOutcome,
+    enforced,
+    outcome,
+    refreshed,
+    started_despite_refusal,
+    with_write,
+)
+from mooring.agent.state import HAS_CGROUP, AgentState, DevicesFound, Phase
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mooring.agent.pods.events import warning_about
-from mooring.agent.pods.resized import with_granted
+from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind, warning_about
+from mooring.agent.pods.resolve import with_granted
 from mooring.agent.pods.source import is_static
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.devices import can_be_placed_anew, decided_with, with_devices, with_words, without_question
-from mooring.agent.reactor.effects import AgentReport, Effect, Evict, ReportKind
-from mooring.agent.reactor.values import LIVE, AgentState, DevicesFound, HeldPod
+from mooring.agent.state import LIVE, AgentState, DevicesFound, HeldPod
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod

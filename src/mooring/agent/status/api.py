@@ -1,32 +1,26 @@
-"""The status API: documents over HTTP on a Unix socket, served by the agent and read by ``mooring status``.
+"""The status API: what the agent answers on ``/status``, ``/machine``, ``/healthz`` and ``/readyz``.
 
-``/status`` is the agent now, ``/machine`` the machine as the engine sees it, in cAdvisor's form. Any HTTP client can
-read both, such as ``curl --unix-socket SOCKET http://agent/status``.
+Alive is an agent whose main thread runs; a dead one must be restarted. Ready is one that places containers: the engine
+runs, the runtime is connected and has synchronized, the state can be written, and no container overlaps or may do so
+unseen. :mod:`mooring.service.agent_status` asks for status and machine.
 """
 
 from __future__ import annotations
 
 import json
-import socket
-from collections.abc import Callable
-from http.client import HTTPConnection, HTTPException
+from collections.abc import Callable, Iterator, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from msgspec import to_builtins
 
-from mooring.agent.status.snapshot import AgentCounts, SnapshotProvider
-from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Machine
-from mooring.inputs.machines.machineinfo_json import machine_info_document, parse_machine_info
-from mooring.service.daemon import present_moment
-from mooring.service.pages import JSON, Page, Pages
-
-STATUS = "/status"
-MACHINE = "/machine"
-SECONDS = 5.0
-"""How long an answer may take."""
-LONGEST_ANSWER = 64 * 1024**2
-"""Bytes; the document of 1000 pods has less than a hundredth of it."""
+from mooring.agent.reactor.reconcile import CPUSET_NOT_ENFORCED
+from mooring.agent.state import HAS_CGROUP, AgentState, Phase
+from mooring.agent.status.snapshot import AgentCounts, Snapshot, SnapshotProvider
+from mooring.inputs.machines.machineinfo_json import machine_info_document
+from mooring.service.agent_status import MACHINE, STATUS
+from mooring.service.daemon import Heartbeat, present_moment
+from mooring.service.http import JSON, Page, Pages
 
 
 def status_pages(provider: SnapshotProvider, counts: Callable[[], AgentCounts]) -> Pages:
@@ -34,7 +28,7 @@ def status_pages(provider: SnapshotProvider, counts: Callable[[], AgentCounts]) 
 
     def status() -> Page:
         # Late: an agent that is not asked needs neither the document nor the pictures that it shares words with.
-        from mooring.agent.status.status_document import status_document  # noqa: PLC0415 - as said above
+        from mooring.agent.status.document import status_document  # noqa: PLC0415 - as said above
 
         return _json(to_builtins(status_document(provider.snapshot(), counts(), present_moment())))
 
@@ -50,88 +44,81 @@ def _json(document: dict[str, Any]) -> Page:
     return Page(f"{json.dumps(document)}\n".encode(), JSON)
 
 
-def ask_status(path: str) -> dict[str, Any]:
-    """Return what the agent behind a socket says of itself.
-
-    Raises:
-        InputError: no process answers, or with something else.
-    """
-    # Late: the agent serves these pages and needs no document before it is asked.
-    from mooring.documents.status import KIND  # noqa: PLC0415 - as said above
-
-    try:
-        document = json.loads(_asked(path, STATUS))
-    except ValueError:
-        document = None
-    if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise _stranger(path)
-    return document
+LONGEST_PAUSE = 30.0
+"""Seconds without a heartbeat after which the agent counts as dead; a reconciliation takes two at most."""
+SILENCE = 60.0
+"""Seconds that the runtime may let a connection wait before the agent says so. A runtime lets it wait as long as a
+container takes to stop, for which a pod has 30 seconds unless it requests more; one that has locked up, for ever."""
+REMEDY = "unless a container takes that long to stop, restart the runtime; its containers keep running"
 
 
-def ask_machine(path: str) -> Machine:
-    """Return the machine as the agent behind a socket sees it.
-
-    Raises:
-        InputError: no process answers, or with something else.
-    """
-    described = parse_machine_info(_asked(path, MACHINE), path)
-    return Machine(described.name, described.info)
+def dead(heartbeat: Heartbeat) -> tuple[str, ...]:
+    """Return why the agent does not live, or nothing."""
+    age = heartbeat.age()
+    return (f"no heartbeat for {age:.0f} seconds",) if age > LONGEST_PAUSE else ()
 
 
-class _UnixConnection(HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__("agent", timeout=SECONDS)
-        self._path = path
-
-    def connect(self) -> None:
-        """Connect to the socket."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(SECONDS)
-        self.sock.connect(self._path)
-
-
-def _asked(path: str, page: str) -> bytes:
-    connection = _UnixConnection(path)
-    try:
-        connection.request("GET", page)
-        answer = connection.getresponse()
-        data = answer.read(LONGEST_ANSWER + 1)
-    except (OSError, ValueError) as error:
-        raise InputError(_problem(error), source=path, remedy=_remedy(error)) from None
-    except HTTPException:
-        raise _stranger(path) from None
-    finally:
-        connection.close()
-    if answer.status != 200:
-        raise InputError(f"the agent answers {answer.status}", source=path, remedy="try again")
-    if len(data) > LONGEST_ANSWER:
-        raise InputError("the answer is too long", source=path, remedy="name the agent's socket")
-    return data
+def unready(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return everything that keeps the agent from being of use; nothing when it is ready."""
+    found = []
+    if snapshot.state is None:
+        found.append(f"the engine does not run{f': {snapshot.refusal}' if snapshot.refusal else ' yet'}")
+    if snapshot.runtime.silent:
+        found.append(f"the runtime has not answered for {SILENCE:.0f} seconds: {REMEDY}")
+    elif not snapshot.runtime.connected:
+        found.append("the runtime is not connected")
+    elif not snapshot.runtime.synchronized:
+        found.append("the runtime has not synchronized yet")
+    if snapshot.conflict:
+        found.append(snapshot.conflict)
+    if snapshot.unwritable:
+        found.append(f"the state cannot be written: {snapshot.unwritable}")
+    if snapshot.blind:
+        found.append("no control group of any pod is visible: run the agent in the host's control group namespace")
+    if snapshot.state is not None:
+        found += [*_unenforced(snapshot.state)]
+    overlapping = snapshot.overlaps()
+    if overlapping:
+        count = len({one.container_id for one in overlapping})
+        found.append(f"{count} container{'' if count == 1 else 's'} may run on exclusive CPUs of others")
+    return tuple(found)
 
 
-def _stranger(path: str) -> InputError:
-    return InputError("is not served by an agent", source=path, remedy="name the agent's socket")
+def _unenforced(state: AgentState) -> Iterator[str]:
+    """Yield why the kernel is not known to do what was decided: otherwise overlaps could not be excluded."""
+    pods = {one.uid for one in state.sandboxes.values()}
+    running = {(one.uid, one.name): one.id for one in state.containers.values() if one.phase is Phase.RUNNING}
+    refused = {
+        key: why.message for key, why in state.unstarted.items() if why.reason == CPUSET_NOT_ENFORCED and key[0] in pods
+    }
+    waiting = [message for key, message in refused.items() if key not in running]
+    if waiting:
+        yield f"container starts are refused ({len(waiting)}), the newest because {waiting[-1]}"
+    started = [key for key in refused if key in running]
+    if started:
+        now = state.deviating.get(running[started[-1]])
+        why = refused[started[-1]] if now is None else f"{started[-1][1]} {now.text}"
+        yield f"containers run although their start was refused ({len(started)}), the newest: {why}"
+    lost = [
+        f"{state.containers[one].name} {told.text}"
+        for one, told in state.deviating.items()
+        if not told.is_known and one in state.containers and state.containers[one].phase in HAS_CGROUP
+    ]
+    if lost:
+        yield f"the CPUs of containers cannot be read ({len(lost)}), the newest: {lost[-1]}"
 
 
-def _problem(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-        return "no agent listens there"
-    if isinstance(error, TimeoutError):
-        return f"no answer within {SECONDS:.0f} seconds"
-    if isinstance(error, BrokenPipeError | ConnectionResetError):
-        # Who is turned away may be so before it has asked: then nothing is left to be read.
-        return "the agent closed the connection"
-    words = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-    return f"the agent cannot be asked: {words.lower() or type(error).__name__}"
+def health_pages(provider: SnapshotProvider, heartbeat: Heartbeat) -> Pages:
+    """Return the pages ``/healthz`` and ``/readyz``."""
+    return {
+        "/healthz": lambda: _verdict(lambda: dead(heartbeat)),
+        "/readyz": lambda: _verdict(lambda: unready(provider.snapshot())),
+    }
 
 
-def _remedy(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-        return "start mooring agent, or name its socket with --socket"
-    if isinstance(error, PermissionError):
-        return "ask as root, or as a member of the socket's group"
-    if isinstance(error, BrokenPipeError | ConnectionResetError):
-        return "try again"
-    return "check the agent's log"
+def _verdict(reasons: Callable[[], Sequence[str]]) -> Page:
+    """Return ``ok``, or one line a reason with 503."""
+    found = reasons()
+    if not found:
+        return Page(b"ok\n")
+    return Page("".join(f"{reason}\n" for reason in found).encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)

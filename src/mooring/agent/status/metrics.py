@@ -1,7 +1,8 @@
 """What the agent counts: its own numbers beside the kubelet's.
 
-The kubelet's metrics come from the snapshot under the kubelet's names (:mod:`mooring.answers.base.exposition`); the
-agent's own begin with ``mooring_agent_``. Whoever does the work counts here, from any thread.
+The kubelet's metrics come from the snapshot under the kubelet's names
+(:mod:`mooring.engine.node.metrics.exposition`); the agent's own begin with ``mooring_agent_``. Whoever does the work
+counts here, from any thread.
 """
 
 from __future__ import annotations
@@ -13,17 +14,23 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from mooring.agent.effects import AgentReport, Effect, ReportKind, ResizeAnswered
 from mooring.agent.reactor.devices import follows_devices
-from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, ResizeAnswered
-from mooring.agent.reactor.values import LIVE, AgentState, claimed_cpus
-from mooring.agent.status.alignment import AlignmentCounts, alignment_counts
-from mooring.agent.status.health import unready
-from mooring.agent.status.overlap import exclusive_cpus
-from mooring.agent.status.snapshot import AgentCounts, InterruptView, Snapshot, SnapshotProvider
-from mooring.answers.base.exposition import exposition
+from mooring.agent.state import LIVE, AgentState, claimed_cpus
+from mooring.agent.status.api import unready
+from mooring.agent.status.snapshot import (
+    AgentCounts,
+    AlignmentCounts,
+    InterruptView,
+    Snapshot,
+    SnapshotProvider,
+    alignment_counts,
+    exclusive_cpus,
+)
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.offline import broken_sets
-from mooring.service.pages import PROMETHEUS, Page
+from mooring.engine.node.metrics.exposition import exposition
+from mooring.service.http import PROMETHEUS, Page
 
 REPLY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 """Seconds; a runtime waits for two by default."""

@@ -2,20 +2,35 @@
 
 Metrics, health, status and the PodResources API all read the same snapshot, so that they never contradict one another,
 and none of them waits for the agent or holds it up.
+
+The one thing that must never be are containers that may run on exclusive CPUs of others. Held against one another are
+what the engine gave exclusively and what the kernel lets each container use. Where a cgroup was not read yet, the
+runtime's record counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Protocol
 
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.reactor.values import AgentState
-from mooring.agent.status.overlap import Overlap, overlaps
+from mooring.agent.reactor.devices import devices_of, elsewhere, places_of
+from mooring.agent.state import HAS_CGROUP, AgentState, KnownContainer, claimed_cpus
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding, Machine
+from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.node.isolation import Isolation, cpu_isolation
 from mooring.engine.node.metrics.metrics import Metrics
 from mooring.engine.plugins.facts import PluginFailed
+from mooring.explain.alignment import are_near, with_devices
+from mooring.explain.phrases import nodes_of
 from mooring.lazy import lazily
 
 if TYPE_CHECKING:
@@ -24,6 +39,87 @@ if TYPE_CHECKING:
 
 with lazily():
     from mooring.engine.extensions import steering
+
+ALL = "all"
+"""In place of a resource: CPUs, memory and devices together, of containers that have devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """One container on CPUs of another."""
+
+    container_id: str
+    """Who may run there."""
+    owner_id: str
+    """Whose CPUs they are."""
+    cpus: CPUSet
+
+
+def overlaps(state: AgentState, effective: Mapping[str, CPUSet]) -> tuple[Overlap, ...]:
+    """Return every overlap among containers with processes, in the order in which they were seen.
+
+    The CPUs of a container that is being made are its own already, and a container that still runs on them does no
+    harm: the runtime moves them before it continues with the container, and what it misses is corrected before the
+    program runs.
+
+    Args:
+        state: what was decided and told.
+        effective: CPUs that the kernel lets a container use, by container id, where that is known.
+    """
+    live = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
+    may_use = {one.id: effective.get(one.id, one.record.cpus).mask for one in live}
+    claimed = claimed_cpus(state)
+    exclusive = {one.id: exclusive_cpus(state, one, claimed).mask for one in live}
+    taken = reduce(or_, exclusive.values(), 0)
+    found: list[Overlap] = []
+    for other in live:
+        # Nearly all containers stay within their own CPUs: only the others are compared in pairs.
+        if not may_use[other.id] & taken & ~exclusive[other.id]:
+            continue
+        for owner in live:
+            shared = (
+                may_use[other.id] & exclusive[owner.id] & ~(claimed.get(_key(other), 0) & claimed.get(_key(owner), 0))
+            )
+            if shared and other.id != owner.id and not _in_turn(state, owner, other):
+                found.append(Overlap(other.id, owner.id, CPUSet(shared)))
+    return tuple(found)
+
+
+def _in_turn(state: AgentState, one: KnownContainer, other: KnownContainer) -> bool:
+    """Tell whether two containers of a pod never run at once: an init container leaves its CPUs to those after it."""
+    return one.uid == other.uid and any(_kind(state, each) is ContainerKind.INIT for each in (one, other))
+
+
+def _kind(state: AgentState, container: KnownContainer) -> ContainerKind | None:
+    known = _described(state, container)
+    return known.kind if known is not None else None
+
+
+def _described(state: AgentState, container: KnownContainer) -> Container | None:
+    pod = state.kubelet.node.active.get(container.uid)
+    return None if pod is None else pod.container(container.name)
+
+
+def exclusive_cpus(state: AgentState, container: KnownContainer, claimed: Mapping[tuple[str, str], int]) -> CPUSet:
+    """Return the CPUs that a container shares only with users of the same claims; empty when it has none.
+
+    Args:
+        state: what was decided.
+        container: one of it.
+        claimed: what all containers have of claims; to find that out, all containers are read.
+    """
+    of_claims = CPUSet(CPUMask(claimed.get(_key(container), 0)))
+    node = state.kubelet.node
+    pod, known = node.active.get(container.uid), _described(state, container)
+    if pod is None or known is None:
+        return of_claims
+    if cpu_isolation(node.settings, node.providers, pod, known) is not Isolation.CONTAINER:
+        return of_claims
+    return of_claims | CPUSet(node.cpu.assignments[pod.uid][known.name])
+
+
+def _key(container: KnownContainer) -> tuple[str, str]:
+    return container.uid, container.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +283,84 @@ def with_failure(known: Mapping[str, PluginFailures], failed: PluginFailed) -> d
     before = known.get(failed.plugin)
     times = 1 if before is None else before.failures + 1
     return {**known, failed.plugin: PluginFailures(times, failed.point, failed.why)}
+
+
+class DeviceFit(Enum):
+    """How the CPUs and memory of a container lie to its devices; the value is the word in documents."""
+
+    ALIGNED = "aligned"
+    """On a NUMA node that all of them are near."""
+    ELSEWHERE = "elsewhere"
+    """They have no NUMA node in common."""
+    UNKNOWN = "unknown"
+    """Not all devices of its pod are known yet."""
+    FREE = "free"
+    """It has no CPUs or memory of its own, or nothing ties these to its devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerDevices:
+    """The devices of one container."""
+
+    held: Mapping[str, tuple[Device, ...]]
+    """Resource or driver -> devices."""
+    fit: DeviceFit
+
+
+def devices_of_pod(state: AgentState, pod: Pod) -> dict[str, ContainerDevices]:
+    """Return what the containers of a pod hold, by name; containers of which nothing is to be said are left out."""
+    far = {name for name, _ in elsewhere(state, pod)}
+    found = {}
+    for name, place in places_of(state, pod).items():
+        held = devices_of(state.kubelet, pod.uid, name)
+        if pod.uid in state.without_devices:
+            fit = DeviceFit.UNKNOWN
+        elif not held:
+            continue
+        elif name in far:
+            fit = DeviceFit.ELSEWHERE
+        else:
+            fit = DeviceFit.ALIGNED if are_near(held) and (place.cpus or place.mems) else DeviceFit.FREE
+        found[name] = ContainerDevices(held, fit)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentCounts:
+    """How many containers have what on one NUMA node, and how many have it on several."""
+
+    aligned: Mapping[str, int]
+    """``cpu``, ``memory``, a resource of devices, or :data:`ALL` -> containers."""
+    unaligned: Mapping[str, int]
+    with_devices: int
+    """Containers that hold devices."""
+
+
+def alignment_counts(state: AgentState) -> AlignmentCounts:
+    """Count the containers of placed pods."""
+    aligned, unaligned, holding = Counter[str](), Counter[str](), 0
+    for pod in state.kubelet.node.active.values():
+        for held, extents in _extents(state, pod):
+            holding += bool(held)
+            for resource, count in extents.items():
+                (aligned if count == 1 else unaligned)[resource] += 1
+    return AlignmentCounts(aligned, unaligned, holding)
+
+
+def _extents(state: AgentState, pod: Pod) -> Iterator[tuple[Mapping[str, tuple[Device, ...]], dict[str, int]]]:
+    """Yield the devices of each container, and on how many NUMA nodes it has what."""
+    topology = state.kubelet.settings.topology
+    for name, place in places_of(state, pod).items():
+        held = {
+            resource: devices
+            for resource, devices in devices_of(state.kubelet, pod.uid, name).items()
+            if any(one.numa for one in devices)
+        }
+        cpus = set() if topology is None else {*nodes_of(topology, place.cpus.mask)}
+        memory = {*place.mems}
+        found = {kind: len(where) for kind, where in (("cpu", cpus), ("memory", memory)) if where}
+        for resource, devices in held.items():
+            found[resource] = len(with_devices(cpus | memory, devices))
+        if held and (cpus or memory):
+            found[ALL] = len(with_devices(cpus | memory, (one for devices in held.values() for one in devices)))
+        yield devices_of(state.kubelet, pod.uid, name), found

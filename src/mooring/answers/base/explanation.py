@@ -12,12 +12,12 @@ from dataclasses import replace
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import Plan
 from mooring.answers.base.plan_findings import RECORDED
-from mooring.answers.base.views.picture import policies
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.claimed import HeldClaim, claims_of
 from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.facts import AdmissionBegun, StaleStateRemoved
+from mooring.engine.node.settings import policies
 from mooring.explain import reason as code
 from mooring.explain import story as tell
 from mooring.explain.codes.pages import page

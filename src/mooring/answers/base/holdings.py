@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mooring.answers.base.plan import Plan, shared_cpus
+from mooring.answers.base.plan import Plan
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import PreAssignment
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
 from mooring.engine.node.mixed import is_mixed
 from mooring.explain.phrases import size
 

@@ -16,7 +16,7 @@ from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.releases.catalog import NEWEST_MINOR, OLDEST_MINOR, RELEASES, minor_of, release_of
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.inputs.decoding.fields import Document
-from mooring.inputs.pods.workloads.objects import OtherObject, pod_objects
+from mooring.inputs.pods.workloads import OtherObject, pod_objects
 
 CODE: Final = "MOOR-580"
 

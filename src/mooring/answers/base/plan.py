@@ -27,21 +27,19 @@ from mooring.answers.base.plan_findings import (
     unasked_finding,
     wrap_findings,
 )
-from mooring.answers.base.question import OF_ARCHIVE, Question, happening, opened_for, pods_in, queue_of
-from mooring.engine.core.cpuset import CPUSet
+from mooring.answers.base.question import Question, happening, opened_for, pods_in, queue_of
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import NEWEST, Release
-from mooring.engine.cpumanager.policy import available_cpus
-from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.adoption import held_findings
 from mooring.engine.kubelet.events import Event, Readmit, after_event, check_known, ordered
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node.hotplug_findings import hotplug_findings
 from mooring.explain.reason import POOL_EMPTY
 from mooring.explain.remedies import refusal_code
+from mooring.inputs.archive import OF_ARCHIVE
 from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
 from mooring.inputs.pods.steps import Admit, Remove
 from mooring.lazy import lazily
@@ -240,20 +238,3 @@ class _Run:
         # CPUs went offline, or released ones replace those that are.
         self.answers = corrected(self.answers, self.kubelet, facts)
         return True
-
-
-def reserved_cpus(kubelet: Kubelet) -> CPUSet:
-    """Return the CPUs kept for the system; with policy ``none`` only those that are named."""
-    policy = kubelet.settings.cpu
-    return CPUSet(policy.reserved) if policy is not None else kubelet.settings.reservation.cpus
-
-
-def shared_cpus(kubelet: Kubelet) -> CPUSet:
-    """Return the CPUs on which containers of the shared pool run: those of the pool that are online."""
-    return CPUSet(effective_pool(kubelet.node.cpu))
-
-
-def free_cpus(kubelet: Kubelet) -> CPUSet:
-    """Return the CPUs that a container could still get exclusively."""
-    policy = kubelet.settings.cpu
-    return CPUSet(available_cpus(policy, kubelet.node.cpu)) if policy is not None else CPUSet()

@@ -16,15 +16,14 @@ from mooring.answers.base.outcome import (
     placement_part,
     usable_pool,
 )
-from mooring.answers.base.plan import Plan, free_cpus, reserved_cpus
+from mooring.answers.base.plan import Plan
 from mooring.documents.hints import hint_lists, hint_part
+from mooring.documents.of_kubelet import numa_parts
 from mooring.documents.parts import PodPart, finding_parts
-from mooring.documents.plan import MemoryAccountPart, NUMANodePart, PlanDocument, PlannedPodPart
-from mooring.engine.core.bits import NO_CPUS
+from mooring.documents.plan import PlanDocument, PlannedPodPart
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machineinfo import NUMANode
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.kubelet import StateTexts, reserved_cpus
 
 if TYPE_CHECKING:
     from mooring.documents.explanation import ExplanationListDocument
@@ -108,42 +107,6 @@ def _mixed(plan: Plan, answer: Answer) -> list[str] | UnsetType:
     """Return which containers run in the shared pool too; nothing where none does, as without the extension."""
     found = mixed_containers(plan.kubelet, answer.pod) if plan.kubelet is not None and answer.admitted else ()
     return list(found) or UNSET
-
-
-def numa_parts(kubelet: Kubelet) -> list[NUMANodePart]:
-    """Return what is free on each NUMA node of the kubelet's view, ascending by id."""
-    topology = kubelet.settings.topology
-    free, reserved = free_cpus(kubelet), reserved_cpus(kubelet)
-    owned = CPUSet()
-    for containers in kubelet.node.cpu.assignments.values():
-        for mask in containers.values():
-            owned |= CPUSet(mask)
-    parts = []
-    for node in sorted(kubelet.info.topology, key=lambda node: node.node_id):
-        cpus = CPUSet(topology.numa.get(node.node_id, NO_CPUS)) if topology is not None else CPUSet()
-        part = NUMANodePart(
-            node=node.node_id,
-            cpus=str(cpus),
-            free=str(cpus & free),
-            free_count=len(cpus & free),
-            reserved=str(cpus & reserved),
-            exclusive=str(cpus & owned),
-            memory_bytes=node.memory,
-        )
-        parts.append(_with_memory(part, kubelet, node))
-    return parts
-
-
-def _with_memory(part: NUMANodePart, kubelet: Kubelet, node: NUMANode) -> NUMANodePart:
-    """Return a node with the memory manager's account of it; without under its policy ``None``."""
-    account = kubelet.node.memory.nodes.get(node.node_id)
-    if account is not None:
-        part.group = list(account.cells)
-        part.memory = {
-            name: MemoryAccountPart(table.allocatable, table.reserved, table.free)
-            for name, table in account.memory.items()
-        }
-    return part
 
 
 def explanation_list(plan: Plan) -> ExplanationListDocument:

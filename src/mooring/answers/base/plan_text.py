@@ -9,12 +9,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.answers.base.holdings import holding_lines, mixed_lines, pool_lines, resize_lines
-from mooring.answers.base.plan import Plan, free_cpus, reserved_cpus, shared_cpus
-from mooring.answers.base.views.picture import plan_view, policies
+from mooring.answers.base.plan import Plan
+from mooring.answers.base.views.picture import plan_view
 from mooring.answers.base.views.rows import plan_rows
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.errors import clean
-from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus, shared_cpus
+from mooring.engine.node.settings import policies
 from mooring.explain.phrases import plural
 from mooring.inputs.configuration.layers import EffectiveField
 from mooring.views.placements import placements_table

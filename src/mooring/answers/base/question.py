@@ -23,9 +23,6 @@ from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.hotplug import remembered
 from mooring.inputs.pods.steps import Admit, Offline, Remove
 
-OF_ARCHIVE = "MOOR-583"
-"""Code of the finding that names the node archive that a question is about."""
-
 HELD_TWICE = "MOOR-312"
 """Code of plans and of the doctor: two pods hold one CPU."""
 RESERVED_HELD = "MOOR-313"

@@ -73,7 +73,7 @@ def machines_for(scenario: Scenario, known: Mapping[str, MachineInfo]) -> Mappin
     name = scenario.machine
     if name in known or not name:
         return known
-    from mooring.inputs.machines.shipped import shipped_names  # noqa: PLC0415 - not for recorded scenarios
+    from mooring.inputs.machines.compact import shipped_names  # noqa: PLC0415 - not for recorded scenarios
 
     if name in shipped_names() or ("=" in name and "/" not in name):
         try:

@@ -13,7 +13,7 @@ from rich.text import Text
 from mooring.answers.base.holdings import pool_lines
 from mooring.answers.base.plan import Plan
 from mooring.answers.base.plan_text import plan_text
-from mooring.answers.base.views.picture import plan_view, policies
+from mooring.answers.base.views.picture import plan_view
 from mooring.answers.base.views.rows import plan_rows
 from mooring.answers.capacity.answer import (
     ADMITTED,
@@ -33,6 +33,7 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
+from mooring.engine.node.settings import policies
 from mooring.explain.phrases import joined, nodes, plural, size
 from mooring.views.console import NARROWEST_BAR, Breaking, bar, new_table
 from mooring.views.placements import placements_table

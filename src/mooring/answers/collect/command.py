@@ -27,7 +27,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base.inputs import collection as collect_inputs
     from mooring.answers.collect import text
-    from mooring.cli import extras
+    from mooring.cli import verb
     from mooring.fleet.live import access, archive
 
 
@@ -147,7 +147,7 @@ def command(
 
 def _cluster(kubeconfig: str, context: str, to: str, form: str) -> int:
     """Pack a cluster."""
-    with extras.needs_extra("fleet", source="mooring collect --cluster"):
+    with verb.needs_extra("fleet", source="mooring collect --cluster"):
         objects = access.read_cluster(kubeconfig, context)
     collected = archive.ClusterArchive(objects, collect_inputs.captured_now())
     packed = collected.packed() if to else b""

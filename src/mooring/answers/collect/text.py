@@ -9,8 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
-from mooring.documents.cluster.live import ClusterArchiveDocument
-from mooring.documents.machine import NodeArchiveDocument
+from mooring.documents.machine import ClusterArchiveDocument, NodeArchiveDocument
 from mooring.engine.core.errors import clean
 from mooring.explain.phrases import plural, size
 from mooring.views.console import new_table

@@ -20,7 +20,7 @@ with lazily():
     from mooring.answers.compare import inputs as compare_inputs
     from mooring.answers.compare import plot as comparison_plots
     from mooring.answers.compare import text_releases as releases_text
-    from mooring.cli import progress
+    from mooring.cli import terminal
     from mooring.views.svg import plot as render_plot
 
 
@@ -183,7 +183,7 @@ def command(
         checks.emit_check(check, form, to)
         return YES if check.is_yes else NO
     warn(compared.findings if check is None else check.findings)
-    watched = progress.Watched("comparing", lambda: len(compared.variants), on_screen=True)
+    watched = terminal.Watched("comparing", lambda: len(compared.variants), on_screen=True)
     comparison = answer.compare(
         compared.trace, compared.variants, by=by, jobs=jobs or answer.usable_cores(), watch=watched.items
     )

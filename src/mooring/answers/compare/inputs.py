@@ -42,7 +42,7 @@ from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import pods_of
 from mooring.inputs.pods.scenario import Scenario
-from mooring.inputs.pods.workloads.objects import template_paths
+from mooring.inputs.pods.workloads import template_paths
 from mooring.lazy import lazily
 
 with lazily():

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import sha256
 
-from mooring.answers.base.alignment import are_near, extent_of_nodes
 from mooring.answers.base.guarantee import AlignmentPromise, alignment_promise
 from mooring.answers.base.outcome import held_devices
 from mooring.answers.base.trace import Trace
@@ -26,6 +25,7 @@ from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.state import Block, NUMANodeState
+from mooring.explain.alignment import are_near, extent_of_nodes
 
 NOT_ASKED = "not asked"
 """The reason of pods after an admission from which the kubelet would not return."""

@@ -25,6 +25,7 @@ from mooring.engine.cpumanager.policy import STATIC
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.memorymanager.policy import STATIC as MEMORY_STATIC
 from mooring.engine.node.validation import SCOPES
+from mooring.engine.releases.config_fields import READ_FIELDS, Holds
 from mooring.engine.releases.gates import known_gates
 from mooring.engine.releases.policy_options import cpu_option_groups
 from mooring.engine.topologymanager.merge import NONE, POLICIES
@@ -94,30 +95,22 @@ def changes_between(before: KubeletConfig, after: KubeletConfig) -> tuple[Varian
 
 
 def _flat(config: KubeletConfig) -> dict[str, str]:
-    config = with_defaults(config)
-    texts = {
-        "cpuManagerPolicy": config.cpu_manager_policy,
-        "memoryManagerPolicy": config.memory_manager_policy,
-        "topologyManagerPolicy": config.topology_manager_policy,
-        "topologyManagerScope": config.topology_manager_scope,
-        "reservedSystemCPUs": config.reserved_system_cpus,
-        "maxPods": str(config.max_pods),
-        "podsPerCore": str(config.pods_per_core),
-    }
-    maps: dict[str, Mapping[str, str]] = {
-        "cpuManagerPolicyOptions": options_on(config.cpu_manager_policy_options),
-        "topologyManagerPolicyOptions": options_on(config.topology_manager_policy_options),
-        "kubeReserved": config.kube_reserved,
-        "systemReserved": config.system_reserved,
-        "evictionHard": config.eviction_hard or {},
-        "featureGates": {name: str(value).lower() for name, value in config.feature_gates.items()},
-        "reservedMemory": {
-            f"{entry.numa_node}.{name}": text for entry in config.reserved_memory for name, text in entry.limits.items()
-        },
-    }
-    for name, values in maps.items():
-        texts |= {f"{name}.{key}": values[key] for key in sorted(values)}
+    config, texts = with_defaults(config), dict[str, str]()
+    for name, one in READ_FIELDS.items():
+        value = one.of(config)
+        if one.holds is Holds.OPTIONS:
+            value = options_on(value)
+        elif one.holds is Holds.MEMORY:
+            value = {f"{entry.numa_node}.{key}": text for entry in value for key, text in entry.limits.items()}
+        if isinstance(value, Mapping):
+            texts |= {f"{name}.{key}": _text(part) for key, part in value.items()}
+        elif value is not None:
+            texts[name] = _text(value)
     return texts
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def options_on(options: Mapping[str, str]) -> dict[str, str]:

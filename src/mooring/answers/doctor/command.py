@@ -16,10 +16,10 @@ from mooring.cli.output import NO, YES, check_destination, emit, emit_document, 
 from mooring.cli.verb import Verb
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.inputs.archive import OF_ARCHIVE
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base import question
     from mooring.answers.base.inputs import lint as lint_answer
     from mooring.answers.base.inputs import running as running_inputs
     from mooring.answers.doctor import answer, text
@@ -96,7 +96,7 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
 
 def _place(diagnosis: Diagnosis, state: str, node: str) -> str:
     """Return where the files are: of an archive also its node, and when it was captured."""
-    archive = [finding.message for finding in diagnosis.question.findings if finding.code == question.OF_ARCHIVE]
+    archive = [finding.message for finding in diagnosis.question.findings if finding.code == OF_ARCHIVE]
     return state or ", ".join([node, *archive])
 
 

@@ -17,14 +17,16 @@ from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base import exposition, plan_document, podresources
     from mooring.answers.base import plan as planning
+    from mooring.answers.base import plan_document
     from mooring.answers.base import plan_text as text
     from mooring.answers.base.check import check as checking
     from mooring.answers.base.inputs import running as running_inputs
     from mooring.answers.base.views import report
+    from mooring.documents import of_kubelet
     from mooring.engine.checkpoint import store
-    from mooring.inputs.decoding import yaml_scalars
+    from mooring.engine.node.metrics import exposition
+    from mooring.inputs.decoding import yaml_reader
     from mooring.views.html import document as html
 
 
@@ -100,11 +102,11 @@ def _view(plan: Plan, form: str) -> str:
         return f"{plan.kubelet_name} would not start: {plan.refusal.message if plan.refusal else ''}"
     if form == "metrics":
         return exposition.exposition(plan.metrics)
-    return json_text(podresources.pod_resources_document(plan.kubelet.node))
+    return json_text(of_kubelet.pod_resources_document(plan.kubelet.node))
 
 
 def _yaml(document: object) -> str:
-    return yaml_scalars.yaml_text(document)
+    return yaml_reader.yaml_text(document)
 
 
 def _save(plan: Plan, folder: str) -> None:

@@ -19,7 +19,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base.replay import file as replay_files
     from mooring.answers.replay import text
-    from mooring.cli import progress
+    from mooring.cli import terminal
     from mooring.inputs.pods import recordings
 
 
@@ -65,7 +65,7 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
     for file in [one for given in files for one in recordings.recording_files(given)]:
         tally = _Tally()
         # Answers that run over the screen one by one are progress enough.
-        watched = progress.Watched(
+        watched = terminal.Watched(
             Path(file).name, partial(replay_files.count_lines, file), on_screen=form == "text" and check
         )
         for outcome in watched.items(replay_files.replay_file(file, machines, compare=check)):

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field, structs
 
-from mooring.answers.base.plan import Plan, make_plan, shared_cpus
+from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.pod_names import Named, find, pods_of
 from mooring.answers.base.question import Question
 from mooring.answers.resize.sizes import CPU, LargestAmountsPart, Wanted, asking, largest_of, resize_advice, resizing_of
@@ -36,7 +36,7 @@ from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod, ResourceList
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.extensions import cpu_change, cpu_resize, memory_resize
-from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
 from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.engine.node.resize.answer import DelayedRelease
 from mooring.engine.node.resize.feasibility import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY

@@ -12,14 +12,14 @@ from rich.text import Text
 from mooring.answers.base.outcome import span_text
 from mooring.answers.base.plan import Plan
 from mooring.answers.base.plan_text import plan_text
-from mooring.answers.base.views.picture import plan_view, policies
+from mooring.answers.base.views.picture import plan_view
 from mooring.answers.resize.answer import ResizedContainerPart, ResizeDocument
 from mooring.answers.resize.sizes import LargestAmountsPart
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.node.settings import Settings
+from mooring.engine.node.settings import Settings, policies
 from mooring.explain.phrases import cpus_text, plural, size
 from mooring.views.console import Breaking, new_table
 from mooring.views.tables import numa_table

@@ -17,13 +17,13 @@ from mooring.engine.core.moment import Moment
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.agent import options as agent_options
     from mooring.answers.base.inputs import live as live_node
     from mooring.answers.base.inputs import running as running_inputs
     from mooring.answers.base.views import picture as pictures
     from mooring.answers.base.views import report
     from mooring.cli import terminal
     from mooring.inputs.machines import loader
+    from mooring.service import agent_status
     from mooring.views import terminal as render_terminal
     from mooring.views.html import document as html
     from mooring.views.svg import picture as svg
@@ -106,9 +106,9 @@ def _live(socket: str, form: str, width: int | None, to: str, *, once: bool) -> 
     console = live_node.this_terminal()
     # A pipe gets one picture: nothing in it could be drawn over.
     if once or not console.is_terminal:
-        view, is_yes = live_node.live_view(socket or agent_options.STATUS_SOCKET)
+        view, is_yes = live_node.live_view(socket or agent_status.STATUS_SOCKET)
         return _drawn(view, form, width, to, is_yes=is_yes)
-    return YES if live_node.watch(socket or agent_options.STATUS_SOCKET, width, console=console) else NO
+    return YES if live_node.watch(socket or agent_status.STATUS_SOCKET, width, console=console) else NO
 
 
 def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:

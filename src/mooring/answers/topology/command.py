@@ -13,7 +13,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.topology import text
-    from mooring.inputs.decoding import yaml_scalars
+    from mooring.inputs.decoding import yaml_reader
     from mooring.inputs.machines import files, machineinfo_json
     from mooring.inputs.machines import machine_document as machine_documents
     from mooring.inputs.machines.cadvisor import machine as cadvisor_machine
@@ -48,7 +48,7 @@ def command(machine: str, node: str, form: str, to: str) -> int:
     if form == "json":
         emit_document(json_text(document), to)
     else:
-        emit_document(yaml_scalars.yaml_text(document), to)
+        emit_document(yaml_reader.yaml_text(document), to)
     return YES
 
 

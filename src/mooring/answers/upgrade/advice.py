@@ -21,7 +21,7 @@ from mooring.documents.parts import Count, DocumentPart, one_of
 from mooring.engine.core.config import CheckedFields, KubeletConfig
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.engine.node.start_checks import CHECKED_FIELDS
+from mooring.engine.releases.config_fields import CHECKED_FIELDS, CPU_OPTIONS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.flags import unknown_flag
 from mooring.engine.releases.gates import known_gates
 from mooring.explain.phrases import joined, plural
@@ -225,15 +225,8 @@ def _with_dependents_off(new: KubeletSetup) -> _Changed | None:
 
 _FIELDS: Final[Mapping[str, str]] = {
     "null_duration": "the null of a duration",
-    "run_once": "runOnce",
-    "default_pod_sysctls": "defaultPodSysctls",
-    "image_minimum_gc_age_ns": "imageMinimumGCAge",
-    "memory_throttling_factor": "memoryThrottlingFactor",
-    "memory_reservation_policy": "memoryReservationPolicy",
-    "enable_system_log_query": "enableSystemLogQuery",
-    "enable_system_log_handler": "enableSystemLogHandler",
-    "cpu_options_empty": "cpuManagerPolicyOptions",
-    "topology_options_empty": "topologyManagerPolicyOptions",
+    "cpu_options_empty": CPU_OPTIONS,
+    "topology_options_empty": TOPOLOGY_OPTIONS,
 }
 
 
@@ -264,7 +257,7 @@ def _field_changes() -> Iterator[Callable[[KubeletSetup], _Changed | None]]:
         return change
 
     yield from (without(name) for name in _FIELDS)
-    yield from (without_value(path) for path in CHECKED_FIELDS)
+    yield from (without_value(one.name) for one in CHECKED_FIELDS)
 
 
 def _drained(attempt: _Attempt) -> UpgradeAdvicePart | None:

@@ -17,7 +17,13 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, Gate
 from mooring.engine.core.release import Release
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.engine.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE, later_fields
+from mooring.engine.releases.config_fields import (
+    CPU_OPTIONS,
+    DEFAULT_HISTORY,
+    FIELDS_SINCE,
+    TOPOLOGY_OPTIONS,
+    later_fields,
+)
 from mooring.engine.releases.gates import known_gates
 from mooring.engine.releases.history import standing
 from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
@@ -65,10 +71,8 @@ def setting_changes(
     return [
         *_configured_gates(config, old, new),
         *_gate_defaults(config, old, new),
-        *_options("cpuManagerPolicyOptions", config.cpu_manager_policy_options, CPU_OPTION_HISTORY, old, new),
-        *_options(
-            "topologyManagerPolicyOptions", config.topology_manager_policy_options, TOPOLOGY_OPTION_HISTORY, old, new
-        ),
+        *_options(CPU_OPTIONS, config.cpu_manager_policy_options, CPU_OPTION_HISTORY, old, new),
+        *_options(TOPOLOGY_OPTIONS, config.topology_manager_policy_options, TOPOLOGY_OPTION_HISTORY, old, new),
         *_fields(fields, old, new),
     ]
 

@@ -28,10 +28,10 @@ from mooring.answers.base.changes.price import alignment_words, given_up_words
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import Plan
 from mooring.answers.base.question import Question
-from mooring.answers.base.views.picture import policies
 from mooring.cli.terminal import CommandLine, text_for
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
+from mooring.engine.node.settings import policies
 from mooring.explain.phrases import plural
 from mooring.explain.reason import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
 from mooring.views.console import STYLES, Breaking, new_table

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.extras import needs_extra
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import NO, YES, emit
-from mooring.cli.verb import Verb
+from mooring.cli.verb import Verb, needs_extra
 from mooring.lazy import lazily
 from mooring.service.daemon import stop_signals
 
 with lazily():
     from mooring.cluster.deployment import certificates as making
-    from mooring.cluster.deployment import leaving, node_files
+    from mooring.cluster.deployment import node_files
     from mooring.service.cluster import apiserver
 
 
@@ -100,7 +99,7 @@ def leave(namespace: str, kubeconfig: str, timeout: int) -> int:
         needs_extra("kube", source="mooring deploy leave"),
         apiserver.cluster_of(apiserver.configuration_of(kubeconfig or None)) as cluster,
     ):
-        nodes = leaving.leave(cluster, namespace, float(timeout))
+        nodes = node_files.leave(cluster, namespace, float(timeout))
     emit("The agent has left 1 node." if nodes == 1 else f"The agent has left {nodes} nodes.")
     return YES
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.cluster.dra.claims_client import ClaimableCPUs
 from mooring.cluster.dra.devices import CAPACITY, CPUGroup
+from mooring.cluster.dra.objects import ClaimableCPUs
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.quantity import Quantity
 

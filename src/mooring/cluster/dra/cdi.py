@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.cluster.dra.allocation import AllocationResult
-from mooring.cluster.dra.claims_client import PreparedShare
+from mooring.cluster.dra.objects import PreparedShare
 from mooring.engine.checkpoint.store import write_atomically, write_together
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError

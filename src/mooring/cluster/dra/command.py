@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from mooring.cli import options
-from mooring.cli.extras import needs_extra
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import YES
-from mooring.cli.verb import Verb
+from mooring.cli.verb import Verb, needs_extra
 from mooring.lazy import lazily
 
 with lazily():

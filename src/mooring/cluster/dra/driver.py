@@ -13,16 +13,15 @@ from typing import Any
 
 from mooring.cluster.dra.allocation import Allocation, AllocationResult, allocation_of
 from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim
-from mooring.cluster.dra.claims_client import ClaimsClient, PreparedShare
 from mooring.cluster.dra.devices import device_cpus
-from mooring.cluster.dra.objects import ClaimObjects
+from mooring.cluster.dra.objects import ClaimObjects, ClaimsClient, PreparedShare
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.topology import Topology, discover_topology
-from mooring.service.claims_messages import ShareMessage
 from mooring.service.cluster.apiserver import ClusterError
 from mooring.service.logs import Log
+from mooring.service.messages import ShareMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,20 @@ other one.
 
 Source: kubelet v1.37.1, pkg/kubelet/cm/dra/plugin. Measured order of the calls: GetInfo, NotifyRegistrationStatus,
 NodePrepareResources at a pod's start, NodeUnprepareResources after its end.
+
+Metrics of the driver: claims that the kubelet had prepared and unprepared, and how long that took.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from mooring.cluster.dra.driver import ClaimName, Driver
 from mooring.cluster.dra.messages import (
@@ -29,11 +34,63 @@ from mooring.cluster.dra.messages import (
     RegistrationStatusMessage,
     RegistrationStatusResponseMessage,
 )
-from mooring.cluster.dra.metrics import DriverMetrics
 from mooring.engine.core.errors import MooringError
-from mooring.service.grpc_methods import CallLimits, Method, Methods
 from mooring.service.grpc_server import serve_at_once
+from mooring.service.grpc_socket import CallLimits, Method, Methods
+from mooring.service.http import PROMETHEUS, Page
 from mooring.service.logs import Log
+
+STEPS: Final = ("prepare", "unprepare")
+_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Seconds; the kubelet waits for 45."""
+
+
+class DriverMetrics:
+    """Counters of one driver, and the page that shows them; usable from any thread."""
+
+    def __init__(self, is_ready: Callable[[], bool], clock: Callable[[], float] = time.perf_counter) -> None:
+        """Begin at zero.
+
+        Args:
+            is_ready: whether the driver can do its work.
+            clock: seconds that only go forward.
+        """
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives this function no types
+        self._registry, self._clock = CollectorRegistry(), clock
+        self.claims = Counter(
+            "mooring_dra_claims",
+            "Claims that the kubelet had prepared or unprepared, by result.",
+            ["step", "result"],
+            registry=self._registry,
+        )
+        self.seconds = Histogram(
+            "mooring_dra_claim_seconds",
+            "Time for preparing or unpreparing one claim.",
+            ["step"],
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        ready = Gauge("mooring_dra_ready", "1 when the driver is ready.", registry=self._registry)
+        ready.set_function(lambda: float(is_ready()))
+        for step in STEPS:
+            for result in ("done", "failed"):
+                self.claims.labels(step, result)
+
+    @contextmanager
+    def counted(self, step: str) -> Iterator[None]:
+        """Count one of :data:`STEPS` for one claim, as failed if it raises."""
+        began, result = self._clock(), "failed"
+        try:
+            yield
+            result = "done"
+        finally:
+            self.claims.labels(step, result).inc()
+            self.seconds.labels(step).observe(self._clock() - began)
+
+    def page(self) -> Page:
+        """Return the page ``/metrics``."""
+        return Page(generate_latest(self._registry), PROMETHEUS)
+
 
 _LIMITS: Final = CallLimits(threads=4, waiting=64, grace=2.0)
 """The kubelet repeats a call that is refused because too many are under way."""

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from mooring.cluster.dra.allocation import Allocation, allocation_for, allocation_of, is_allocated, is_asked_for
 from mooring.cluster.dra.cdi import CDISpecs
-from mooring.cluster.dra.claims_client import AgentNode, ClaimsClient, ClaimsError
 from mooring.cluster.dra.driver import Driver
-from mooring.cluster.dra.objects import ClaimObjects
+from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, ClaimsError
 from mooring.cluster.dra.slices import SlicePublisher
 from mooring.engine.core.errors import MooringError
 from mooring.service.cluster.apiserver import ClusterError

@@ -15,22 +15,19 @@ from typing import Final
 import msgspec
 
 from mooring.cluster.dra.cdi import CDISpecs
-from mooring.cluster.dra.claims_client import AgentNode, ClaimsClient, ClaimsError
 from mooring.cluster.dra.devices import Grouping
 from mooring.cluster.dra.driver import Driver
-from mooring.cluster.dra.metrics import DriverMetrics
-from mooring.cluster.dra.objects import ClaimObjects
-from mooring.cluster.dra.plugin import Plugin
+from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, ClaimsError
+from mooring.cluster.dra.plugin import DriverMetrics, Plugin
 from mooring.cluster.dra.reconcile import Reconciler
 from mooring.cluster.dra.slices import SliceOffer, SlicePublisher
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.hardware import Hardware
 from mooring.service.cluster.apiserver import configuration_of
 from mooring.service.daemon import stop_signals
-from mooring.service.http import serve_tcp
+from mooring.service.http import Page, serve_tcp
 from mooring.service.logs import LAST_LINES, Log, open_log
 from mooring.service.options import Address, LogFormat, LogLevel
-from mooring.service.pages import Page
 
 DRIVER: Final = "cpu.mooring.dev"
 _CLAIMS_SOCKET: Final = "/run/mooring/claims.sock"

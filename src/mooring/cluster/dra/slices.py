@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mooring.cluster.dra.claims_client import AgentNode, ClaimableCPUs
 from mooring.cluster.dra.devices import CAPACITY, Attribute, CPUGroup, Grouping, devices_of, near_nodes
-from mooring.cluster.dra.objects import ClaimObjects
+from mooring.cluster.dra.objects import AgentNode, ClaimableCPUs, ClaimObjects
 from mooring.engine.core.hardware import Hardware
 from mooring.engine.core.topology import discover_topology
 from mooring.service.logs import Log

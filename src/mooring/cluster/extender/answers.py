@@ -10,8 +10,7 @@ from itertools import combinations
 import msgspec
 
 from mooring.cluster.extender.claims import UNDECIDED, ClaimView, asked_node
-from mooring.cluster.extender.deciding import Decider, NodeVerdict
-from mooring.cluster.extender.outlook import CANNOT_BE_JUDGED, Outlook
+from mooring.cluster.extender.deciding import CANNOT_BE_JUDGED, Decider, NodeVerdict, Outlook
 from mooring.cluster.extender.pods import Shapes, seen_pod
 from mooring.cluster.extender.scoring import Weights
 from mooring.cluster.extender.view import ClusterView
@@ -31,7 +30,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import PodShape, shape_of
-from mooring.published.situation import kubelets_of
+from mooring.published.possible_kubelets import kubelets_of
 
 _UNDECIDED = NodeVerdict("mooring: not decided within the time of the request", hopeless=True)
 _MOST_MORE = 2

@@ -30,7 +30,7 @@ from mooring.engine.extensions.device_location import STANDARD, claimed_devices
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import ASKED, PodShape
 from mooring.inputs.decoding.fields import count_at, flag_at, list_at, mapping_at, text_at
-from mooring.inputs.pods.dynamic.claims import claim_of
+from mooring.inputs.pods.claims import claim_of
 
 _DRIVER: Final = re.compile(r"""\s*device\.driver\s*==\s*["']([a-z0-9.-]{1,63})["']\s*""")
 SOURCE: Final = "API server"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.extras import needs_extra
 from mooring.cli.output import YES, emit
-from mooring.cli.verb import Verb
+from mooring.cli.verb import Verb, needs_extra
 from mooring.lazy import lazily
 
 with lazily():

@@ -16,11 +16,11 @@ from hashlib import blake2b
 import msgspec
 
 from mooring.cluster.extender.claims import ClaimView, Given
-from mooring.cluster.extender.outlook import Outlook
+from mooring.cluster.extender.deciding import Outlook
 from mooring.engine.core.pod import Pod
 from mooring.published.objects import NodeState
+from mooring.published.possible_kubelets import Situation
 from mooring.published.restored import NodeKind
-from mooring.published.situation import Situation
 from mooring.published.state_document import state_document, state_of
 
 _UID = re.compile(r'"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\\?"')

@@ -12,8 +12,19 @@ from mooring.cluster.extender.deciding import UnknownNodes
 from mooring.cluster.extender.scoring import Weights
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import count_at, text_at, wrong_kind
-from mooring.service.configuration import FieldReader, load_options, names_of, option, read_options, read_part
-from mooring.service.options import Address, LogFormat, address_at, duration_at, parse_address
+from mooring.service.options import (
+    Address,
+    FieldReader,
+    LogFormat,
+    address_at,
+    duration_at,
+    load_options,
+    names_of,
+    option,
+    parse_address,
+    read_options,
+    read_part,
+)
 
 KIND: Final = "ExtenderConfiguration"
 _MEBIBYTE: Final = 2**20

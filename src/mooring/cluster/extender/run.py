@@ -15,11 +15,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from mooring.cluster.extender.answers import Answers
-from mooring.cluster.extender.binding import Binder
+from mooring.cluster.extender.binding import Binder, ClusterPodAPI, PodAPI
 from mooring.cluster.extender.claims import ClaimView
 from mooring.cluster.extender.deciding import Decider, NodeVerdict
 from mooring.cluster.extender.options import ExtenderOptions, load_extender_options
-from mooring.cluster.extender.pod_api import ClusterPodAPI, PodAPI
 from mooring.cluster.extender.pods import Shapes
 from mooring.cluster.extender.service import (
     NOT_FOLLOWING,
@@ -34,16 +33,14 @@ from mooring.cluster.extender.watches import Report, followers
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.shapes import shape_of
-from mooring.published.situation import NodeFaults
+from mooring.published.possible_kubelets import NodeFaults
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.following import Follower
 from mooring.service.cluster.lease import PERIOD, Election, lease_of
 from mooring.service.daemon import Heartbeat, settle, stop_signals
-from mooring.service.http import HTTPServer, listener_at
+from mooring.service.http import Application, ConnectionLimits, HTTPServer, TLSFiles, listener_at, tls_context
 from mooring.service.logs import start_log
 from mooring.service.options import LogLevel
-from mooring.service.pages import Application, ConnectionLimits
-from mooring.service.tls import TLSFiles, tls_context
 from mooring.service.tracing import Traces, open_traces
 
 _TIDY_PERIOD = 5.0

@@ -25,7 +25,6 @@ from starlette.routing import Route
 
 from mooring.cluster.extender.answers import Answers, encoded
 from mooring.cluster.extender.binding import Binder
-from mooring.cluster.extender.tracing import request_span
 from mooring.cluster.extender.wire import (
     Arguments,
     BindAnswer,
@@ -34,9 +33,10 @@ from mooring.cluster.extender.wire import (
     PreemptAnswer,
     PreemptArguments,
     decoded,
+    request_span,
 )
 from mooring.engine.core.errors import InputError
-from mooring.service.pages import JSON, PROMETHEUS
+from mooring.service.http import JSON, PROMETHEUS
 from mooring.service.tracing import Traces
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

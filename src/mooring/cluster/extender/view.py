@@ -14,14 +14,13 @@ from functools import partial
 from itertools import zip_longest
 
 from mooring.cluster.extender.claims import ClaimView
-from mooring.cluster.extender.cluster_pods import ClusterPods
+from mooring.cluster.extender.deciding import TOO_OLD, Outlook, Outlooks
 from mooring.cluster.extender.known_node import KnownNode, published
-from mooring.cluster.extender.outlook import TOO_OLD, Outlook, Outlooks
-from mooring.cluster.extender.pods import Seen
+from mooring.cluster.extender.pods import ClusterPods, Seen
 from mooring.engine.core.pod import Pod
 from mooring.published.objects import FACTS, NodeFacts, NodeState
+from mooring.published.possible_kubelets import UNJUDGED, NodeFaults, Situation, unjudged
 from mooring.published.restored import KnownKinds, NodeKind, kind_of
-from mooring.published.situation import UNJUDGED, NodeFaults, Situation, unjudged
 
 ASSUMED_FOR = 600.0
 """Seconds for which a bind counts whose pod the API server has not shown since."""

@@ -18,27 +18,26 @@ from mooring.answers.base.inputs.published_node import (
     pod_resources_option,
 )
 from mooring.cli import options
-from mooring.cli.extras import needs_extra
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
-from mooring.cli.verb import Verb
+from mooring.cli.verb import Verb, needs_extra
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.cluster.publisher import text
-    from mooring.inputs.decoding import quantities, yaml_scalars
-    from mooring.published import observation, pace, writing
+    from mooring.inputs.decoding import quantities, yaml_reader
+    from mooring.published import observation, writing
     from mooring.published import publisher as publishing
-    from mooring.service import daemon, http, logs, pages
+    from mooring.service import daemon, http, logs
     from mooring.service import options as service_options
 
 
 if TYPE_CHECKING:
     from mooring.engine.core.machine import Finding
     from mooring.published.observation import Observation, Source
-    from mooring.published.pace import Rhythm
     from mooring.published.publisher import Publisher
+    from mooring.published.writing import Rhythm
     from mooring.service.http import HTTPServer
     from mooring.service.options import Address
 
@@ -150,7 +149,7 @@ def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
         emit(text.publish_text(seen, to, machine), to)
     else:
         document = observation.listing_of(seen)
-        emit_document(json_text(document) if form == "json" else yaml_scalars.yaml_text(document), to)
+        emit_document(json_text(document) if form == "json" else yaml_reader.yaml_text(document), to)
     return NO if seen.problem else YES
 
 
@@ -179,7 +178,7 @@ def _serving(publisher: Publisher, address: Address) -> HTTPServer:
         InputError: the address cannot be had.
     """
     metrics = publishing.PublisherMetrics(publisher.counts, time.monotonic)
-    return http.serve_tcp(address, {"/metrics": lambda: pages.Page(metrics.text(), pages.PROMETHEUS)})
+    return http.serve_tcp(address, {"/metrics": lambda: http.Page(metrics.text(), http.PROMETHEUS)})
 
 
 def _once(publisher: Publisher, name: str) -> int:
@@ -208,11 +207,11 @@ def _bad(error: MooringError, remedy: str) -> InputError:
     return error if isinstance(error, InputError) else InputError(str(error), source=_SOURCE, remedy=remedy)
 
 
-def _rhythm(heartbeat: str, *, wakes: bool) -> pace.Rhythm:
+def _rhythm(heartbeat: str, *, wakes: bool) -> writing.Rhythm:
     try:
         seconds = quantities.nanoseconds(heartbeat) / 1e9
     except InputError as error:
         raise InputError(error.problem, field="--heartbeat", remedy=error.remedy) from None
     if not 1 <= seconds <= 86400:
         raise InputError("must be between 1s and 24h", field="--heartbeat")
-    return pace.Rhythm(heartbeat=seconds, waking=pace.LEAST_WAKING if wakes else None)
+    return writing.Rhythm(heartbeat=seconds, waking=writing.LEAST_WAKING if wakes else None)

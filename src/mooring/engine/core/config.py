@@ -86,14 +86,6 @@ class CheckedFields:
     """Whether a duration is null, which the kubelet cannot decode."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """Path of a field -> its value, durations in nanoseconds; fields that nothing but a check reads."""
-    run_once: bool = False
-    default_pod_sysctls: bool = False
-    """Whether there are any."""
-    image_minimum_gc_age_ns: int = 0
-    memory_throttling_factor: float | None = None
-    memory_reservation_policy: str = ""
-    enable_system_log_query: bool = False
-    enable_system_log_handler: bool = True
     cpu_options_empty: bool = False
     """Whether ``cpuManagerPolicyOptions`` stands there and is empty, while its gate may be off."""
     topology_options_empty: bool = False

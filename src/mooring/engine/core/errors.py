@@ -13,7 +13,8 @@ def clean(text: str) -> str:
     >>> clean("a\x1b[31m\nb")
     'a�[31m b'
     """
-    return printable(" ".join(text.split()))
+    lines = (line.strip() for line in text.splitlines())
+    return printable(" ".join(line for line in lines if line).replace("\t", " "))
 
 
 def printable(text: str) -> str:

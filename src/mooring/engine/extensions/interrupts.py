@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Finding
 
 ANNOTATION = "mooring/irq-affinity"
 """Annotation of a pod; its value is one of :class:`Wish`."""
@@ -153,3 +154,20 @@ def union(sets: Iterable[CPUSet]) -> CPUSet:
     for cpus in sets:
         found |= cpus
     return found
+
+
+def balance_finding(spared: CPUSet, exclusive: CPUSet) -> Finding | None:
+    """Return what irqbalance, which runs, may do to exclusive CPUs, with the setting that prevents it.
+
+    Args:
+        spared: CPUs that it leaves alone.
+        exclusive: CPUs that interrupts should avoid.
+    """
+    hit = exclusive - spared
+    if not hit:
+        return None
+    message = (
+        f"irqbalance is running and may move interrupts to CPU{'' if len(hit) == 1 else 's'} {hit}; "
+        f"IRQBALANCE_BANNED_CPULIST={spared | exclusive} keeps it away from them."
+    )
+    return Finding("warning", str(hit), message, "MOOR-604")

@@ -12,27 +12,30 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Decision, Node, Readmission, Removal
 from mooring.engine.node.resources import pod_requests, total_requests
 from mooring.engine.node.settings import Settings
 from mooring.lazy import lazily
 
+if TYPE_CHECKING:
+    from mooring.engine.checkpoint.cpu_load import ContainerIDs
+    from mooring.engine.node.resize.answer import Resize
+
 with lazily():
     from mooring.engine.checkpoint import cpu_file as cpu_checkpoint
     from mooring.engine.checkpoint import memory_file as memory_checkpoint
     from mooring.engine.node import claims, hotplug
     from mooring.engine.node.resize import resizing
-
-if TYPE_CHECKING:
-    from mooring.engine.checkpoint.cpu_load import ContainerIDs
-    from mooring.engine.node.resize.answer import Resize
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,3 +275,20 @@ def memory_text(settings: Settings, state: MemoryState) -> str:
 
 def _read(file: DeferredText | str | None) -> str | None:
     return file.read() if isinstance(file, DeferredText) else file
+
+
+def reserved_cpus(kubelet: Kubelet) -> CPUSet:
+    """Return the CPUs kept for the system; with policy ``none`` only those that are named."""
+    policy = kubelet.settings.cpu
+    return CPUSet(policy.reserved) if policy is not None else kubelet.settings.reservation.cpus
+
+
+def shared_cpus(kubelet: Kubelet) -> CPUSet:
+    """Return the CPUs on which containers of the shared pool run: those of the pool that are online."""
+    return CPUSet(effective_pool(kubelet.node.cpu))
+
+
+def free_cpus(kubelet: Kubelet) -> CPUSet:
+    """Return the CPUs that a container could still get exclusively."""
+    policy = kubelet.settings.cpu
+    return CPUSet(available_cpus(policy, kubelet.node.cpu)) if policy is not None else CPUSet()

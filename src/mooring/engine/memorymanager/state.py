@@ -90,5 +90,5 @@ class MemoryState:
     pods: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
     """Blocks of whole pods by pod uid (KEP-5526, gate PodLevelResourceManagers)."""
 
-    refused: frozenset[str] = frozenset()
+    refused: frozenset[str] = field(default=frozenset(), repr=False)
     """Pods with blocks of their own alone that ran before the start and were refused then; no part of the file."""

@@ -35,11 +35,15 @@ from mooring.engine.releases.gates import known_gates
 from mooring.engine.topologymanager.distances import NUMAInfo
 from mooring.lazy import lazily
 
+if TYPE_CHECKING:
+    from mooring.engine.plugins.host import PluginHost
+
 with lazily():
     import mooring.engine.plugins.host as plugin_host
 
-if TYPE_CHECKING:
-    from mooring.engine.plugins.host import PluginHost
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+"""What Go's ParseBool takes for true."""
+
 
 CPU_OPTIONS_GATE = "CPUManagerPolicyOptions"
 TOPOLOGY_OPTIONS_GATE = "TopologyManagerPolicyOptions"
@@ -211,3 +215,16 @@ def _options_without_their_gate(config: KubeletConfig, gates: FeatureGates) -> s
         needed = quote(TOPOLOGY_OPTIONS_GATE)
         return f"topology manager policy options {map_text(options)} require feature gates {needed} enabled"
     return ""
+
+
+def policies(settings: Settings) -> str:
+    """Return in one line the kubelet's release unless it is the newest, the policies and the options that are on."""
+    config = settings.config
+    parts = [] if settings.release == NEWEST else [f"kubelet {settings.release}"]
+    parts += [f"CPU manager {config.cpu_manager_policy}"]
+    parts += sorted(name for name, value in config.cpu_manager_policy_options.items() if value in _TRUE)
+    scope = f", scope {config.topology_manager_scope}" if config.topology_manager_policy != "none" else ""
+    parts.append(f"topology manager {config.topology_manager_policy}{scope}")
+    if config.memory_manager_policy != "None":
+        parts.append(f"memory manager {config.memory_manager_policy}")
+    return " · ".join(parts)

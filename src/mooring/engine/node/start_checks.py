@@ -9,7 +9,7 @@ spec: configuration.md section 3.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -21,53 +21,6 @@ from mooring.engine.releases.rule import RELEASE_NAMES
 
 _SECOND: Final = 10**9
 _INT32: Final = 2**31 - 1
-_TEXT, _FLAG, _COUNT, _DURATION, _LIST, _TEXTS = "text", "flag", "count", "duration", "list", "texts"
-
-CHECKED_FIELDS: Final[Mapping[str, str]] = {
-    "nodeLeaseDurationSeconds": _COUNT,
-    "systemCgroups": _TEXT,
-    "cgroupRoot": _TEXT,
-    "eventBurst": _COUNT,
-    "eventRecordQPS": _COUNT,
-    "healthzPort": _COUNT,
-    "imageGCHighThresholdPercent": _COUNT,
-    "imageGCLowThresholdPercent": _COUNT,
-    "imageMinimumGCAge": _DURATION,
-    "imageMaximumGCAge": _DURATION,
-    "iptablesDropBit": _COUNT,
-    "iptablesMasqueradeBit": _COUNT,
-    "kubeAPIBurst": _COUNT,
-    "kubeAPIQPS": _COUNT,
-    "nodeStatusMaxImages": _COUNT,
-    "maxOpenFiles": _COUNT,
-    "oomScoreAdj": _COUNT,
-    "port": _COUNT,
-    "readOnlyPort": _COUNT,
-    "registryBurst": _COUNT,
-    "registryPullQPS": _COUNT,
-    "maxParallelImagePulls": _COUNT,
-    "serializeImagePulls": _FLAG,
-    "serverTLSBootstrap": _FLAG,
-    "shutdownGracePeriod": _DURATION,
-    "shutdownGracePeriodCriticalPods": _DURATION,
-    "shutdownGracePeriodByPodPriority": _LIST,
-    "memorySwap.swapBehavior": _TEXT,
-    "crashLoopBackOff.maxContainerRestartPeriod": _DURATION,
-    "enforceNodeAllocatable": _TEXTS,
-    "cgroupsPerQOS": _FLAG,
-    "hairpinMode": _TEXT,
-    "imagePullCredentialsVerificationPolicy": _TEXT,
-    "preloadedImagesVerificationAllowlist": _LIST,
-    "userNamespaces.idsPerPod": _COUNT,
-    "containerLogMaxWorkers": _COUNT,
-    "containerLogMonitorInterval": _DURATION,
-    "containerLogMaxFiles": _COUNT,
-    "podLogsDir": _TEXT,
-    "evictionSoft": "mapping",
-    "evictionSoftGracePeriod": "durations",
-    "evictionMinimumReclaim": "mapping",
-}
-"""Field, or path of one -> what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +33,7 @@ class Given:
     release: str
 
     def get(self, field: str, default: Any = None) -> Any:
-        """Return a value of :data:`CHECKED_FIELDS`; the default where it is absent."""
+        """Return a value of a field that is only checked; the default where it is absent."""
         return self.config.checked.values.get(field, default)
 
     def filled(self, field: str, default: Any) -> Any:

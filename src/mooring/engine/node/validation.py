@@ -71,12 +71,12 @@ def _quota_period_errors(given: Given) -> Iterator[str]:
 
 def _sysctl_errors(given: Given) -> Iterator[str]:
     is_known = not given.older.default_pod_sysctls_unknown
-    if given.config.checked.default_pod_sysctls and is_known and not given.gates["DefaultPodSysctls"]:
+    if given.get("defaultPodSysctls") and is_known and not given.gates["DefaultPodSysctls"]:
         yield "DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls"
 
 
 def _minimum_age_errors(given: Given) -> Iterator[str]:
-    age = given.config.checked.image_minimum_gc_age_ns
+    age = given.get("imageMinimumGCAge", 0)
     if age < 0 and not given.older.image_minimum_gc_age_not_checked:
         yield f"imageMinimumGCAge {duration_text(age)} must not be negative"
 
@@ -92,13 +92,13 @@ def _pods_per_core_errors(given: Given) -> Iterator[str]:
 
 
 def _run_once_errors(given: Given) -> Iterator[str]:
-    if given.config.checked.run_once and not given.older.run_once_accepted:
+    if given.get("runOnce") and not given.older.run_once_accepted:
         yield "runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"
 
 
 def _memory_qos_errors(given: Given) -> Iterator[str]:
-    checked, gates, older = given.config.checked, given.gates, given.older
-    factor, policy = checked.memory_throttling_factor, checked.memory_reservation_policy or _NO_RESERVATION
+    gates, older = given.gates, given.older
+    factor, policy = given.get("memoryThrottlingFactor"), given.filled("memoryReservationPolicy", _NO_RESERVATION)
     has_qos = gates["MemoryQoS"]
     if factor is not None and factor != _OLD_FACTOR and not has_qos and not older.memory_throttling_needs_no_gate:
         yield "memoryThrottlingFactor must not be set when MemoryQoS feature gate is disabled"
@@ -114,13 +114,13 @@ def _memory_qos_errors(given: Given) -> Iterator[str]:
 
 
 def _log_query_errors(given: Given) -> Iterator[str]:
-    checked, gates, older = given.config.checked, given.gates, given.older
-    if not checked.enable_system_log_query:
+    gates, older = given.gates, given.older
+    if not given.get("enableSystemLogQuery"):
         return
     if not gates["NodeLogQuery"]:
         field = "enableSystemLogHandler" if older.log_query_text_names_handler else "enableSystemLogQuery"
         yield f"NodeLogQuery feature gate is required for {field}"
-    if not checked.enable_system_log_handler:
+    if not given.get("enableSystemLogHandler", True):
         yield "enableSystemLogHandler is required for enableSystemLogQuery"
 
 

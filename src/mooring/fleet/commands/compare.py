@@ -9,22 +9,20 @@ import click
 
 from mooring.cli import options
 from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, tell
-from mooring.cli.progress import Watched
+from mooring.cli.terminal import Watched
 from mooring.cli.verb import Verb
 from mooring.fleet.commands import inputs as inputs_of
 from mooring.fleet.commands.inputs import FleetOptions
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.fleet.report import trials as pictures
-    from mooring.fleet.text import trials as text
-    from mooring.fleet.trials import finished, running, trials_document, variants
+    from mooring.fleet.trials import ranking, running
+    from mooring.fleet.trials import text as pictures
     from mooring.views.html import plot as page
     from mooring.views.svg import plot
 
 if TYPE_CHECKING:
-    from mooring.fleet.trials.finished import FinishedTrials
-    from mooring.fleet.trials.running import Figures, FleetTrial
+    from mooring.fleet.trials.running import Figures, FinishedTrials, FleetTrial
 
 EPILOG = """\b
 Examples:
@@ -76,16 +74,16 @@ def command(
     cluster = inputs.read_cluster()
     chosen = [inputs_of.chosen_strategy(one) for one in strategies or ("LeastAllocated",)]
     works = [inputs.read_work(number) for number in range(seeds)]
-    asked = variants.variants(cluster, works, chosen, settings, inputs.seed)
-    found = _figures(asked, jobs, dask, finished.FinishedTrials(resume) if resume else None)
+    asked = ranking.variants(cluster, works, chosen, settings, inputs.seed)
+    found = _figures(asked, jobs, dask, running.FinishedTrials(resume) if resume else None)
     if form == "json":
-        emit_document(json_text(trials_document.comparison_document(works[0].name, found)), to)
+        emit_document(json_text(ranking.comparison_document(works[0].name, found)), to)
     elif form == "html":
         emit_document(page.plot_page_text(pictures.comparison_plot(cluster.name, works[0], found)), to)
     elif form == "svg":
         emit_document(plot.plot_svg(pictures.comparison_plot(cluster.name, works[0], found)), to)
     else:
-        emit(text.comparison_text(cluster.name, works[0], found, to=to), to)
+        emit(pictures.comparison_text(cluster.name, works[0], found, to=to), to)
     return YES
 
 

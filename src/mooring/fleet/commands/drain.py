@@ -8,14 +8,13 @@ from mooring.cli import options
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
 from mooring.cli.verb import Verb
 from mooring.fleet.commands import inputs as common
-from mooring.fleet.commands import live_inputs as inputs_of
-from mooring.fleet.commands.live_inputs import LiveOptions
+from mooring.fleet.commands.inputs import LiveOptions
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.fleet.relocation import documents as relocation_documents
     from mooring.fleet.relocation import drain as drains
-    from mooring.fleet.text import relocation as text
+    from mooring.fleet.relocation import text
 
 EPILOG = """\b
 Examples:
@@ -26,7 +25,7 @@ Examples:
 
 @click.command("drain", cls=Verb, epilog=EPILOG)
 @click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
-@inputs_of.live_options
+@common.live_options
 @common.scoring
 @common.extender
 @options.output(("text", "json"), "text")

@@ -7,14 +7,13 @@ import click
 from mooring.cli import options
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
 from mooring.cli.verb import Verb
-from mooring.fleet.commands import live_inputs as inputs_of
-from mooring.fleet.commands.live_inputs import LiveOptions
+from mooring.fleet.commands import inputs as inputs_of
+from mooring.fleet.commands.inputs import LiveOptions
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.fleet.relocation import documents, text
     from mooring.fleet.relocation import fit as fits
-    from mooring.fleet.relocation import fit_document
-    from mooring.fleet.text import fit as text
 
 EPILOG = """\b
 Examples:
@@ -61,9 +60,9 @@ def command(
     question = inputs_of.fit_question(files, replicas, movable, moves=moves)
     answer = fits.fit(inputs.read(), question, inputs.seed)
     if form == "json":
-        emit_document(json_text(fit_document.fit_document(answer)), to)
+        emit_document(json_text(documents.fit_document(answer)), to)
     elif form == "evictions":
-        emit_document(fit_document.evictions_text(answer), to)
+        emit_document(documents.evictions_text(answer), to)
     else:
         emit(text.fit_text(answer, to=to), to)
     return YES if answer.fits_now >= question.replicas else NO

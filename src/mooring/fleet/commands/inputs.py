@@ -1,4 +1,7 @@
-"""The options that the questions of ``mooring fleet`` share, and reading what they name."""
+"""The options that the questions of ``mooring fleet`` share, and reading what they name.
+
+The options that the questions about a live cluster share, and reading what they name.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mooring.cli import options
+from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
-with lazily():
-    from mooring.fleet import strategy
-    from mooring.fleet.inputs import cluster_files, event_files, recordings, work_files
-
 if TYPE_CHECKING:
-    from mooring.fleet.cluster import NodeCluster
-    from mooring.fleet.strategy import Strategy
+    from mooring.fleet.cluster import NodeCluster, NodeRestart
+    from mooring.fleet.live.reading import LiveCluster
+    from mooring.fleet.relocation.fit import FitQuestion
+    from mooring.fleet.scheduler.strategy import Strategy
     from mooring.fleet.work import Work
+
+with lazily():
+    from mooring.engine.core import release
+    from mooring.engine.releases import catalog
+    from mooring.fleet import cluster as cluster_events
+    from mooring.fleet.inputs import cluster_files, event_files, work_files
+    from mooring.fleet.live import access, machines, reading
+    from mooring.fleet.live import archive as sources
+    from mooring.fleet.live import pods as budgets
+    from mooring.fleet.relocation import fit
+    from mooring.fleet.scheduler import strategy
+    from mooring.inputs.configuration import node_configuration
+    from mooring.inputs.decoding import documents
+    from mooring.inputs.pods import pod_relations
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +60,7 @@ class FleetOptions:
         if self.cluster:
             cluster = cluster_files.load_cluster(self.cluster, self.config, self.machines)
         elif len(self.traces) == 1:
-            cluster = recordings.recorded_cluster(self.traces[0])
+            cluster = event_files.recorded_cluster(self.traces[0])
         else:
             raise click.UsageError("Missing option '--cluster', or one '--trace' whose nodes are the cluster.")
         for path in self.events:
@@ -65,7 +81,7 @@ class FleetOptions:
         return work_files.load_work(self.work, self.seed + number, traces=self.traces, stay=self.stay)
 
 
-machines = click.option(
+machines_option = click.option(
     "--machine",
     "machines",
     multiple=True,
@@ -101,7 +117,7 @@ _OPTIONS = (
         shell_complete=options.complete_file,
         help="Configuration of the nodes for which the cluster names none; repeatable.",
     ),
-    machines,
+    machines_option,
     click.option(
         "--events",
         "events",
@@ -170,3 +186,130 @@ def chosen_strategy(name: str, *, extender: bool = False) -> Strategy:
     """
     found = strategy.strategy_of(name)
     return replace(found, extender=True) if extender else found
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    """The options that name a live cluster, as typed."""
+
+    cluster: str
+    live: bool
+    kubeconfig: str
+    context: str
+    machines: tuple[str, ...]
+    config: tuple[str, ...]
+    seed: int
+
+    def read(self) -> LiveCluster:
+        """Return the cluster as it is now.
+
+        Raises:
+            InputError: it cannot be read or understood.
+            UsageError: options do not fit together.
+        """
+        if bool(self.cluster) == self.live:
+            raise click.UsageError("give one of --cluster and --live")
+        if not self.live and (self.kubeconfig or self.context):
+            raise click.UsageError("--kubeconfig and --context need --live")
+        objects = (
+            access.read_cluster(self.kubeconfig, self.context) if self.live else sources.load_objects(self.cluster)
+        )
+        named = machines.named_machines(self.machines)
+        return reading.live_cluster(
+            objects, named, [one for path in self.config for one in documents.load_documents(path)]
+        )
+
+
+_LIVE_OPTIONS = (
+    click.option(
+        "--cluster",
+        "cluster",
+        default="",
+        metavar="FILE|-",
+        shell_complete=options.complete_file,
+        help="The cluster: what kubectl get nodes,pods -A -o json prints, or an archive of mooring collect --cluster.",
+    ),
+    click.option("--live", is_flag=True, help="Ask the API server instead."),
+    options.kubeconfig("with --live as kubectl's"),
+    click.option("--context", default="", help="Context of the kubeconfig. Default: the current one."),
+    machines_option,
+    click.option(
+        "--config",
+        "config",
+        multiple=True,
+        metavar="FILE",
+        shell_complete=options.complete_file,
+        help="Configuration of kubelets of which none is known; repeatable.",
+    ),
+    click.option("--seed", default=0, show_default=True, help="Of the choice among nodes of one score."),
+)
+
+
+def live_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name a live cluster; the verb receives them as one value, ``inputs``."""
+    names = [one.name for one in fields(LiveOptions)]
+
+    @wraps(function)
+    def verb(**given: Any) -> Any:
+        return function(inputs=LiveOptions(**{name: given.pop(name) for name in names}), **given)
+
+    added: Callable[..., Any] = verb
+    for option in reversed(_LIVE_OPTIONS):
+        added = option(added)
+    return added
+
+
+def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, moves: bool) -> FitQuestion:
+    """Return what is to fit.
+
+    Args:
+        files: manifests.
+        replicas: how many; None for as many as the manifests have, at least 1.
+        movable: selector of the pods that may move; empty for all.
+        moves: whether pods may move.
+
+    Raises:
+        InputError: the files have pods of several kinds, or cannot be read.
+    """
+    work = work_files.load_work(files, scaled_down=True)
+    kinds = {one.asked.key: one.asked for one in work.asking}
+    if len(kinds) > 1:
+        raise InputError(
+            f"has {len(kinds)} kinds of pods", source=work.name, remedy="ask about one Deployment or pod at a time"
+        )
+    [asked] = kinds.values()
+    wanted = budgets.requirements_of_text(movable, "--movable") if movable else ()
+    selector = pod_relations.PodSelector(None, wanted)
+    count = max(work.pods, 1) if replicas is None else replicas
+    return fit.FitQuestion(work.asking[0].name, asked, count, selector, moves)
+
+
+def new_kubelet(version: str, config: tuple[str, ...]) -> NodeRestart:
+    """Return what all kubelets become.
+
+    Raises:
+        InputError: there is no such release, or a file is no configuration.
+        UsageError: nothing becomes different.
+    """
+    if not version and not config:
+        raise click.UsageError("give --release, --new-config or both")
+    chosen = catalog.release_of(version, "--release") if version else None
+    if not config:
+        return cluster_events.NodeRestart(release=chosen)
+    read = [one for path in config for one in documents.load_documents(path)]
+    found = node_configuration.configuration_of(read, release.NEWEST if chosen is None else chosen)
+    return cluster_events.NodeRestart(found.kubelet, chosen)
+
+
+def node_names(live: LiveCluster, selector: str) -> list[str]:
+    """Return the names of the nodes with some labels, in order.
+
+    Raises:
+        InputError: there is none.
+    """
+    wanted = budgets.requirements_of_text(selector, "--nodes") if selector else ()
+    names = [one.name for one in live.cluster.members() if all(need.meets(one.labels) for need in wanted)]
+    if not names:
+        remedy = "see kubectl get nodes --show-labels"
+        raise InputError(f"no node has the labels {selector!r:.80}", source="--nodes", remedy=remedy)
+    return names

@@ -15,11 +15,9 @@ from mooring.fleet.commands.inputs import FleetOptions
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.fleet import answer, answer_document, history, records, simulation
-    from mooring.fleet.report import report
-    from mooring.fleet.text import simulation as text
-    from mooring.views.html import fleet as page
-    from mooring.views.svg import heatmap
+    from mooring.fleet import answer, history, simulation, text
+    from mooring.fleet import work as records
+    from mooring.fleet.report import charts, page, report
 
 if TYPE_CHECKING:
     from mooring.fleet.answer import FleetAnswer
@@ -54,7 +52,7 @@ def command(inputs: FleetOptions, scoring: str, form: str, to: str, *, extender:
     if kept is not None:
         emit_document(_drawn(found, kept, form), to)
     elif form == "json":
-        emit_document(json_text(answer_document.fleet_document(found)), to)
+        emit_document(json_text(answer.fleet_document(found)), to)
     else:
         emit(text.fleet_text(found, to=to, wide=form == "wide"), to)
     unhappy = found.fates[records.Fate.REFUSED] or found.fates[records.Fate.WAITS] or found.result.cut_short
@@ -82,5 +80,5 @@ def _run(simulated: Simulation) -> SimulationResult:
 def _drawn(found: FleetAnswer, kept: NodeHistory, form: str) -> str:
     """Return the report, or the heat map of the CPUs alone."""
     if form == "svg":
-        return heatmap.heatmap_svg(report.heat_of(found, kept))
+        return charts.heatmap_svg(report.heat_of(found, kept))
     return page.fleet_page_text(report.fleet_view(found, kept))

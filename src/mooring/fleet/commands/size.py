@@ -9,13 +9,12 @@ from mooring.cli.output import NO, YES, check_destination, emit, emit_document, 
 from mooring.cli.verb import Seconds, Verb
 from mooring.fleet.commands import inputs as inputs_of
 from mooring.fleet.commands.inputs import FleetOptions
-from mooring.fleet.inputs.seconds import MOST_SECONDS
+from mooring.fleet.inputs.event_files import MOST_SECONDS
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.fleet.report import trials as pictures
-    from mooring.fleet.text import trials as text
-    from mooring.fleet.trials import running, sizing, trials_document
+    from mooring.fleet.trials import ranking, running
+    from mooring.fleet.trials import text as pictures
     from mooring.views.html import plot as page
     from mooring.views.svg import plot
 
@@ -63,15 +62,15 @@ def command(
     """
     check_destination(to)
     cluster, work = inputs.read_cluster(), inputs.read_work()
-    goal = sizing.Goal(refused, longest_wait=within)
+    goal = ranking.Goal(refused, longest_wait=within)
     trial = running.FleetTrial("", cluster, work, inputs_of.chosen_strategy(scoring, extender=extender), inputs.seed)
-    sizes = [sizing.size_of(trial, group, groups, goal, most) for group in groups]
+    sizes = [ranking.size_of(trial, group, groups, goal, most) for group in groups]
     if form == "json":
-        emit_document(json_text(trials_document.sizes_document(work.name, sizes)), to)
+        emit_document(json_text(ranking.sizes_document(work.name, sizes)), to)
     elif form == "html":
         emit_document(page.plot_page_text(pictures.sizes_plot(cluster.name, work, sizes)), to)
     elif form == "svg":
         emit_document(plot.plot_svg(pictures.sizes_plot(cluster.name, work, sizes)), to)
     else:
-        emit(text.sizes_text(cluster.name, work, sizes, goal, to=to), to)
+        emit(pictures.sizes_text(cluster.name, work, sizes, goal, to=to), to)
     return YES if any(one.fewest is not None for one in sizes) else NO

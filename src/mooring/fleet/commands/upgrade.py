@@ -8,14 +8,13 @@ from mooring.cli import options
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
 from mooring.cli.verb import Verb
 from mooring.fleet.commands import inputs as common
-from mooring.fleet.commands import live_inputs as inputs_of
-from mooring.fleet.commands.live_inputs import LiveOptions
+from mooring.fleet.commands.inputs import LiveOptions
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.fleet.relocation import documents as relocation_documents
-    from mooring.fleet.relocation import upgrade as upgrades
-    from mooring.fleet.text import relocation as text
+    from mooring.fleet.relocation import drain as upgrades
+    from mooring.fleet.relocation import text
 
 EPILOG = """\b
 Examples:
@@ -25,7 +24,7 @@ Examples:
 
 
 @click.command("upgrade", cls=Verb, epilog=EPILOG)
-@inputs_of.live_options
+@common.live_options
 @click.option(
     "--release",
     default="",
@@ -74,8 +73,8 @@ def command(
     """
     check_destination(to)
     live = inputs.read()
-    new = inputs_of.new_kubelet(release, new_config)
-    names = inputs_of.node_names(live, selector)
+    new = common.new_kubelet(release, new_config)
+    names = common.node_names(live, selector)
     strategy = common.chosen_strategy(scoring, extender=extender)
     answer = upgrades.upgrade(live, names, new, strategy, unavailable, inputs.seed)
     if form == "json":

@@ -23,9 +23,8 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.explain.phrases import plural
 from mooring.fleet.cluster import NodeCluster, NodeGroup
-from mooring.fleet.inputs.seconds import MOST_SECONDS
-from mooring.fleet.scheduler.asked import PodDemand, asked_of
-from mooring.fleet.work import PodArrival, Work, work_of
+from mooring.fleet.inputs.event_files import MOST_SECONDS
+from mooring.fleet.work import PodArrival, PodDemand, Work, asked_of, work_of
 from mooring.inputs.machines.compact import parse_compact
 
 NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu")

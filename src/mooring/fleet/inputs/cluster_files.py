@@ -14,10 +14,9 @@ from mooring.engine.releases.catalog import release_of
 from mooring.fleet.cluster import NodeCluster, NodeGroup
 from mooring.fleet.inputs import alibaba
 from mooring.fleet.inputs.event_files import cluster_events
+from mooring.fleet.live.archive import ARCHIVES, ClusterObjects, cluster_objects, has_nodes, load_objects
 from mooring.fleet.live.machines import named_machines
-from mooring.fleet.live.objects import ClusterObjects, cluster_objects
 from mooring.fleet.live.reading import live_cluster
-from mooring.fleet.live.sources import ARCHIVES, has_nodes, load_objects
 from mooring.inputs.configuration.devices import KIND as DEVICES
 from mooring.inputs.configuration.devices import offered_devices
 from mooring.inputs.configuration.kubelet_config import KIND as KUBELET
@@ -39,7 +38,7 @@ from mooring.inputs.decoding.fields import (
     texts_at,
 )
 from mooring.inputs.machines.loader import load_machine
-from mooring.inputs.pods.taints import taints_at
+from mooring.inputs.pods.scheduling_fields import taints_at
 
 KIND: Final = "Cluster"
 API_VERSION: Final = "mooring/v1alpha1"

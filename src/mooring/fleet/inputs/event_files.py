@@ -1,4 +1,12 @@
-"""What happens to a cluster beside its work, as people write it: ``events`` of a Cluster, or a file of its own."""
+"""What happens to a cluster beside its work, as people write it: ``events`` of a Cluster, or a file of its own.
+
+Times in files: seconds since the beginning.
+
+Recordings of nodes as work, and as the cluster that does it.
+
+A pod comes when its kubelet admitted it, and runs as long as it ran. Pods that a kubelet refused are left out: what a
+controller made in their place is in the recordings as well.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +15,58 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mooring.answers.base.changes.configuration import ConfigField, config_field
+from mooring.answers.base.trace import trace_machine
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.cluster import Member, NodeCluster
-from mooring.fleet.cluster_events import (
+from mooring.explain.phrases import plural
+from mooring.fleet.cluster import (
     ClusterEvent,
     CPUsOffline,
     CPUsOnline,
+    Member,
     NodeAction,
     NodeChange,
+    NodeCluster,
     NodeEvent,
+    NodeGroup,
     NodeRestart,
     NodeTaints,
     PodResize,
 )
-from mooring.fleet.inputs.seconds import seconds_at
+from mooring.fleet.inputs.workload_files import Kinds
+from mooring.fleet.work import PodArrival
+from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.documents import load_documents, located
-from mooring.inputs.decoding.fields import as_mapping, check_names, inside, list_at, name_at, text_at
-from mooring.inputs.pods.steps import cpu_list, resizing
-from mooring.inputs.pods.taints import taints_at
+from mooring.inputs.decoding.fields import as_mapping, check_names, inside, kind_of, list_at, name_at, text_at
+from mooring.inputs.pods.recordings import RecordedNode, node_histories
+from mooring.inputs.pods.scheduling_fields import taints_at
+from mooring.inputs.pods.steps import Admit, Remove, Restart, cpu_list, resizing
+
+MOST_SECONDS: Final = 100 * 365 * 86_400
+"""A hundred years: no work lasts longer, and sums of such times are exact enough to be told apart."""
+
+
+def seconds_at(content: Mapping[str, Any], field: str) -> float | None:
+    """Return a time; None where the field is absent.
+
+    Raises:
+        InputError: it is no number of seconds, negative, or too large.
+
+    >>> seconds_at({"at": 5}, "at")
+    5.0
+    """
+    value = content.get(field)
+    if value is None:
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= MOST_SECONDS:
+        problem = f"must be a number of seconds from 0 to {MOST_SECONDS} (100 years)"
+        given = f"{value!r:.40}" if is_number else kind_of(value)
+        raise InputError(f"{problem}, not {given}", field=field, remedy="write 3600 for an hour")
+    return float(value)
+
 
 KIND: Final = "ClusterEvents"
 _FIELDS: Final = ("apiVersion", "kind", "metadata", "events")
@@ -160,3 +200,89 @@ def _field(text: str, release: str) -> ConfigField:
         return config_field(text, release)
     except InputError as error:
         raise inside(error, "set") from None
+
+
+def recorded_arrivals(path: str, kinds: Kinds, findings: list[str]) -> list[PodArrival]:
+    """Return the pods of a recording.
+
+    Args:
+        path: of a file or a folder.
+        kinds: what pods ask, once for all.
+        findings: receives what was left out.
+
+    Raises:
+        InputError: it cannot be read, or is no recording.
+    """
+    histories = node_histories(path)
+    begins = min(one.begins for one in histories)
+    found: dict[str, PodArrival] = {}
+    names: set[str] = set()
+    refused = 0
+
+    def come(pod: Pod, content: Mapping[str, Any], at: float) -> None:
+        name = f"{pod.namespace}/{pod.name}"
+        # Names that were made up, or used again, are those of several pods.
+        name = name if name not in names else f"{name}-{pod.uid}"
+        names.add(name)
+        found[pod.uid] = PodArrival(name, kinds.of(pod, content), max(at - begins, 0.0))
+
+    for history in histories:
+        for pod, content in history.running:
+            come(pod, content, history.begins)
+        for one in history.steps:
+            match one.step:
+                case Admit(pod) if one.admitted and pod.uid not in found:
+                    come(pod, one.content, one.at)
+                case Admit():
+                    refused += not one.admitted
+                case Remove(uid) if uid in found:
+                    found[uid] = replace(found[uid], runs=max(one.at - begins - found[uid].at, 0.0))
+                case _:
+                    pass
+    if refused:
+        findings.append(f"{plural(refused, 'pod')} that a kubelet refused are left out")
+    return list(found.values())
+
+
+def recorded_cluster(path: str) -> NodeCluster:
+    """Return the nodes of a recording, equal ones as a group, and the restarts of their kubelets.
+
+    Raises:
+        InputError: it cannot be read, is no recording, or does not describe the machine of a node.
+    """
+    histories = node_histories(path)
+    begins = min(one.begins for one in histories)
+    alike: list[tuple[NodeGroup, list[RecordedNode]]] = []
+    for history in histories:
+        group = _group(history)
+        members = next((found for one, found in alike if replace(one, name=group.name) == group), None)
+        if members is None:
+            alike.append((group, [history]))
+        else:
+            members.append(history)
+    groups, events = [], list[NodeEvent]()
+    for number, (group, members) in enumerate(alike, 1):
+        name = members[0].node if len(members) == 1 else f"recorded-{number}"
+        groups.append(replace(group, name=name, count=len(members)))
+        for index, history in enumerate(members):
+            node = name if len(members) == 1 else f"{name}-{index}"
+            events += _restarts(history, node, begins)
+    return NodeCluster(path, tuple(groups), (), tuple(sorted(events, key=lambda one: one.at)))
+
+
+def _group(history: RecordedNode) -> NodeGroup:
+    first = history.first
+    machine = trace_machine(first, history.file)
+    try:
+        devices = device_table(first.devices)
+    except InputError as error:
+        raise inside(error, first.id).at(history.file) from None
+    return NodeGroup(history.node, 1, machine, first.kubelet, first.mooring, devices=devices)
+
+
+def _restarts(history: RecordedNode, node: str, begins: float) -> Sequence[NodeEvent]:
+    return [
+        NodeEvent(max(one.at - begins, 0.0), node, NodeRestart(one.step.kubelet, one.step.release))
+        for one in history.steps
+        if isinstance(one.step, Restart)
+    ]

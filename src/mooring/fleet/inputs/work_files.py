@@ -20,12 +20,9 @@ import msgspec
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.fleet.inputs import alibaba
-from mooring.fleet.inputs.kinds import Kinds
-from mooring.fleet.inputs.recordings import recorded_arrivals
-from mooring.fleet.inputs.seconds import seconds_at
-from mooring.fleet.inputs.workload_files import is_workload, workload_of
-from mooring.fleet.scheduler.asked import PodDemand
-from mooring.fleet.work import ControllerKind, PodArrival, Work, Workload, work_of
+from mooring.fleet.inputs.event_files import recorded_arrivals, seconds_at
+from mooring.fleet.inputs.workload_files import Kinds, is_workload, workload_of
+from mooring.fleet.work import ControllerKind, PodArrival, PodDemand, Work, Workload, work_of
 from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.decoding.fields import (
     Document,

@@ -15,14 +15,13 @@ from urllib.parse import quote
 import msgspec
 
 from mooring.engine.core.errors import InputError
-from mooring.fleet.live.objects import BUDGET, NODE, POD, TOPOLOGY, ClusterObjects, Content, check_has_nodes, name_of
-from mooring.inputs.pods.dynamic.claims import CLAIM
-from mooring.inputs.pods.dynamic.slices import SLICE
+from mooring.fleet.live.archive import BUDGET, NODE, POD, TOPOLOGY, ClusterObjects, Content, check_has_nodes, name_of
+from mooring.inputs.pods.claims import CLAIM, SLICE
 from mooring.lazy import lazily
 from mooring.published.objects import API_VERSION, FACTS, PLURALS, STATE
 
 with lazily():
-    from mooring.service.cluster import apiserver, watching
+    from mooring.service.cluster import apiserver, following
 
 if TYPE_CHECKING:
     from mooring.service.cluster.apiserver import Cluster
@@ -103,8 +102,8 @@ def listed(cluster: Cluster, kind: str) -> tuple[Content, ...]:
     version, plural = COLLECTIONS[kind]
     prefix = f"apis/{version}" if "/" in version else f"api/{version}"
     items: list[Content] = []
-    for page in watching.Pages(cluster.http, f"{prefix}/{plural}"):
-        items += ({"apiVersion": version, "kind": kind, **watching.mapping_of(item)} for item in page)
+    for page in following.Pages(cluster.http, f"{prefix}/{plural}"):
+        items += ({"apiVersion": version, "kind": kind, **following.mapping_of(item)} for item in page)
     return tuple(items)
 
 

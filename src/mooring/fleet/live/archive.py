@@ -1,23 +1,210 @@
-"""One file about a cluster: what ``mooring collect --cluster`` packs, and the questions about live clusters read."""
+"""One file about a cluster: what ``mooring collect --cluster`` packs, and the questions about live clusters read.
+
+The objects of a cluster, from wherever they come: kubectl's lists, an archive, or the API server.
+
+One kind of list is enough: nodes and pods. What nodes publish, and ``/configz``, tells more where it is there.
+
+Objects of a cluster as an archive has them: what decides, and nothing else.
+
+Everything is taken from lists of names: what is not on one, such as the environment of a container or an annotation,
+is left out, whatever it is.
+
+Objects of a cluster from a file, from standard input, or from an archive of ``mooring collect --cluster``.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import to_builtins
 
 from mooring import __version__
-from mooring.documents.cluster.live import ClusterArchiveDocument, ClusterArchivePart
+from mooring.documents.machine import ClusterArchiveDocument, ClusterArchivePart
 from mooring.documents.parts import API_VERSION
 from mooring.engine.core.errors import InputError
-from mooring.fleet.live.objects import ClusterObjects, Content, cluster_objects
-from mooring.fleet.live.reduction import reduced_configz, reduced_objects
-from mooring.inputs.decoding.documents import documents_in
-from mooring.inputs.decoding.fields import as_mapping
+from mooring.inputs.archive.claims import reduced_claims
+from mooring.inputs.archive.reduction import reduced_configuration, reduced_pods
+from mooring.inputs.decoding.documents import documents_in, load_documents
+from mooring.inputs.decoding.fields import Document, as_mapping
+from mooring.inputs.decoding.files import STANDARD_INPUT
 from mooring.inputs.machines.archive import archive_bytes
+from mooring.inputs.machines.files import open_tree
 from mooring.inputs.machines.tree import Tree
+from mooring.inputs.pods.cluster_objects import KINDS as DYNAMIC
+from mooring.inputs.pods.cluster_objects import objects_of
+from mooring.published.objects import FACTS, STATE
+
+NODE: Final = "Node"
+POD: Final = "Pod"
+BUDGET: Final = "PodDisruptionBudget"
+TOPOLOGY: Final = "NodeResourceTopology"
+KINDS: Final = (NODE, POD, BUDGET, FACTS, STATE, TOPOLOGY, *sorted(DYNAMIC))
+_LISTS: Final = "give what kubectl get nodes,pods -A -o json prints, or an archive of mooring collect --cluster"
+
+Content = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterObjects:
+    """The objects of one cluster at one moment."""
+
+    source: str
+    """Where they are from, for messages."""
+    found: Mapping[str, tuple[Content, ...]]
+    """Kind -> objects, in the order in which they were listed."""
+    configz: Mapping[str, Content] = field(default_factory=dict)
+    """Name of a node -> what its kubelet says of its configuration."""
+    captured: str = ""
+    """When they were read; empty where that is not known."""
+    unread: tuple[str, ...] = ()
+    """What could not be read, in words."""
+
+    def of(self, kind: str) -> tuple[Content, ...]:
+        """Return the objects of one kind."""
+        return self.found.get(kind, ())
+
+
+def cluster_objects(documents: Iterable[Document], source: str) -> ClusterObjects:
+    """Return the objects in documents; other kinds are passed over.
+
+    Args:
+        documents: lists or single objects.
+        source: their name, for messages.
+
+    Raises:
+        InputError: there is no node among them.
+    """
+    found: dict[str, list[Content]] = {kind: [] for kind in KINDS}
+    for document in documents:
+        for _, content in objects_of(document.content, KINDS):
+            found[content["kind"]].append(content)
+    objects = ClusterObjects(source, {kind: tuple(items) for kind, items in found.items()})
+    check_has_nodes(objects)
+    return objects
+
+
+def check_has_nodes(objects: ClusterObjects) -> None:
+    """Refuse a cluster without nodes.
+
+    Raises:
+        InputError: there is none.
+    """
+    if not objects.of(NODE):
+        raise InputError("has no Node object", source=objects.source, remedy=_LISTS)
+
+
+def name_of(content: Content) -> str:
+    """Return the name of an object; empty where it has none."""
+    metadata = content.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return name if isinstance(name, str) else ""
+
+
+_NODE_SPEC: Final = ("taints", "unschedulable")
+_NODE_STATUS: Final = ("allocatable", "capacity")
+_POD_METADATA: Final = ("labels", "creationTimestamp", "deletionTimestamp")
+_POD_SPEC: Final = ("nodeName", "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
+_OWNER: Final = ("apiVersion", "kind", "name", "uid", "controller")
+_STATUS: Final = ("name", "allocatedResources", "resources")
+_TOPOLOGY: Final = ("topologyPolicies", "attributes", "zones")
+
+
+def reduced_objects(objects: ClusterObjects) -> dict[str, list[dict[str, Any]]]:
+    """Return kind -> objects, reduced, in the order of namespace and name; claims and slices are under one kind.
+
+    Raises:
+        InputError: an object is none of Kubernetes.
+    """
+    pods = [_pod(one) for one in objects.of(POD)]
+    claims = [{"kind": "List", "items": list(objects.of(kind))} for kind in sorted(DYNAMIC)]
+    found: dict[str, list[dict[str, Any]]] = {
+        NODE: [_node(one) for one in objects.of(NODE)],
+        POD: pods,
+        BUDGET: [_budget(one) for one in objects.of(BUDGET)],
+        "ResourceClaim": reduced_claims(claims, pods, ""),
+        FACTS: [_own(one) for one in objects.of(FACTS)],
+        STATE: [_own(one) for one in objects.of(STATE)],
+        TOPOLOGY: [_with_name(one) | _only(one, _TOPOLOGY) for one in objects.of(TOPOLOGY)],
+    }
+    return {kind: sorted(items, key=_order) for kind, items in found.items()}
+
+
+def reduced_configz(objects: ClusterObjects) -> dict[str, dict[str, Any]]:
+    """Return name of a node -> its kubelet's configuration, with the fields that decide."""
+    return {name: reduced_configuration(content) for name, content in sorted(objects.configz.items())}
+
+
+def _node(content: Content) -> dict[str, Any]:
+    status = _mapping(content, "status")
+    ready = [
+        _only(one, ("type", "status")) for one in _mappings(status.get("conditions")) if one.get("type") == "Ready"
+    ]
+    kept = _only(status, _NODE_STATUS) | {"conditions": ready}
+    kept |= {"nodeInfo": _only(_mapping(status, "nodeInfo"), ("kubeletVersion",))}
+    found = _with_name(content)
+    found["metadata"] |= _only(_mapping(content, "metadata"), ("labels",))
+    return {**found, "spec": _only(_mapping(content, "spec"), _NODE_SPEC), "status": kept}
+
+
+def _pod(content: Content) -> dict[str, Any]:
+    """Return a pod as a node archive has it, with what the scheduler and a drain read."""
+    [found] = reduced_pods([content])
+    metadata, spec, status = (_mapping(content, part) for part in ("metadata", "spec", "status"))
+    found["metadata"] |= _only(metadata, _POD_METADATA)
+    owners = [_only(one, _OWNER) for one in _mappings(metadata.get("ownerReferences"))]
+    if owners:
+        found["metadata"]["ownerReferences"] = owners
+    found["spec"] |= _only(spec, _POD_SPEC)
+    volumes = [one for one in _mappings(spec.get("volumes")) if one.get("persistentVolumeClaim")]
+    if volumes:
+        found["spec"]["volumes"] = [
+            {"persistentVolumeClaim": _only(_mapping(one, "persistentVolumeClaim"), ("claimName",))} for one in volumes
+        ]
+    told = found.setdefault("status", {})
+    told |= _only(status, ("allocatedResources", "resources"))
+    for name in ("containerStatuses", "initContainerStatuses"):
+        items = [_only(one, _STATUS) for one in _mappings(status.get(name))]
+        if items:
+            told[name] = items
+    return found
+
+
+def _budget(content: Content) -> dict[str, Any]:
+    found = _with_name(content)
+    spec = _only(_mapping(content, "spec"), ("selector",))
+    return {**found, "spec": spec, "status": _only(_mapping(content, "status"), ("disruptionsAllowed",))}
+
+
+def _own(content: Content) -> dict[str, Any]:
+    return {**_with_name(content), "spec": content.get("spec")}
+
+
+def _with_name(content: Content) -> dict[str, Any]:
+    metadata = _only(_mapping(content, "metadata"), ("name", "namespace"))
+    return {**_only(content, ("apiVersion", "kind")), "metadata": metadata}
+
+
+def _order(content: Mapping[str, Any]) -> tuple[str, str, str]:
+    metadata = _mapping(content, "metadata")
+    return str(content.get("kind", "")), str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+
+
+def _only(content: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: content[name] for name in names if content.get(name) is not None}
+
+
+def _mapping(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = content.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
 
 TOP: Final = "mooring-cluster"
 """The folder around everything."""
@@ -109,3 +296,25 @@ def _content(tree: Tree, path: str) -> Content | None:
     except InputError as error:
         raise error.at(source) from None
     return content
+
+
+ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
+
+
+def load_objects(path: str) -> ClusterObjects:
+    """Read the objects of a cluster.
+
+    Args:
+        path: of kubectl's lists, or of an archive or its unpacked folder; ``-`` is standard input.
+
+    Raises:
+        InputError: it cannot be read, or has no node.
+    """
+    if path.endswith(ARCHIVES) or (Path(path) / ABOUT).is_file():
+        return objects_of_archive(open_tree(path))
+    return cluster_objects(load_documents(path), STANDARD_INPUT if path == "-" else path)
+
+
+def has_nodes(documents: Sequence[Document]) -> bool:
+    """Tell whether documents hold Node objects, as kubectl prints them."""
+    return any(True for document in documents for _ in objects_of(document.content, (NODE,)))

@@ -1,15 +1,17 @@
 """A live cluster as exact nodes: each is what it published, or a machine that is assumed, with the pods bound to it.
 
-Both come to a :class:`~mooring.published.situation.Situation`, the extender's own value, so that there is one way from
+Both come to a :class:`~mooring.published.possible_kubelets.Situation`, the extender's own value: there is one way from
 objects to kubelets. Pods that no state names are admitted in the order of their start, and counted as assumed.
+
+What is taken for granted about a live cluster, counted, for the reader of an answer.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from mooring.answers.base.kubelet_release import KubeletVersion, chosen_release
 from mooring.engine.core.errors import InputError
@@ -18,22 +20,78 @@ from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.shapes import is_plain
 from mooring.engine.kubelet.start import start_on
+from mooring.explain.phrases import plural
 from mooring.fleet.cluster import NodeCluster, NodeGroup, RunningNode, RunningPod, offered
-from mooring.fleet.live.assumed import Assumed
-from mooring.fleet.live.budgets import DisruptionBudget, disruption_budgets
-from mooring.fleet.live.machines import NamedMachine, devices_of_node, instance_type, machine_of_node
-from mooring.fleet.live.node_object import NodeObject, check_names, node_object
-from mooring.fleet.live.objects import BUDGET, NODE, POD, ClusterObjects, name_of
-from mooring.fleet.live.pod_object import LivePod, live_pod
+from mooring.fleet.live.archive import BUDGET, NODE, POD, ClusterObjects, name_of
+from mooring.fleet.live.machines import (
+    NamedMachine,
+    NodeObject,
+    check_names,
+    devices_of_node,
+    instance_type,
+    machine_of_node,
+    node_object,
+)
+from mooring.fleet.live.pods import DisruptionBudget, LivePod, disruption_budgets, live_pod
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_relations import ZONE
 from mooring.published.facts_document import digest_of, facts_of
 from mooring.published.objects import FACTS, STATE, NodeFacts, NodeState
+from mooring.published.possible_kubelets import NodeFaults, Situation, kubelets_of, unjudged
 from mooring.published.restored import NodeKind, kind_of
-from mooring.published.situation import NodeFaults, Situation, kubelets_of, unjudged
 from mooring.published.state_document import state_of
+
+_MOST_NAMED: Final = 3
+
+
+@dataclass(slots=True)
+class Assumed:
+    """What is taken for granted, counted."""
+
+    machines: Counter[str] = field(default_factory=Counter)
+    """Kind of the nodes whose machine is from the table or the person."""
+    configurations: int = 0
+    """Nodes whose kubelet's configuration is not known."""
+    placed: int = 0
+    """Pods that hold something, and that no published state names."""
+    unplaced: list[str] = field(default_factory=list)
+    """Pods of which the engine would refuse one in this order."""
+    elsewhere: int = 0
+    """Pods that are bound to nodes that are not listed."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Node of which nothing can be said -> the reason."""
+    releases: Counter[str] = field(default_factory=Counter)
+    """What is said of kubelets of other releases."""
+
+    def findings(self, waiting: int, ignored: Mapping[str, int]) -> Iterator[str]:
+        """Yield what a reader has to know."""
+        for kind, count in sorted(self.machines.items()):
+            yield f"the machine of {plural(count, 'node')} is that of {kind}"
+        if self.configurations:
+            kubelets = plural(self.configurations, "kubelet")
+            yield f"the configuration of {kubelets} is not known: its defaults are taken, --config names another"
+        if self.placed:
+            own, order = ("its own is", "its start") if self.placed == 1 else ("their own are", "their start")
+            yield (
+                f"{plural(self.placed, 'running pod')} with CPUs, memory or devices of {own} named by no "
+                f"published state: admitted in the order of {order}"
+            )
+        if self.unplaced:
+            named = ", ".join(self.unplaced[:_MOST_NAMED])
+            pods = plural(len(self.unplaced), "running pod")
+            yield f"{pods} would be refused in that order, counted in sums only: {named}"
+        for message, count in sorted(self.releases.items()):
+            yield f"{plural(count, 'kubelet')}: {message}"
+        for name, reason in sorted(self.left_out.items()):
+            yield f"node {name} is left out: {reason}"
+        if self.elsewhere:
+            yield f"{plural(self.elsewhere, 'pod')} on nodes that are not listed left out"
+        if waiting:
+            yield f"{plural(waiting, 'pod')} without a node left out"
+        for name, count in sorted(ignored.items()):
+            yield f"{plural(count, 'pod')} {'has' if count == 1 else 'have'} {name}, which is not simulated"
 
 
 @dataclass(frozen=True, slots=True)

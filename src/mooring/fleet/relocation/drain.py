@@ -1,17 +1,29 @@
-"""What a drain of nodes does: their pods are evicted, and their controllers make them anew elsewhere."""
+"""What a drain of nodes does: their pods are evicted, and their controllers make them anew elsewhere.
+
+What an upgrade of all kubelets does, node by node: a restart with the pods that run, or a drain where it must be.
+
+A kubelet that restarts admits its pods again on its state files, by the rules of the new release and configuration.
+Where it would not start on these files, the node is drained and its state files are removed first.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mooring.engine.core.errors import InputError
+from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_on
+from mooring.fleet.cluster import NodeRestart, offers_of
+from mooring.fleet.live.pods import LivePod
 from mooring.fleet.live.reading import LiveCluster
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.relocation.replacement import FAILURES, Outcome, Relocated, relocated
+from mooring.fleet.relocation.moves import FAILURES, Outcome, Relocated, relocated
 from mooring.fleet.scheduler.scheduler import Scheduler
-from mooring.fleet.strategy import Strategy
+from mooring.fleet.scheduler.strategy import Strategy
+from mooring.fleet.states import restarting
 from mooring.inputs.decoding.fields import nearest
 
 
@@ -81,3 +93,129 @@ def places_of(nodes: Nodes, names: Sequence[str]) -> dict[str, int]:
             remedy = f"did you mean {close}?" if close else "see kubectl get nodes"
             raise InputError(f"nothing is known about a node {name!r:.80}", source="NODE", remedy=remedy)
     return {name: known[name] for name in dict.fromkeys(names)}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUpgrade:
+    """One node and its turn."""
+
+    name: str
+    turn: int
+    """From 1; nodes of one turn are upgraded together."""
+    drained: str
+    """Why it is drained first; empty where its pods run on."""
+    refused: Mapping[str, str]
+    """Pod that the new kubelet refuses at its restart -> code of the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUpgrade:
+    """What becomes of the pods of a cluster."""
+
+    live: LiveCluster
+    nodes: tuple[NodeUpgrade, ...]
+    pods: tuple[Relocated, ...]
+    """Those that were refused at a restart or drained, in order; a pod can move more than once."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every pod runs in the end."""
+        return not any(one.outcome in FAILURES for one in self.pods)
+
+
+def upgrade(
+    live: LiveCluster,
+    names: Sequence[str],
+    new: NodeRestart,
+    strategy: Strategy,
+    unavailable: int = 1,
+    seed: int = 0,
+) -> ClusterUpgrade:
+    """Upgrade nodes in order.
+
+    Args:
+        live: the cluster.
+        names: of the nodes, in their order.
+        new: what their kubelets become.
+        strategy: how replacements are placed.
+        unavailable: nodes that are upgraded together.
+        seed: of the choice among nodes of one score.
+
+    Raises:
+        InputError: there is no such node.
+    """
+    nodes = Nodes(live.cluster)
+    places = places_of(nodes, names)
+    rollout = _Rollout(live, new, nodes, Scheduler(nodes, strategy, seed))
+    ordered, upgrades = list(places), list[NodeUpgrade]()
+    for turn, first in enumerate(range(0, len(ordered), unavailable), 1):
+        upgrades += rollout.turn(turn, {name: places[name] for name in ordered[first : first + unavailable]})
+    return ClusterUpgrade(live, tuple(upgrades), tuple(rollout.found))
+
+
+class _Rollout:
+    """An upgrade while it goes on."""
+
+    def __init__(self, live: LiveCluster, new: NodeRestart, nodes: Nodes, scheduler: Scheduler) -> None:
+        self._live, self._new, self._nodes, self._scheduler = live, new, nodes, scheduler
+        self._pods = {one.name: one for pods in live.pods.values() for one in pods}
+        self.found: list[Relocated] = []
+
+    def turn(self, turn: int, places: Mapping[str, int]) -> list[NodeUpgrade]:
+        """Upgrade some nodes together; the pods that they refuse are made anew when all are back."""
+        table = self._nodes.table
+        open_before = {place: bool(table.open[place]) for place in places.values()}
+        for place in places.values():
+            table.open[place] = False
+        upgrades: list[NodeUpgrade] = []
+        homeless: list[tuple[LivePod, str]] = []
+        for name, place in places.items():
+            refused, message = self._nodes.change(place, restarting(self._new), id(self._new))
+            reason = self._drained(place, name, message) if message else ""
+            for pod, prediction in refused.items():
+                self._refused(self._pods[pod], name, prediction.code, homeless)
+            upgrades.append(NodeUpgrade(name, turn, reason, {pod: one.code for pod, one in refused.items()}))
+        for place, was_open in open_before.items():
+            table.open[place] = was_open
+        self.found += relocated(self._nodes, self._scheduler, homeless)
+        return upgrades
+
+    def _refused(self, pod: LivePod, node: str, code: str, homeless: list[tuple[LivePod, str]]) -> None:
+        if pod.stays is None:
+            homeless.append((pod, node))
+        else:
+            self.found.append(Relocated(pod, Outcome.REFUSED, node, node, code))
+
+    def _drained(self, place: int, name: str, reason: str) -> str:
+        """Drain a node, remove its state files and start its kubelet anew; return why it had to be drained."""
+        leaving, staying = [], []
+        for pod in [self._pods[one] for one in self._nodes.pods[place]]:
+            self._nodes.end(place, pod.name)
+            if pod.stays is not None:
+                staying.append(pod)
+            elif any(budget.blocks(pod) for budget in self._live.budgets):
+                self.found.append(Relocated(pod, Outcome.HELD, name))
+                staying.append(pod)
+            else:
+                leaving.append((pod, name))
+        self.found += relocated(self._nodes, self._scheduler, leaving)
+        started = self._fresh(place)
+        if isinstance(started, str):
+            return f"{reason}; without state files either: {started}"
+        nodes, group = self._nodes, self._nodes.table.members[place].group
+        nodes.at[place] = nodes.states.of(f"{name} upgraded", started)
+        nodes.table.set_offer(place, offers_of(group, started))
+        for pod in staying:
+            prediction = nodes.begin(place, pod.name, pod.asked, 0.0)
+            if not prediction.admitted:
+                self.found.append(Relocated(pod, Outcome.REFUSED, name, name, prediction.code))
+        return reason
+
+    def _fresh(self, place: int) -> Kubelet | str:
+        """Return the new kubelet of an empty node; a text says why it does not start."""
+        before, group = self._nodes.at[place].kubelet, self._nodes.table.members[place].group
+        mooring = before.mooring if self._new.release is None else replace(before.mooring, release=self._new.release)
+        start = start_on(group.machine, self._new.config or before.settings.config, mooring, StateTexts())
+        if start.kubelet is None:
+            return start.refusal.message if start.refusal is not None else "no reason is known"
+        return start.kubelet.with_devices(DeviceState(before.node.providers.devices.devices))

@@ -1,23 +1,243 @@
-"""How many replicas fit into a live cluster now, where, and the fewest pods to move for the rest."""
+"""How many replicas fit into a live cluster now, where, and the fewest pods to move for the rest.
+
+Which running pods a plan may move, and why it leaves others alone.
+
+Source: ``kubectl drain`` v1.37 (pods of DaemonSets, static pods, pods without a controller); policy/v1.
+
+The fewest moves of running pods that make room for more replicas.
+
+Every sequence of one move is tried, then every sequence of two, and so on: the first that makes room for all has the
+fewest moves. No pod moves twice, because its replacement is another pod. Beyond :data:`MOST_TRIALS` the search is
+bounded: one node after another is freed of few pods, and the answer says so, with the number of moves below which none
+was left untried.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations, islice, product
+from typing import Final
 
-from mooring.fleet.live.budgets import EVERYTHING
-from mooring.fleet.live.pod_object import Fixed
+from mooring.fleet.live.pods import EVERYTHING, DisruptionBudget, Fixed, LivePod
 from mooring.fleet.live.reading import LiveCluster
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.relocation.defragmentation import MOST_TRIALS, MovePlan, fewest_moves
-from mooring.fleet.relocation.movable import MoveRules, fixed, fixed_counts
-from mooring.fleet.relocation.moves import MovingPods
-from mooring.fleet.relocation.room import SharedObstacle, causes
-from mooring.fleet.scheduler.asked import PodDemand
+from mooring.fleet.relocation.moves import Move, MovingPods, SharedObstacle, causes
 from mooring.fleet.scheduler.scheduler import Scheduler
-from mooring.fleet.strategy import Strategy
+from mooring.fleet.scheduler.strategy import Strategy
+from mooring.fleet.work import PodDemand
 from mooring.inputs.pods.pod_relations import PodSelector
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRules:
+    """What a plan may move."""
+
+    priority: int
+    """Pods of a higher priority are left alone."""
+    selector: PodSelector = EVERYTHING
+    """Of labels; pods without these are left alone."""
+
+
+def fixed(pod: LivePod, live: LiveCluster, rules: MoveRules) -> Fixed | None:
+    """Return why a pod is left alone; None for one that may be moved."""
+    if pod.leaving:
+        return Fixed.LEAVING
+    if (stays := pod.stays) is not None:
+        return stays
+    if not pod.owner:
+        return Fixed.ALONE
+    if not rules.selector.matches(pod.pod.namespace, pod.labels):
+        return Fixed.NOT_CHOSEN
+    if pod.pod.priority > rules.priority:
+        return Fixed.PRIORITY
+    if _is_blocked(pod, live.budgets):
+        return Fixed.BUDGET
+    asked = pod.asked
+    return Fixed.NOT_READ if asked.fields.ignored or asked.relations.has_required_terms or pod.pod.claims else None
+
+
+def _is_blocked(pod: LivePod, budgets: tuple[DisruptionBudget, ...]) -> bool:
+    return any(one.blocks(pod) for one in budgets)
+
+
+def fixed_counts(live: LiveCluster, rules: MoveRules) -> Mapping[Fixed, int]:
+    """Return how many pods on nodes are left alone, by reason."""
+    found = (fixed(pod, live, rules) for node, pods in live.pods.items() if node for pod in pods)
+    return Counter(one for one in found if one is not None)
+
+
+MOST_TRIALS: Final = 20_000
+"""Moves that the exhaustive search tries."""
+_LONGEST: Final = 12
+"""Moves of the longest sequence that is searched exhaustively."""
+_TOGETHER: Final = 3
+"""Pods of one node that the bounded search moves for one gain."""
+_COMBINATIONS: Final = 200
+"""Sets of pods of one node that the bounded search tries."""
+_TARGETS: Final = 100
+"""Nodes to which the bounded search tries to move a pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovePlan:
+    """Moves, and what they come to."""
+
+    moves: tuple[Move, ...]
+    room: int
+    """Replicas that fit afterwards, at most as many as are wanted."""
+    is_exact: bool
+    """Whether no shorter sequence of moves makes room for as many, and no sequence makes room for more."""
+    at_least: int = 0
+    """Shorter sequences were all tried, and none makes room for all."""
+
+
+class _SpentError(Exception):
+    """The exhaustive search has tried enough."""
+
+
+def fewest_moves(pods: MovingPods, wanted: int, trials: int = MOST_TRIALS) -> MovePlan:
+    """Return the moves after which as many replicas fit as are wanted, or as many as can be.
+
+    Args:
+        pods: nodes and pods; not changed in the end.
+        wanted: replicas.
+        trials: moves that the exhaustive search tries.
+    """
+    search = _Search(pods, wanted, pods.trials + trials)
+    best = search.best
+    if len(pods.pods) * len(pods.rooms) > trials:
+        return _bounded(pods, wanted, best, min(1, wanted - best.room))
+    for length in range(_LONGEST + 1):
+        search.begin()
+        try:
+            search.extend(length, ())
+        except _SpentError:
+            return _bounded(pods, wanted, search.best, length)
+        best = search.best
+        if best.room >= wanted or not search.reached:
+            return replace(best, is_exact=True, at_least=len(best.moves))
+    return _bounded(pods, wanted, best, _LONGEST + 1)
+
+
+class _Search:
+    """Tries all sequences of a length."""
+
+    def __init__(self, pods: MovingPods, wanted: int, spent: int) -> None:
+        self._pods, self._wanted, self._spent = pods, wanted, spent
+        self.best = MovePlan((), min(pods.total, wanted), is_exact=False)
+        self._known: dict[object, int] = {}
+        self.reached = False
+        """Whether a situation was met that no shorter sequence comes to."""
+        self._before: set[object] = set()
+
+    def begin(self) -> None:
+        """Prepare for a longer length."""
+        self._before |= set(self._known)
+        self._known, self.reached = {}, False
+
+    def extend(self, left: int, moves: tuple[Move, ...]) -> None:
+        """Try all sequences that begin with some moves.
+
+        Raises:
+            _SpentError: enough was tried.
+        """
+        signature = self._pods.signature()
+        if self._known.get(signature, -1) >= left:
+            return
+        self._known[signature] = left
+        if left == 0:
+            self.reached |= signature not in self._before
+            room = min(self._pods.total, self._wanted)
+            if room > self.best.room:
+                self.best = MovePlan(moves, room, is_exact=False)
+            return
+        moved = {one.pod.uid for one in moves}
+        for pod in self._pods.pods.values():
+            if pod.uid in moved:
+                continue
+            for target in self._pods.targets(pod):
+                if self._pods.trials >= self._spent:
+                    raise _SpentError
+                source = self._pods.place_of(pod.uid)
+                undo = self._pods.try_move(pod, target)
+                if undo is None:
+                    continue
+                try:
+                    self.extend(left - 1, (*moves, Move(pod, source, target)))
+                finally:
+                    undo()
+                if self.best.room >= self._wanted:
+                    return
+
+
+def _bounded(pods: MovingPods, wanted: int, found: MovePlan, at_least: int) -> MovePlan:
+    """Free one node after another, of one pod first, then of two, then of three.
+
+    Returns what was found before if that is better.
+    """
+    moves: list[Move] = []
+    undone: list[Callable[[], None]] = []
+    progress = True
+    while progress and pods.total < wanted:
+        progress = False
+        for count, place in product(range(1, _TOGETHER + 1), range(len(pods.rooms))):
+            if pods.total >= wanted:
+                break
+            freed = _freed(pods, place, count, {one.pod.uid for one in moves})
+            progress |= bool(freed)
+            moves += (move for move, _ in freed)
+            undone += (undo for _, undo in freed)
+    room = min(pods.total, wanted)
+    for undo in reversed(undone):
+        undo()
+    if (room, -len(moves)) <= (found.room, -len(found.moves)):
+        return replace(found, at_least=at_least)
+    return MovePlan(tuple(moves), room, is_exact=room >= wanted and len(moves) <= at_least, at_least=at_least)
+
+
+def _freed(pods: MovingPods, place: int, count: int, moved: Collection[str]) -> list[tuple[Move, Callable[[], None]]]:
+    """Move a number of pods away from a node so that more replicas fit; return the moves, none where that fails."""
+    before = pods.total
+    here = [pod for pod in pods.pods_on(place) if pod.uid not in moved]
+    for chosen in islice(combinations(here, count), _COMBINATIONS):
+        if pods.room_without(place, chosen) <= pods.rooms[place]:
+            continue
+        made: list[tuple[Move, Callable[[], None]]] = []
+        for pod in chosen:
+            step = _moved(pods, pod)
+            if step is None:
+                break
+            made.append((Move(pod, place, step[0]), step[1]))
+        if len(made) == count and pods.total > before:
+            return made
+        for _, undo in reversed(made):
+            undo()
+    return []
+
+
+def _moved(pods: MovingPods, pod: LivePod) -> tuple[int, Callable[[], None]] | None:
+    """Move a pod to a node that takes it and loses little room by it; None when none of those tried takes it.
+
+    Nodes without any room lose none, and are tried first, the fullest before others.
+    """
+    best: tuple[int, int] | None = None
+    for target in islice(sorted(pods.targets(pod), key=pods.waste), _TARGETS):
+        before = pods.rooms[target]
+        undo = pods.try_move(pod, target)
+        if undo is None:
+            continue
+        lost = before - pods.rooms[target]
+        if not lost:
+            return target, undo
+        undo()
+        if best is None or lost < best[0]:
+            best = lost, target
+    if best is None:
+        return None
+    undo = pods.try_move(pod, best[1])
+    return None if undo is None else (best[1], undo)
 
 
 @dataclass(frozen=True, slots=True)

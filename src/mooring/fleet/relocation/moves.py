@@ -2,18 +2,127 @@
 
 A move is an eviction at one node and an admission at another: the engine decides the admission before the eviction
 counts, so that no move leaves fewer admitted pods than before.
+
+How many pods of one kind a node takes, and what keeps it from taking one more.
+
+Equal pods do not disturb nodes other than their own, so that the number of a cluster is the sum over its nodes,
+whichever way a scheduler distributes them.
+
+Pods that lose their node: where the scheduler and the nodes' kubelets let their replacements run, or why not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from typing import Final
 
-from mooring.fleet.live.pod_object import LivePod
+from mooring.explain.codes.pages import page
+from mooring.fleet.live.pods import LivePod
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.relocation.room import room
-from mooring.fleet.scheduler.asked import PodDemand
 from mooring.fleet.scheduler.filters import feasible as passing
+from mooring.fleet.scheduler.filters import friendly
+from mooring.fleet.scheduler.scheduler import Scheduler
+from mooring.fleet.scheduler.table import PODS
+from mooring.fleet.work import PodDemand
+
+_CONSTRAINTS: Final = "taints, node selector or node affinity"
+_RELATIONS: Final = "affinity to pods or spread constraints"
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why a node does not take a pod."""
+
+    text: str
+    code: str = ""
+    """Of the cause, where the node's managers would refuse the pod."""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.code})" if self.code else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class SharedObstacle:
+    """Nodes that do not take a pod for one reason."""
+
+    obstacle: Obstacle
+    nodes: tuple[str, ...]
+
+
+def room(nodes: Nodes, place: int, asked: PodDemand, most: int) -> int:
+    """Return how many pods a node would take, one after another.
+
+    Args:
+        nodes: of the cluster; not changed.
+        place: of the node.
+        asked: what each of them asks.
+        most: more are not counted.
+    """
+    table = nodes.table
+    if not (table.willing(asked)[place] and friendly(table, asked)[place]):
+        return 0
+    count = min(most, _by_sums(nodes, place, asked))
+    if asked.plain:
+        return count
+    state = nodes.at[place]
+    for taken in range(count):
+        answer = nodes.states.admit(state, asked.shape)
+        if not answer.prediction.admitted:
+            return taken
+        state = answer.after
+    return count
+
+
+def _by_sums(nodes: Nodes, place: int, asked: PodDemand) -> int:
+    table = nodes.table
+    count = int(table.offered[table.resources[PODS], place] - table.used[table.resources[PODS], place])
+    for name, amount in asked.requests.items():
+        if amount <= 0:
+            continue
+        row = table.resources.get(name)
+        free = 0 if row is None else int(table.offered[row, place] - table.used[row, place])
+        count = min(count, free // amount)
+    return max(count, 0)
+
+
+def obstacle(nodes: Nodes, place: int, asked: PodDemand) -> Obstacle | None:
+    """Return what keeps a node from taking a pod; None when it takes it."""
+    table = nodes.table
+    member = table.members[place]
+    if not table.open[place]:
+        return Obstacle((member.group.now.closed if member.group.now is not None else "") or "drained")
+    if not table.allowed(asked.fields)[place]:
+        return Obstacle(_CONSTRAINTS)
+    if not friendly(table, asked)[place]:
+        return Obstacle(_RELATIONS)
+    if lacking := table.lacking(asked, place):
+        return Obstacle(f"too little free {lacking}")
+    prediction = nodes.would(place, asked)
+    return None if prediction.admitted else Obstacle(page(prediction.code).title, prediction.code)
+
+
+def causes(nodes: Nodes, asked: PodDemand, without: Collection[int] = ()) -> tuple[SharedObstacle, ...]:
+    """Return why nodes do not take one more pod, those that concern most nodes first.
+
+    Args:
+        nodes: of the cluster.
+        asked: the pod.
+        without: places of nodes that are not meant.
+    """
+    places = (place for place in range(len(nodes.table.members)) if place not in without)
+    return grouped((nodes.table.members[place].name, obstacle(nodes, place, asked)) for place in places)
+
+
+def grouped(found: Iterable[tuple[str, Obstacle | None]]) -> tuple[SharedObstacle, ...]:
+    """Return nodes by obstacle; nodes without one are left out."""
+    by_obstacle: dict[Obstacle, list[str]] = {}
+    for name, one in found:
+        if one is not None:
+            by_obstacle.setdefault(one, []).append(name)
+    ordered = sorted(by_obstacle.items(), key=lambda entry: (-len(entry[1]), entry[0].text))
+    return tuple(SharedObstacle(one, tuple(names)) for one, names in ordered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +251,74 @@ class MovingPods:
 
     def _room(self, place: int) -> int:
         return room(self.nodes, place, self.asked, self.most)
+
+
+class Outcome(Enum):
+    """What becomes of a pod; the value is its name in documents."""
+
+    MOVES = "moves"
+    """Another node admits its replacement."""
+    WAITS = "waits"
+    """No node takes its replacement."""
+    REFUSED = "refused"
+    """The kubelet of the node that the scheduler chooses refuses it."""
+    LOST = "lost"
+    """No controller makes it anew."""
+    HELD = "held"
+    """A PodDisruptionBudget keeps it from being evicted."""
+    STAYS = "stays"
+    """It belongs to its node: a static pod, or one of a DaemonSet."""
+
+
+FAILURES = (Outcome.WAITS, Outcome.REFUSED, Outcome.LOST, Outcome.HELD)
+"""What a drain or an upgrade should not come to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relocated:
+    """What becomes of one pod."""
+
+    pod: LivePod
+    outcome: Outcome
+    source: str
+    """The node that it leaves."""
+    target: str = ""
+    """The node that takes or refuses its replacement; empty where there is none."""
+    code: str = ""
+    """Of the cause of a refusal."""
+    causes: tuple[SharedObstacle, ...] = ()
+    """Why no node takes it, of a pod that waits."""
+    elsewhere: tuple[str, ...] = ()
+    """Nodes that would admit it, of a pod that is refused where the scheduler puts it."""
+
+
+def relocated(nodes: Nodes, scheduler: Scheduler, pods: Iterable[tuple[LivePod, str]]) -> list[Relocated]:
+    """Find a place for the replacement of each pod, in the scheduler's order: by priority, then by age.
+
+    Args:
+        nodes: of the cluster, without these pods; changed.
+        scheduler: of the cluster.
+        pods: each with the node that it leaves.
+    """
+    ordered = sorted(pods, key=lambda entry: (-entry[0].pod.priority, entry[0].order))
+    return [_relocated(nodes, scheduler, pod, source) for pod, source in ordered]
+
+
+def _relocated(nodes: Nodes, scheduler: Scheduler, pod: LivePod, source: str) -> Relocated:
+    if not pod.owner:
+        return Relocated(pod, Outcome.LOST, source)
+    asked, members = pod.asked, nodes.table.members
+    choice = scheduler.choose(asked)
+    tries = len(members) if choice.refusing else 0
+    # A cycle looks at some of the nodes only; the next one goes on where it ended.
+    while choice.node is None and tries:
+        choice, tries = scheduler.choose(asked), tries - 1
+    if choice.node is None:
+        return Relocated(pod, Outcome.WAITS, source, causes=causes(nodes, asked))
+    prediction = nodes.begin(choice.node, pod.name, asked, 0.0)
+    target = members[choice.node].name
+    if prediction.admitted:
+        return Relocated(pod, Outcome.MOVES, source, target)
+    taking = (place for place in range(len(members)) if nodes.takes(place, asked, exactly=True))
+    elsewhere = tuple(members[place].name for place in taking)
+    return Relocated(pod, Outcome.REFUSED, source, target, prediction.code, elsewhere=elsewhere)

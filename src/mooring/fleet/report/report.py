@@ -1,22 +1,217 @@
-"""The report of a simulation: all that its page shows."""
+"""The report of a simulation: all that its page shows.
+
+The nodes of a simulation as the rows of a heat map: group by group, the most used ones first.
+
+Why pods were refused, or found no node: each answer once, for all pods and nodes that share it.
+
+Pictures of nodes in their states: one for each state that several nodes may have had, as many as a page can bear.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from mooring.fleet.answer import FleetAnswer
-from mooring.fleet.answer_document import fleet_document
-from mooring.fleet.history import NodeHistory
-from mooring.fleet.records import Fate
-from mooring.fleet.report.explanations import refusals, waits
-from mooring.fleet.report.heat import CPU, heat_map, rows_of, shares_of
-from mooring.fleet.report.pictures import chosen, pictures, requests_text
-from mooring.fleet.work import REMADE
-from mooring.views.fleet import FleetPagePod, FleetView, NodesOverTime
-from mooring.views.svg.heatmap import HeatMap
+from mooring.answers.base.answering import answered
+from mooring.answers.base.explanation import story_of
+from mooring.answers.base.plan import Plan
+from mooring.answers.base.views.picture import owners_of, plan_view
+from mooring.engine.core.errors import clean
+from mooring.engine.kubelet.admit import AdmitMode
+from mooring.explain.phrases import size
+from mooring.fleet.answer import FleetAnswer, fleet_document, waiting_kinds
+from mooring.fleet.cluster import NodeGroup
+from mooring.fleet.history import NodeHistory, NodesSeen
+from mooring.fleet.report.charts import HeatGroup, HeatMap, HeatRow, group_label, rows_for
+from mooring.fleet.report.page import FleetPagePod, FleetView, NodesOverTime, RefusalStory, StatePicture, WaitStory
+from mooring.fleet.simulation import SimulationResult
+from mooring.fleet.states import SharedState
+from mooring.fleet.work import REMADE, Fate, Record
+from mooring.views.build import CPUOwner
+from mooring.views.decision_rows import decision_view
+
+Shares = npt.NDArray[np.float64]
+CPU: Final = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRows:
+    """Which nodes each row of the heat maps stands for."""
+
+    groups: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
+    """Name of a group, and the places of the nodes of each of its rows."""
+
+    @property
+    def rows(self) -> list[tuple[int, ...]]:
+        """The rows of all groups."""
+        return [row for _, rows in self.groups for row in rows]
+
+
+def shares_of(result: SimulationResult, moments: Sequence[NodesSeen], resource: str) -> Shares:
+    """Return the requested share of a resource, nodes over moments; nothing where a node offers none."""
+    table = result.nodes.table
+    offered = table.row(table.offered, resource)
+    used = np.stack([seen.used[table.resources[resource]] for seen in moments], axis=1)
+    return np.where(offered[:, None] > 0, used / np.maximum(offered, 1)[:, None], np.nan)
+
+
+def rows_of(result: SimulationResult, shares: Shares) -> NodeRows:
+    """Return the rows; nodes of a group are ordered by what is requested of their CPUs over time."""
+    mean = np.nan_to_num(shares).mean(axis=1)
+    groups: dict[str, list[int]] = {}
+    for place, member in enumerate(result.nodes.table.members):
+        groups.setdefault(member.group.name, []).append(place)
+    counts = rows_for([len(places) for places in groups.values()])
+    found = []
+    for (name, places), count in zip(groups.items(), counts, strict=True):
+        ordered = sorted(places, key=lambda place: (-mean[place], place))
+        edges = [len(ordered) * row // count for row in range(count + 1)]
+        rows = tuple(tuple(ordered[first:end]) for first, end in pairwise(edges))
+        found.append((name, rows))
+    return NodeRows(tuple(found))
+
+
+def heat_map(
+    result: SimulationResult, rows: NodeRows, shares: Shares, moments: Sequence[float], resource: str
+) -> HeatMap:
+    """Return the heat map of a resource; a row of several nodes shows their mean."""
+    members = result.nodes.table.members
+    groups = []
+    for name, places in rows.groups:
+        found = []
+        for row in places:
+            known = shares[list(row)]
+            known = known[~np.isnan(known[:, 0])]
+            values = tuple(float(share) for share in known.mean(axis=0)) if len(known) else (None,) * len(moments)
+            first = members[row[0]].name
+            found.append(HeatRow(clean(first if len(row) == 1 else f"{first} and {len(row) - 1} more"), values))
+        groups.append(HeatGroup(group_label(clean(name), sum(map(len, places)), len(places)), tuple(found)))
+    title = f"{clean(result.cluster.name)}: {resource} of the nodes over time"
+    line = f"{clean(result.work.name)}, {result.strategy.name}; rows are nodes, the most used ones of a group first"
+    return HeatMap(title, line, tuple(moments), tuple(groups))
+
+
+MOST_REFUSALS: Final = 100
+"""Refusals that are explained with a picture of the decision; those of most pods."""
+
+
+def refusals(result: SimulationResult, history: NodeHistory, pictures: Mapping[bytes, int]) -> list[RefusalStory]:
+    """Return the refusals that are explained.
+
+    Args:
+        result: of the simulation.
+        history: of its nodes.
+        pictures: numbers of the states that are drawn.
+    """
+    found: dict[tuple[bytes, bytes], list[Record]] = {}
+    for record in result.records:
+        state = history.refused.get(record.arrival.name)
+        if record.fate is Fate.REFUSED and state is not None:
+            found.setdefault((state.key, record.arrival.asked.shape.key), []).append(record)
+    most = sorted(found.values(), key=lambda records: -len(records))[:MOST_REFUSALS]
+    found_states = [history.refused[records[0].arrival.name] for records in most]
+    return [
+        _refusal(records, state, pictures.get(state.key, 0)) for records, state in zip(most, found_states, strict=True)
+    ]
+
+
+def _refusal(records: list[Record], state: SharedState, picture: int) -> RefusalStory:
+    namespace, _, name = records[0].arrival.name.partition("/")
+    pod = replace(records[0].arrival.asked.shape.pod, namespace=namespace, name=name, uid=records[0].arrival.name)
+    _, answer = answered(state.kubelet, pod, AdmitMode.MANAGERS)
+    settings = state.kubelet.settings
+    view = decision_view(
+        story_of(answer),
+        sorted(node.node_id for node in state.kubelet.info.topology),
+        settings.topology,
+        [answer.remedy],
+    )
+    names = tuple(record.arrival.name for record in records)
+    decision = answer.decision
+    return RefusalStory(answer.code, decision.reason, decision.message, answer.why, answer.remedy, view, picture, names)
+
+
+def waits(result: SimulationResult) -> list[WaitStory]:
+    """Return why pods wait at the end, for each kind of them."""
+    return [
+        WaitStory(tuple((str(one.obstacle), len(one.nodes)) for one in kind.causes), kind.pods)
+        for kind in waiting_kinds(result)
+    ]
+
+
+MOST_STATES: Final = 500
+"""States that are drawn."""
+
+
+def chosen(history: NodeHistory) -> dict[bytes, SharedState]:
+    """Return the states to draw: those that refused pods, then those of the end, then those that lasted longest."""
+    refusing = Counter(state.key for state in history.refused.values())
+    last = Counter(state.key for state in history.moments[-1].states) if history.moments else Counter[bytes]()
+    long = Counter(state.key for seen in history.moments for state in seen.states)
+    known = {state.key: state for state in history.refused.values()}
+    known.update((state.key, state) for seen in history.moments for state in seen.states)
+    order = [key for ranked in (refusing, last, long) for key, _ in ranked.most_common()]
+    return {key: known[key] for key in list(dict.fromkeys(order))[:MOST_STATES]}
+
+
+def kind_names(result: SimulationResult) -> dict[str, str]:
+    """Return what pods of each shape are called in pictures, by the shape's name in states."""
+    names: dict[str, str] = {}
+    for arrival in result.work.arrivals:
+        names.setdefault(arrival.asked.shape.key.hex(), requests_text(arrival.asked.requests))
+    return names
+
+
+def requests_text(requests: Mapping[str, int]) -> str:
+    """Return requests in a few words.
+
+    >>> requests_text({"cpu": 4000, "memory": 2**30, "example.com/gpu": 1})
+    '4 CPU 1 GiB 1 gpu'
+    """
+    words = [f"{requests['cpu'] / 1000:g} CPU"] if requests.get("cpu") else []
+    words += [size(requests["memory"])] if requests.get("memory") else []
+    words += [
+        f"{amount} {name.rpartition('/')[2]}" for name, amount in sorted(requests.items()) if "/" in name and amount
+    ]
+    return " ".join(words) or "no requests"
+
+
+def groups_of(result: SimulationResult, history: NodeHistory) -> dict[bytes, NodeGroup]:
+    """Return the group of the nodes that had each state."""
+    members = result.nodes.table.members
+    found = {state.key: members[place].group for seen in history.moments for place, state in enumerate(seen.states)}
+    for record in result.records:
+        state = history.refused.get(record.arrival.name)
+        if state is not None and record.node is not None:
+            found[state.key] = members[record.node].group
+    return found
+
+
+def pictures(result: SimulationResult, history: NodeHistory, states: Iterable[SharedState]) -> list[StatePicture]:
+    """Return the pictures of states, in their order; pods are called by what they request, and numbered."""
+    names, groups = kind_names(result), groups_of(result, history)
+    found = []
+    for state in states:
+        group = groups[state.key]
+        plan = Plan(group.machine, None, (), state.kubelet, ())
+        owners = [_named(owner, names) for owner in owners_of(plan, state.kubelet)]
+        view = replace(plan_view(plan, owners), name=group.name)
+        found.append(StatePicture(view, {owner.uid: owner.mark for owner in reversed(view.owners)}))
+    return found
+
+
+def _named(owner: CPUOwner, names: Mapping[str, str]) -> CPUOwner:
+    kind, _, count = owner.uid.partition(".")
+    container = owner.label.partition("/")[2]
+    label = f"{names.get(kind, 'pod')} #{int(count or 0) + 1}"
+    return replace(owner, label=f"{label}/{container}" if container else label)
+
 
 MOST_RESOURCES: Final = 6
 """Resources that have a heat map."""

@@ -19,8 +19,8 @@ from typing import Final
 
 from mooring.engine.core.pod import ContainerKind, QoS
 from mooring.engine.kubelet.shapes import PodShape
+from mooring.fleet.scheduler.strategy import NUMAScoring
 from mooring.fleet.states import SharedState
-from mooring.fleet.strategy import NUMAScoring
 from mooring.published.node_topology import Zone, zones_of
 
 _BEST: Final = 100

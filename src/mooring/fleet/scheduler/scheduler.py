@@ -1,20 +1,220 @@
-"""One scheduling cycle: the nodes that are looked at, those that pass, the best of them."""
+"""One scheduling cycle: the nodes that are looked at, those that pass, the best of them.
+
+Pods that wait for a node: those to be tried, and those for which the last try found none.
+
+Equal pods wait together: what one of them is refused the others are refused too, until something on a node changes.
+A pod that found no node is tried again after its back-off, and only when a change may have made room for it.
+
+Source: kube-scheduler v1.37.1, backend/queue: priority, then time; back-off of 1 s that doubles up to 10 s.
+
+Preemption by priority: which pods of lower priority are evicted, and on which node.
+
+On each node that resources or other pods keep the pod from, all pods of lower priority are taken away; if it fits then,
+as many as possible come back, the most important first, and those that cannot are the victims. Budgets
+(PodDisruptionBudget) are not simulated.
+
+Source: kube-scheduler v1.37.1, plugin DefaultPreemption (SelectVictimsOnNode) and framework/preemption
+(pickOneNodeForPreemption, MoreImportantVictim) with their default arguments.
+"""
 
 from __future__ import annotations
 
+import heapq
 import random
+from collections import deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 import numpy as np
 
-from mooring.fleet.nodes import Nodes
-from mooring.fleet.scheduler.arrays import Amounts
-from mooring.fleet.scheduler.asked import PodDemand
-from mooring.fleet.scheduler.filters import feasible
+from mooring.fleet.nodes import Nodes, PlacedPod
+from mooring.fleet.scheduler.filters import feasible, friendly
 from mooring.fleet.scheduler.numa import NUMAMatch
-from mooring.fleet.scheduler.preemption import Preemption, preempt
-from mooring.fleet.scheduler.scores import nodes_to_find, scores
-from mooring.fleet.strategy import Strategy
+from mooring.fleet.scheduler.strategy import Strategy, nodes_to_find, scores
+from mooring.fleet.scheduler.table import Amounts, NodeTable
+from mooring.fleet.work import PodArrival, PodDemand
+
+FIRST_BACKOFF: Final = 1.0
+"""Seconds."""
+LONGEST_BACKOFF: Final = 10.0
+"""Seconds."""
+
+
+@dataclass(slots=True)
+class WaitingPod:
+    """A pod that has no node yet."""
+
+    arrival: PodArrival
+    since: float
+    """When it was created."""
+    tries: int = 0
+    last: float = 0.0
+    """When it was tried last."""
+
+    @property
+    def ready(self) -> float:
+        """When its back-off is over."""
+        return self.last + min(FIRST_BACKOFF * 2 ** max(self.tries - 1, 0), LONGEST_BACKOFF) if self.tries else 0.0
+
+
+class Queue:
+    """Pods without a node."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._active: list[tuple[int, float, int, WaitingPod]] = []
+        self._parked: dict[Hashable, deque[WaitingPod]] = {}
+        self._count = 0
+        self._gone: set[str] = set()
+
+    def add(self, waiting: WaitingPod) -> None:
+        """Put a pod among those to be tried: high priority first, then old ones."""
+        self._count += 1
+        heapq.heappush(self._active, (-waiting.arrival.asked.priority, waiting.since, self._count, waiting))
+
+    def next(self) -> WaitingPod | None:
+        """Take the pod that is tried next; None when none is to be tried."""
+        while self._active:
+            waiting = heapq.heappop(self._active)[-1]
+            if waiting.arrival.name not in self._gone:
+                return waiting
+        return None
+
+    def park(self, waiting: WaitingPod) -> None:
+        """Keep a pod until something changes."""
+        parked = self._parked.setdefault(waiting.arrival.asked.key, deque())
+        # One that was woken in vain stays before those that came after it.
+        (parked.append if waiting.tries == 1 else parked.appendleft)(waiting)
+
+    def kinds(self) -> list[PodDemand]:
+        """Return what the parked pods ask, once each."""
+        return [found[0].arrival.asked for found in self._parked.values()]
+
+    def wake(self, key: Hashable) -> WaitingPod | None:
+        """Take the first of the parked pods of a kind (:attr:`PodDemand.key`); None when none is left."""
+        found = self._parked.get(key)
+        while found:
+            waiting = found.popleft()
+            if not found:
+                del self._parked[key]
+            if waiting.arrival.name not in self._gone:
+                return waiting
+        return None
+
+    def forget(self, name: str) -> None:
+        """Leave out a pod that was deleted."""
+        self._gone.add(name)
+
+
+FEWEST_CANDIDATES: Final = 100
+CANDIDATES_PERCENT: Final = 10
+_NEVER_NEGATIVE: Final = 2**31
+"""Added to priorities in sums, so that fewer victims are better where priorities are negative."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """A node for a pod, and the pods that have to leave it."""
+
+    node: int
+    victims: tuple[PlacedPod, ...]
+    """The most important first."""
+
+    @property
+    def cost(self) -> tuple[int, int, int, float]:
+        """What is compared among nodes; less is better."""
+        highest = self.victims[0].asked.priority
+        total = sum(one.asked.priority + _NEVER_NEGATIVE for one in self.victims)
+        earliest = min(one.since for one in self.victims if one.asked.priority == highest)
+        return highest, total, len(self.victims), -earliest
+
+
+def preempt(nodes: Nodes, asked: PodDemand, draw: random.Random, *, exactly: bool) -> Preemption | None:
+    """Return where a pod that no node takes could go instead of others; None where nowhere.
+
+    Args:
+        nodes: of the cluster; left as they are.
+        asked: the pod.
+        draw: where the search begins, and the choice among equal nodes.
+        exactly: whether the managers of the nodes are asked, as the extender does.
+    """
+    possible = possible_nodes(nodes.table, asked)
+    if not len(possible):
+        return None
+    found = candidates(nodes.table, nodes.pods, asked, np.roll(possible, -draw.randrange(len(possible))))
+    if exactly:
+        found = (one for one in found if _admitted_without(nodes, one, asked))
+    wanted = max(len(possible) * CANDIDATES_PERCENT // 100, FEWEST_CANDIDATES)
+    best = cheapest(list(islice(found, wanted)))
+    return best[draw.randrange(len(best))] if best else None
+
+
+def possible_nodes(table: NodeTable, asked: PodDemand) -> Amounts:
+    """Return the nodes that would have enough for a pod without pods of lower priority."""
+    if not asked.preempts or not any(one < asked.priority for one in table.by_priority):
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(table.willing(asked) & table.fitting(asked, without_lower_priority=True))
+
+
+def candidates(
+    table: NodeTable, pods: Sequence[Mapping[str, PlacedPod]], asked: PodDemand, order: Amounts
+) -> Iterator[Preemption]:
+    """Yield the nodes on which evictions help, each with the fewest and least important victims.
+
+    Args:
+        table: of the cluster; left as it is.
+        pods: of each node, by name.
+        asked: the pod that wants a node.
+        order: the nodes that are tried.
+    """
+    for node in order:
+        lower = sorted((one for one in pods[node].values() if one.asked.priority < asked.priority), key=importance)
+        victims = _victims(table, int(node), asked, lower)
+        if victims:
+            yield Preemption(int(node), victims)
+
+
+def cheapest(found: Sequence[Preemption]) -> list[Preemption]:
+    """Return the best of some candidates; several where they are equal."""
+    least = min((one.cost for one in found), default=None)
+    return [one for one in found if one.cost == least]
+
+
+def importance(pod: PlacedPod) -> tuple[int, float]:
+    """Return the key by which pods are ordered, the most important first."""
+    return -pod.asked.priority, pod.since
+
+
+def _victims(table: NodeTable, node: int, asked: PodDemand, lower: Sequence[PlacedPod]) -> tuple[PlacedPod, ...]:
+    """Return which of the pods have to leave a node; empty where that does not help or is not needed."""
+    for one in lower:
+        table.remove(node, one.asked)
+    victims: list[PlacedPod] = []
+    fits = bool(lower) and _fits(table, node, asked)
+    for one in lower:
+        table.add(node, one.asked)
+        if fits and not _fits(table, node, asked):
+            table.remove(node, one.asked)
+            victims.append(one)
+    for one in victims:
+        table.add(node, one.asked)
+    return tuple(victims)
+
+
+def _fits(table: NodeTable, node: int, asked: PodDemand) -> bool:
+    return not table.lacking(asked, node) and bool(friendly(table, asked)[node])
+
+
+def _admitted_without(nodes: Nodes, found: Preemption, asked: PodDemand) -> bool:
+    if asked.plain:
+        return True
+    state = nodes.at[found.node]
+    for one in found.victims:
+        if one.place:
+            state = nodes.states.remove(state, one.place)
+    return nodes.states.admit(state, asked.shape).prediction.admitted
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 Nothing is fetched here: files come from a :class:`Tree`, answers of the cluster are arguments. The configuration of the
 kubelet is taken from the first source that has it, and reduced to what decides. What is not available is noted with its
 reason, and the rest is packed.
+
+The node of a kubelet that runs: its files as an archive has them, and the machine itself.
 """
 
 from __future__ import annotations
@@ -21,8 +23,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.devicemanager.state import Device, Preference
 from mooring.inputs.archive.claims import anonymous_claims, reduced_claims
-from mooring.inputs.archive.configuration import Found, found_configuration
-from mooring.inputs.archive.layout import (
+from mooring.inputs.archive.reader import (
     ABOUT,
     ALLOCATABLE,
     CLAIMS,
@@ -37,10 +38,14 @@ from mooring.inputs.archive.layout import (
     PODS_PART,
     STATE_PART,
     TOP,
+    NodeArchive,
+    RunningKubelet,
     json_bytes,
 )
 from mooring.inputs.archive.reduction import (
+    Found,
     anonymous_pods,
+    found_configuration,
     made_up_namespaces,
     pod_list,
     reduced_pods,
@@ -50,7 +55,8 @@ from mooring.inputs.configuration.kubelet_flags import KubeletFlags
 from mooring.inputs.configuration.sources import ConfigurationSource
 from mooring.inputs.machines.archive import archive_bytes
 from mooring.inputs.machines.cadvisor.probe import read_problem
-from mooring.inputs.machines.capture.reading import Capture, capture_isolation, capture_machine
+from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine
+from mooring.inputs.machines.process import KubeletProcess
 from mooring.inputs.machines.tree import Tree
 
 ANONYMOUS_NODE: Final = "node-1"
@@ -251,3 +257,58 @@ def _devices(tree: Tree, request: CollectRequest, claims: list[dict[str, Any]], 
         files[CLAIMS] = json_bytes({"apiVersion": "v1", "kind": "List", "items": claims})
         origins.append("claims")
     return Found(files, ", ".join(origins), missing)
+
+
+@dataclass(frozen=True, slots=True)
+class OverlaidTree:
+    """A tree with some files in the places that they have in an archive, which count in place of its own."""
+
+    computer: Tree
+    files: Mapping[str, bytes]
+
+    @property
+    def name(self) -> str:
+        """See :class:`~mooring.inputs.machines.tree.Tree`."""
+        return self.computer.name
+
+    def read(self, path: str) -> str | None:
+        """See :meth:`~mooring.inputs.machines.tree.Tree.read`."""
+        data = self.files.get(path)
+        return self.computer.read(path) if data is None else data.decode(errors="replace")
+
+    def data(self, path: str) -> bytes | None:
+        """See :meth:`~mooring.inputs.machines.tree.Tree.data`."""
+        data = self.files.get(path)
+        return self.computer.data(path) if data is None else data
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """See :meth:`~mooring.inputs.machines.tree.Tree.names`."""
+        return self.computer.names(path)
+
+    def exists(self, path: str) -> bool:
+        """See :meth:`~mooring.inputs.machines.tree.Tree.exists`."""
+        return path in self.files or self.computer.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        """See :meth:`~mooring.inputs.machines.tree.Tree.is_dir`."""
+        return self.computer.is_dir(path)
+
+    def place(self, path: str) -> str | None:
+        """See :meth:`~mooring.inputs.machines.tree.Tree.place`."""
+        return path if path in self.files else self.computer.place(path)
+
+
+def running_node(tree: Tree, process: KubeletProcess, request: CollectRequest) -> NodeArchive:
+    """Return the node of a running kubelet as it is now.
+
+    Args:
+        tree: its computer.
+        process: the kubelet.
+        request: its flags, its root directory and what the cluster said.
+
+    Raises:
+        InputError: a file of the configuration cannot be understood.
+    """
+    files, parts = kubelet_files(tree, request, {})
+    about = NodeArchiveDocument(node=request.node, kubelet=request.kubelet, parts=parts)
+    return NodeArchive(OverlaidTree(tree, files), about, RunningKubelet(process.number, request.kubelet_root))

@@ -1,12 +1,18 @@
-"""Reading a node archive, or the folder that it was unpacked to."""
+"""Reading a node archive, or the folder that it was unpacked to.
+
+The layout of a node archive.
+
+Everything is below one folder, so that unpacking makes one; files of the machine keep their paths below ``/``. So the
+archive is a snapshot of a machine too, and ``--machine`` takes it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mooring.answers.base.question import OF_ARCHIVE
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.documents.parts import API_VERSION
 from mooring.engine.checkpoint.device_file import device_record
@@ -16,22 +22,9 @@ from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.devicemanager.state import Device, Preference
 from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.inputs.archive.devices import DeviceFacts
-from mooring.inputs.archive.layout import (
-    ABOUT,
-    ALLOCATABLE,
-    CLAIMS,
-    CONFIGURATION_PART,
-    CONFIGURATIONS,
-    CPU_STATE,
-    DEVICE_RECORD,
-    DEVICES_PART,
-    MACHINE_INFO,
-    MEMORY_STATE,
-    PODS,
-    PODS_PART,
-    STATE_PART,
-)
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.inputs.archive import OF_ARCHIVE
+from mooring.inputs.archive.claims import DeviceFacts
 from mooring.inputs.configuration.devices import declared_devices, declared_preferences, offered_devices
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.inputs.decoding.documents import documents_in, located
@@ -40,8 +33,41 @@ from mooring.inputs.machines.files import open_tree
 from mooring.inputs.machines.loader import machine_of
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.inputs.machines.tree import Tree
-from mooring.inputs.pods.dynamic.objects import dynamic_objects
-from mooring.inputs.pods.validation import SUBDOMAIN, check_name
+from mooring.inputs.pods.cluster_objects import dynamic_objects
+from mooring.inputs.pods.pod_fields import SUBDOMAIN, check_name
+
+TOP: Final = "mooring-node"
+"""The folder around everything."""
+ABOUT: Final = "mooring-node.json"
+"""What was collected, what was not, and why."""
+MACHINE_INFO: Final = "machine.json"
+"""The machine as a MachineInfo, of a node whose sysfs was not read."""
+KUBELET_CONFIG: Final = "kubelet/config.json"
+CPU_STATE: Final = f"kubelet/{CPU_FILE}"
+MEMORY_STATE: Final = f"kubelet/{MEMORY_FILE}"
+DEVICE_RECORD: Final = "kubelet/kubelet_internal_checkpoint"
+ALLOCATABLE: Final = "kubelet/devices.json"
+"""The kubelet's healthy devices, as a document of kind NodeDevices."""
+CLAIMS: Final = "claims.json"
+"""Claims and slices of dynamic resource allocation."""
+MOORING_CONFIG: Final = "mooring/config.json"
+DEVICES: Final = "mooring/devices.json"
+PODS: Final = "pods.json"
+
+CONFIGURATIONS: Final = (KUBELET_CONFIG, MOORING_CONFIG, DEVICES)
+
+MACHINE_PART: Final = "machine"
+ISOLATION_PART: Final = "isolation"
+CONFIGURATION_PART: Final = "configuration"
+STATE_PART: Final = "state files"
+DEVICES_PART: Final = "devices"
+PODS_PART: Final = "pods"
+
+
+def json_bytes(document: object) -> bytes:
+    """Return a document as an archive has it."""
+    return f"{json.dumps(document, indent=1)}\n".encode()
+
 
 INCOMPLETE: Final = "MOOR-581"
 RUNNING: Final = "MOOR-584"

@@ -10,7 +10,7 @@ from mooring.inputs.configuration import kubelet_config as kubelet
 from mooring.inputs.configuration.layers import Layer, Tier
 from mooring.inputs.configuration.part import NamedVersion, VendorPart, strings_of
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGUMENTS
-from mooring.inputs.configuration.vendors import aks, eks, gke, kubeadm, openshift, rancher, talos
+from mooring.inputs.configuration.vendors import clouds, distributions, openshift
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def _arguments(part: VendorPart) -> Iterator[Layer]:
 def _is_aks(content: Mapping[str, Any]) -> bool:
     reserved = content.get("kubeReserved")
     inner = isinstance(reserved, Mapping) and not {"cpuMillicores", "memoryMB"}.isdisjoint(reserved)
-    return inner or not aks.OWN_NAMES.isdisjoint(content)
+    return inner or not clouds.OWN_NAMES.isdisjoint(content)
 
 
 def _drop_in(part: VendorPart) -> Iterator[Layer]:
@@ -79,26 +79,33 @@ FORMATS: Final = (
         several=True,
         has_file=False,
     ),
-    ConfigurationFormat("EKS bootstrap.sh", lambda content: set(content) == {BOOTSTRAP_OPTIONS}, eks.bootstrap_script),
+    ConfigurationFormat(
+        "EKS bootstrap.sh", lambda content: set(content) == {BOOTSTRAP_OPTIONS}, clouds.bootstrap_script
+    ),
     ConfigurationFormat(
         "kubeadm",
-        _of_kind(*kubeadm.NODE_KINDS, group=kubeadm.GROUP),
-        kubeadm.kubeadm_node,
+        _of_kind(*distributions.NODE_KINDS, group=distributions.KUBEADM_GROUP),
+        distributions.kubeadm_node,
         "KubeadmNodeConfiguration",
         one_of="InitConfiguration or JoinConfiguration",
     ),
     ConfigurationFormat(
         "kubeadm",
-        _of_kind(kubeadm.CLUSTER_KIND, group=kubeadm.GROUP),
-        kubeadm.nothing,
+        _of_kind(distributions.CLUSTER_KIND, group=distributions.KUBEADM_GROUP),
+        distributions.nothing,
         several=True,
-        version=kubeadm.named_version,
+        version=distributions.named_version,
     ),
-    ConfigurationFormat("kubeadm", _of_kind(*kubeadm.OTHER_KINDS, group=kubeadm.GROUP), kubeadm.nothing, several=True),
+    ConfigurationFormat(
+        "kubeadm",
+        _of_kind(*distributions.OTHER_KINDS, group=distributions.KUBEADM_GROUP),
+        distributions.nothing,
+        several=True,
+    ),
     ConfigurationFormat(
         "kube-proxy",
         _of_kind("KubeProxyConfiguration", group="kubeproxy.config.k8s.io/"),
-        kubeadm.nothing,
+        distributions.nothing,
         several=True,
         has_file=False,
     ),
@@ -119,45 +126,47 @@ FORMATS: Final = (
         remedy=_CREATED_LAST,
     ),
     ConfigurationFormat(
-        "EKS", _of_kind("NodeConfig", group="node.eks.aws/"), eks.node_config, "EKSNodeConfig", several=True
+        "EKS", _of_kind("NodeConfig", group="node.eks.aws/"), clouds.node_config, "EKSNodeConfig", several=True
     ),
     ConfigurationFormat(
         "Talos",
-        _plain(lambda content: content.get("version") == talos.VERSION and "machine" in content),
-        talos.machine_config,
+        _plain(lambda content: content.get("version") == distributions.TALOS_VERSION and "machine" in content),
+        distributions.machine_config,
         "TalosConfig",
-        version=talos.machine_version,
+        version=distributions.machine_version,
     ),
     ConfigurationFormat(
         "Talos",
-        lambda content: content.get("apiVersion") == talos.VERSION and content.get("kind") == "KubeletConfig",
-        talos.kubelet_document,
+        lambda content: (
+            content.get("apiVersion") == distributions.TALOS_VERSION and content.get("kind") == "KubeletConfig"
+        ),
+        distributions.kubelet_document,
         "TalosKubeletConfig",
         one_of="KubeletConfig of Talos",
-        version=talos.document_version,
+        version=distributions.document_version,
     ),
     ConfigurationFormat(
         "Talos",
-        lambda content: content.get("apiVersion") == talos.VERSION and "kind" in content,
-        kubeadm.nothing,
+        lambda content: content.get("apiVersion") == distributions.TALOS_VERSION and "kind" in content,
+        distributions.nothing,
         several=True,
         one_of="document of Talos",
     ),
-    ConfigurationFormat("AKS", aks.is_node_pool, aks.node_pool, version=aks.pool_version),
+    ConfigurationFormat("AKS", clouds.is_node_pool, clouds.node_pool, version=clouds.pool_version),
     ConfigurationFormat(
         "GKE",
-        _plain(lambda content: bool(content) and not gke.SECTIONS.isdisjoint(content)),
-        gke.node_system_config,
+        _plain(lambda content: bool(content) and not clouds.GKE_SECTIONS.isdisjoint(content)),
+        clouds.node_system_config,
         "GKENodeSystemConfig",
     ),
-    ConfigurationFormat("AKS", _plain(_is_aks), aks.custom_kubelet_config, "AKSKubeletConfig"),
+    ConfigurationFormat("AKS", _plain(_is_aks), clouds.custom_kubelet_config, "AKSKubeletConfig"),
     ConfigurationFormat(
         "k3s",
-        _plain(rancher.is_config),
-        rancher.config,
+        _plain(distributions.is_rancher_config),
+        distributions.rancher_config,
         several=True,
         has_file=False,
-        replaces=lambda content: rancher.ARGUMENTS in content,
+        replaces=lambda content: distributions.RANCHER_ARGUMENTS in content,
     ),
 )
 """Looked through in this order; a KubeletConfiguration is tried after them."""

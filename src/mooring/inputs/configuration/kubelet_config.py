@@ -5,22 +5,41 @@ kubelet's own checks (:mod:`mooring.engine.node`), which need the texts as they 
 
 Source of the field names: k8s.io/kubelet/config/v1beta1 at v0.37.1. Only :data:`READ` decides anything here; the others
 are known so that a misspelt name is distinguished from one that does not matter.
+
+Values of a KubeletConfiguration that no kubelet takes, each with its place and the nearest value that one does.
+
+The kubelet's own checks (:mod:`mooring.engine.node`) refuse most of them at the start, in its words; those name
+neither a line nor what may have been meant. Nothing here changes what the kubelet does.
+
+Source: k8s.io/kubelet/config/v1beta1 at v0.37.1; strconv.ParseBool of Go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final
 
 from mooring.engine.core.config import CheckedFields, KubeletConfig, ReservedMemory, may_be_off
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.gates import EXTENSION_GATES, SWITCHES
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.engine.core.release import NEWEST, Release
-from mooring.engine.node.start_checks import CHECKED_FIELDS
-from mooring.engine.releases.config_fields import FIELDS_SINCE, later_fields
-from mooring.inputs.configuration.kubelet_values import value_findings
+from mooring.engine.releases.config_fields import (
+    CHECKED_FIELDS,
+    CPU_OPTIONS,
+    FIELDS,
+    FIELDS_SINCE,
+    MAPS_OF_TEXTS,
+    POLICY_FIELDS,
+    READ_FIELDS,
+    TOPOLOGY_OPTIONS,
+    Holds,
+    later_fields,
+)
+from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
+from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
 from mooring.inputs.decoding.api_fields import (
     UNKNOWN_CONFIGURATION_FIELD,
     Places,
@@ -37,11 +56,94 @@ from mooring.inputs.decoding.fields import (
     inside,
     list_at,
     mapping_at,
+    nearest,
     text_at,
     texts_at,
     wrong_kind,
 )
-from mooring.inputs.decoding.quantities import nanoseconds, not_a_quantity, quantity_text
+from mooring.inputs.decoding.quantities import QUANTITY_REMEDY, nanoseconds, not_a_quantity, quantity_text
+
+UNKNOWN_VALUE: Final = "MOOR-515"
+_GATES: Final = frozenset({*GATE_HISTORY, *SWITCHES.values(), *(name for name, _ in EXTENSION_GATES.values())})
+_NUMBER: Final = "max-allowable-numa-nodes"
+_DELAY: Final = "scale-delay-time"
+_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
+    CPU_OPTIONS: frozenset({*CPU_OPTION_HISTORY, _DELAY}),
+    TOPOLOGY_OPTIONS: frozenset(TOPOLOGY_OPTION_HISTORY),
+}
+_TRUTHS: Final = frozenset({"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"})
+_SPOKEN: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+
+
+def value_findings(fields: Mapping[str, Any], within: str, places: Places) -> Iterator[Finding]:
+    """Yield a warning for each value that no release of the kubelet takes.
+
+    Args:
+        fields: of the configuration.
+        within: the field that contains them; empty for the document itself.
+        places: names the lines and columns of fields.
+    """
+    found = dict(value_problems(fields))
+    prefix = f"{within}." if within else ""
+    lines = places([prefix + field for field in found]) if found else {}
+    for field, problem in found.items():
+        yield Finding("warning", prefix + field, f"{lines[prefix + field]}: {problem}", UNKNOWN_VALUE)
+
+
+def value_problems(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the path of each value that no release of the kubelet takes, with what is wrong and what may be meant."""
+    for one in POLICY_FIELDS:
+        value = fields.get(one.name)
+        if one.values and isinstance(value, str) and value and value not in one.values:
+            yield one.name, f"{value!r:.60} is not a value; {_hint(value, one.values)}"
+    for field, known in _OPTIONS.items():
+        for name, value in _texts(fields, field):
+            if name not in known:
+                yield f"{field}.{name}", f"{name!r:.60} is not an option; {_hint(name, known)}"
+            elif name not in (_NUMBER, _DELAY) and value not in _TRUTHS:
+                meant = _SPOKEN.get(value.lower())
+                yield f"{field}.{name}", f"{value!r:.60} is not a truth value; " + _spoken(meant)
+    gates = fields.get("featureGates")
+    for name in gates if isinstance(gates, dict) else ():
+        if name not in _GATES and name in ALWAYS_ON:
+            yield f"featureGates.{name}", f"{name!r} is no feature gate any more: always on since {ALWAYS_ON[name]}"
+        elif name not in _GATES:
+            yield f"featureGates.{name}", f"{name!r:.60} is not a feature gate; {_hint(name, _GATES)}"
+    yield from _unreadable(fields)
+    cpus = fields.get("reservedSystemCPUs")
+    if isinstance(cpus, str):
+        try:
+            CPUSet.parse(cpus)
+        except CPUSetSyntaxError:
+            yield "reservedSystemCPUs", f"{cpus!r:.60} is not a list of CPUs; write one such as 0-3,8"
+
+
+def _hint(value: str, known: Collection[str]) -> str:
+    close = nearest(value, frozenset(known))
+    if close:
+        return f"did you mean {close}?"
+    return f"known are {', '.join(sorted(known))}" if len(known) < 20 else "check its spelling"
+
+
+def _spoken(meant: str | None) -> str:
+    return f'did you mean "{meant}"?' if meant else 'write "true" or "false"'
+
+
+def _texts(fields: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
+    given = fields.get(field)
+    if isinstance(given, dict):
+        yield from ((name, value) for name, value in given.items() if isinstance(value, str))
+
+
+def _unreadable(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for field, one in READ_FIELDS.items():
+        for name, value in _texts(fields, field) if one.holds in (Holds.AMOUNTS, Holds.THRESHOLDS) else ():
+            try:
+                if one.holds is Holds.AMOUNTS or not value.endswith("%"):
+                    Quantity.parse(value)
+            except QuantitySyntaxError:
+                yield f"{field}.{name}", f"{value!r:.60} is not a quantity; {QUANTITY_REMEDY}"
+
 
 KIND = "KubeletConfiguration"
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -52,7 +154,6 @@ SHOWN_DEFAULTS: Mapping[str, Any] = {
     "imagePullCredentialsVerificationPolicy": "NeverVerifyPreloadedImages",
 }
 """Fields that ``/configz`` shows with their defaults, and that kubelets whose gate is off refuse."""
-_SECOND = 10**9
 
 
 def is_kubelet_config(content: Mapping[str, Any]) -> bool:
@@ -108,29 +209,12 @@ def config_of_fields(fields: Mapping[str, Any]) -> KubeletConfig:
         InputError: a value of the wrong type; it names the field alone.
     """
     fields = with_empty_texts(fields)
-    return KubeletConfig(
-        cpu_manager_policy=text_at(fields, "cpuManagerPolicy", "none"),
-        cpu_manager_policy_options=texts_at(fields, "cpuManagerPolicyOptions"),
-        cpu_manager_reconcile_period_ns=_duration(fields, "cpuManagerReconcilePeriod", 0) or 10 * _SECOND,
-        memory_manager_policy=text_at(fields, "memoryManagerPolicy", "None"),
-        reserved_memory=_reserved_memory(fields),
-        topology_manager_policy=text_at(fields, "topologyManagerPolicy", "none"),
-        topology_manager_scope=text_at(fields, "topologyManagerScope", "container"),
-        topology_manager_policy_options=texts_at(fields, "topologyManagerPolicyOptions"),
-        reserved_system_cpus=text_at(fields, "reservedSystemCPUs"),
-        kube_reserved=texts_at(fields, "kubeReserved"),
-        system_reserved=texts_at(fields, "systemReserved"),
-        kube_reserved_cgroup=text_at(fields, "kubeReservedCgroup"),
-        system_reserved_cgroup=text_at(fields, "systemReservedCgroup"),
-        eviction_hard=None if fields.get("evictionHard") is None else texts_at(fields, "evictionHard"),
-        merge_default_eviction_settings=flag_at(fields, "mergeDefaultEvictionSettings", default=False),
-        cpu_cfs_quota=flag_at(fields, "cpuCFSQuota", default=True),
-        cpu_cfs_quota_period_ns=_duration(fields, "cpuCFSQuotaPeriod", _SECOND // 10),
-        feature_gates=_feature_gates(fields),
-        max_pods=count_at(fields, "maxPods", 0) or 110,
-        pods_per_core=count_at(fields, "podsPerCore", 0),
-        checked=_checked(fields),
-    )
+    members = {}
+    for name, one in READ_FIELDS.items():
+        default = one.of(_DEFAULTS)
+        value = _READERS[one.holds](fields, name, default)
+        members[one.member] = default if one.zero_is_default and not value else value
+    return KubeletConfig(**members, checked=_checked(fields))
 
 
 def with_empty_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,67 +224,39 @@ def with_empty_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
     {'kubeReserved': {'cpu': ''}}
     """
     decoded = dict(fields)
-    for name in _MAPPINGS & fields.keys():
+    for name in _MAPS & fields.keys():
         if isinstance(fields[name], dict) and None in fields[name].values():
             decoded[name] = {key: "" if value is None else value for key, value in fields[name].items()}
     return decoded
 
 
 def _checked(fields: Mapping[str, Any]) -> CheckedFields:
-    return CheckedFields(
-        values=_checked_values(fields),
-        null_duration=any(fields.get(name, "") is None for name in DURATIONS),
-        run_once=flag_at(fields, "runOnce", default=False),
-        default_pod_sysctls=bool(mapping_at(fields, "defaultPodSysctls")),
-        image_minimum_gc_age_ns=_duration(fields, "imageMinimumGCAge", 0),
-        memory_throttling_factor=_factor(fields.get("memoryThrottlingFactor")),
-        memory_reservation_policy=text_at(fields, "memoryReservationPolicy"),
-        enable_system_log_query=flag_at(fields, "enableSystemLogQuery", default=False),
-        enable_system_log_handler=flag_at(fields, "enableSystemLogHandler", default=True),
-        cpu_options_empty=_is_empty_behind_gate(fields, "cpuManagerPolicyOptions", "CPUManagerPolicyOptions"),
-        topology_options_empty=_is_empty_behind_gate(
-            fields, "topologyManagerPolicyOptions", "TopologyManagerPolicyOptions"
-        ),
-    )
-
-
-_CHECKED: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
-    "text": text_at,
-    "flag": partial(flag_at, default=False),
-    "count": partial(count_at, default=0),
-    "duration": lambda parent, name: _duration(parent, name, 0),
-    "list": list_at,
-    "texts": lambda parent, name: [text_at({name: one}, name) for one in list_at(parent, name)],
-    "mapping": texts_at,
-    "durations": lambda parent, name: {
-        key: _duration(periods, key, 0) for periods in [texts_at(parent, name)] for key in periods
-    },
-}
-"""What a field holds -> how it is read."""
-
-
-def _checked_values(fields: Mapping[str, Any]) -> dict[str, Any]:
     values = {}
-    for path, kind in CHECKED_FIELDS.items():
-        above, _, name = path.rpartition(".")
+    for one in CHECKED_FIELDS:
+        above, _, name = one.name.rpartition(".")
         parent = mapping_at(fields, above) if above else fields
         if parent.get(name) is not None:
             try:
-                values[path] = _CHECKED[kind](parent, name)
+                values[one.name] = _READERS[one.holds](parent, name, None)
             except InputError as error:
                 raise (inside(error, above) if above else error) from None
-    return values
+    return CheckedFields(
+        values=values,
+        null_duration=any(fields.get(name, "") is None for name in DURATIONS),
+        cpu_options_empty=_is_empty_behind_gate(fields, CPU_OPTIONS),
+        topology_options_empty=_is_empty_behind_gate(fields, TOPOLOGY_OPTIONS),
+    )
 
 
-def _is_empty_behind_gate(fields: Mapping[str, Any], field: str, gate: str) -> bool:
+def _is_empty_behind_gate(fields: Mapping[str, Any], field: str) -> bool:
+    gate = READ_FIELDS[field].gate
     return fields.get(field) == {} and may_be_off(mapping_at(fields, "featureGates"), gate)
 
 
-def _factor(value: Any) -> float | None:
-    if value is None:
-        return None
+def _number(fields: Mapping[str, Any], field: str) -> float:
+    value = fields[field]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong_kind(value, "a number", "memoryThrottlingFactor")
+        raise wrong_kind(value, "a number", field)
     return float(value)
 
 
@@ -227,22 +283,22 @@ def _duration(fields: Mapping[str, Any], field: str, default: int) -> int:
         raise inside(error, field) from None
 
 
-def _feature_gates(fields: Mapping[str, Any]) -> dict[str, bool]:
-    gates = mapping_at(fields, "featureGates")
+def _feature_gates(fields: Mapping[str, Any], field: str) -> dict[str, bool]:
+    gates = mapping_at(fields, field)
     for name, value in gates.items():
         if not isinstance(value, bool):
-            raise wrong_kind(value, "true or false", f"featureGates.{name}")
+            raise wrong_kind(value, "true or false", f"{field}.{name}")
     return gates
 
 
-def _reserved_memory(config: Mapping[str, Any]) -> tuple[ReservedMemory, ...]:
+def _reserved_memory(config: Mapping[str, Any], field: str) -> tuple[ReservedMemory, ...]:
     entries = []
-    for index, entry in enumerate(list_at(config, "reservedMemory")):
+    for index, entry in enumerate(list_at(config, field)):
         try:
             fields = as_mapping(entry)
             entries.append(ReservedMemory(count_at(fields, "numaNode", 0), _limits(fields)))
         except InputError as error:
-            raise inside(error, f"reservedMemory[{index}]") from None
+            raise inside(error, f"{field}[{index}]") from None
     return tuple(entries)
 
 
@@ -259,27 +315,37 @@ def _limits(entry: Mapping[str, Any]) -> dict[str, str]:
     return limits
 
 
-_READ = """
-    cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod memoryManagerPolicy reservedMemory
-    topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions reservedSystemCPUs kubeReserved
-    systemReserved kubeReservedCgroup systemReservedCgroup evictionHard mergeDefaultEvictionSettings
-    cpuCFSQuota cpuCFSQuotaPeriod featureGates maxPods podsPerCore
-"""
-READ = frozenset(_READ.split())
-"""Fields that the resource managers read (spec: configuration.md section 1)."""
+def _texts_at(fields: Mapping[str, Any], field: str, _default: object) -> dict[str, str]:
+    return texts_at(fields, field)
 
-_MAPPINGS = frozenset(
-    {
-        "cpuManagerPolicyOptions",
-        "topologyManagerPolicyOptions",
-        "kubeReserved",
-        "systemReserved",
-        "evictionHard",
-        "evictionSoft",
-        "evictionSoftGracePeriod",
-        "evictionMinimumReclaim",
-    }
-)
+
+_READERS: Final[Mapping[Holds, Callable[[Mapping[str, Any], str, Any], Any]]] = {
+    Holds.TEXT: text_at,
+    Holds.POLICY: text_at,
+    Holds.CPUS: text_at,
+    Holds.FLAG: lambda fields, name, default: flag_at(fields, name, default=default),
+    Holds.COUNT: count_at,
+    Holds.NUMBER: lambda fields, name, _: _number(fields, name),
+    Holds.DURATION: _duration,
+    Holds.LIST: lambda fields, name, _: list_at(fields, name),
+    Holds.TEXTS: lambda fields, name, _: [text_at({name: one}, name) for one in list_at(fields, name)],
+    Holds.OPTIONS: _texts_at,
+    Holds.AMOUNTS: _texts_at,
+    Holds.MINIMA: _texts_at,
+    Holds.THRESHOLDS: lambda fields, name, _: None if fields.get(name) is None else texts_at(fields, name),
+    Holds.DURATIONS: lambda fields, name, _: {
+        key: _duration(periods, key, 0) for periods in [texts_at(fields, name)] for key in periods
+    },
+    Holds.GATES: lambda fields, name, _: _feature_gates(fields, name),
+    Holds.MEMORY: lambda fields, name, _: _reserved_memory(fields, name),
+    Holds.OBJECT: lambda fields, name, _: mapping_at(fields, name),
+}
+"""What a field holds -> how it is read."""
+_DEFAULTS: Final = KubeletConfig()
+_MAPS: Final = frozenset(one.name for one in FIELDS if one.holds in MAPS_OF_TEXTS)
+
+READ = frozenset(READ_FIELDS)
+"""Fields that the resource managers read (spec: configuration.md section 1)."""
 
 _DURATIONS = """
     syncFrequency fileCheckFrequency httpCheckFrequency streamingConnectionIdleTimeout nodeStatusUpdateFrequency

@@ -3,14 +3,29 @@
 Source: kubelet v1.37.1, cmd/kubelet/app/options; a flag wins over the configuration file, and feature gates of both are
 put together. Names of all flags:
 https://kubernetes.io/docs/reference/command-line-tools-reference/kubelet/
+
+Texts that hold the kubelet's flags: a command line, files of arguments and of environment, units, start scripts.
+
+One flag a line (``/var/snap/microk8s/current/args/kubelet``), ``KUBELET_EXTRA_ARGS=...`` (``/etc/default/kubelet``,
+``kubeadm-flags.env``), ``ExecStart=`` of a systemd unit, what ``ps`` prints, and ``/proc/PID/cmdline``, whose arguments
+end with a NUL. Sources: https://canonical.com/microk8s/docs/configuring-services,
+https://kubernetes.io/docs/setup/production-environment/tools/kubeadm/kubelet-integration/, proc(5).
+
+A start script of EKS on Amazon Linux 2 passes them as ``--kubelet-extra-args`` of ``bootstrap.sh``. Source:
+https://github.com/awslabs/amazon-eks-ami, templates/al2/runtime/bootstrap.sh
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
+from mooring.engine.core.errors import InputError
+from mooring.engine.releases.config_fields import FIELDS, Holds, KubeletField
 from mooring.engine.releases.flags import is_lasting
 
 _Reading: TypeAlias = Callable[[str], Any]
@@ -51,55 +66,19 @@ def _reserved_memory(text: str) -> list[dict[str, Any]]:
     return entries
 
 
-_FIELDS: Final[Mapping[str, tuple[str, _Reading]]] = {
-    "cpu-cfs-quota": ("cpuCFSQuota", _truth),
-    "cpu-cfs-quota-period": ("cpuCFSQuotaPeriod", str),
-    "cpu-manager-policy": ("cpuManagerPolicy", str),
-    "cpu-manager-policy-options": ("cpuManagerPolicyOptions", _pairs),
-    "cpu-manager-reconcile-period": ("cpuManagerReconcilePeriod", str),
-    "cgroup-root": ("cgroupRoot", str),
-    "cgroups-per-qos": ("cgroupsPerQOS", _truth),
-    "enforce-node-allocatable": ("enforceNodeAllocatable", _listed),
-    "event-burst": ("eventBurst", _count),
-    "event-qps": ("eventRecordQPS", _count),
-    "eviction-hard": ("evictionHard", _signals),
-    "eviction-minimum-reclaim": ("evictionMinimumReclaim", _pairs),
-    "eviction-soft": ("evictionSoft", _signals),
-    "eviction-soft-grace-period": ("evictionSoftGracePeriod", _pairs),
-    "feature-gates": ("featureGates", _gates),
-    "hairpin-mode": ("hairpinMode", str),
-    "healthz-port": ("healthzPort", _count),
-    "image-gc-high-threshold": ("imageGCHighThresholdPercent", _count),
-    "image-gc-low-threshold": ("imageGCLowThresholdPercent", _count),
-    "kube-api-burst": ("kubeAPIBurst", _count),
-    "kube-api-qps": ("kubeAPIQPS", _count),
-    "kube-reserved": ("kubeReserved", _pairs),
-    "kube-reserved-cgroup": ("kubeReservedCgroup", str),
-    "max-open-files": ("maxOpenFiles", _count),
-    "max-pods": ("maxPods", _count),
-    "memory-manager-policy": ("memoryManagerPolicy", str),
-    "node-status-max-images": ("nodeStatusMaxImages", _count),
-    "oom-score-adj": ("oomScoreAdj", _count),
-    "pods-per-core": ("podsPerCore", _count),
-    "port": ("port", _count),
-    "read-only-port": ("readOnlyPort", _count),
-    "registry-burst": ("registryBurst", _count),
-    "registry-qps": ("registryPullQPS", _count),
-    "reserved-cpus": ("reservedSystemCPUs", str),
-    "reserved-memory": ("reservedMemory", _reserved_memory),
-    "runonce": ("runOnce", _truth),
-    "serialize-image-pulls": ("serializeImagePulls", _truth),
-    "system-cgroups": ("systemCgroups", str),
-    "system-reserved": ("systemReserved", _pairs),
-    "system-reserved-cgroup": ("systemReservedCgroup", str),
-    "topology-manager-policy": ("topologyManagerPolicy", str),
-    "topology-manager-policy-options": ("topologyManagerPolicyOptions", _pairs),
-    "topology-manager-scope": ("topologyManagerScope", str),
+_READINGS: Final[Mapping[Holds, _Reading]] = {
+    Holds.FLAG: _truth,
+    Holds.COUNT: _count,
+    Holds.TEXTS: _listed,
+    Holds.THRESHOLDS: _signals,
+    Holds.GATES: _gates,
+    Holds.MEMORY: _reserved_memory,
+    **dict.fromkeys((Holds.OPTIONS, Holds.AMOUNTS, Holds.MINIMA, Holds.DURATIONS), _pairs),
 }
-"""Flag -> field of the configuration and how its text is read."""
-
+"""What a field holds -> how a flag's text is read, where it is not the value itself."""
+_FIELDS: Final[Mapping[str, KubeletField]] = {one.flag: one for one in FIELDS if one.flag}
 _PLACES: Final = {"config": "config", "config-dir": "config_dir", "root-dir": "root_dir", "hostname-override": "node"}
-_SWITCHES: Final = frozenset(flag for flag, (_, read) in _FIELDS.items() if read is _truth)
+_SWITCHES: Final = frozenset(flag for flag, one in _FIELDS.items() if one.holds is Holds.FLAG)
 """Flags that need no value."""
 
 
@@ -152,8 +131,8 @@ def kubelet_flags(arguments: Iterable[str]) -> KubeletFlags:
         if name in _PLACES:
             places[_PLACES[name]] = value
         elif name in _FIELDS:
-            target, read = _FIELDS[name]
-            read_value = read(value)
+            target = _FIELDS[name].name
+            read_value = _READINGS.get(_FIELDS[name].holds, str)(value)
             earlier = fields.get(target)
             positions[target] = position
             # Flags that hold several values may be repeated.
@@ -198,3 +177,105 @@ def merged_configuration(base: Mapping[str, Any], patch: Mapping[str, Any]) -> d
         else:
             merged[name] = value
     return merged
+
+
+_COMMAND: Final = re.compile(r"(?:ExecStart=)?(?:\S*/)?kubelet\s+(?=-)")
+_ENVIRONMENT: Final = re.compile(r"(?:export\s+)?(?:Environment=)?[\"']?KUBELET_\w*ARGS=(?=.)")
+_FLAG: Final = re.compile(r"--?[A-Za-z]")
+_BESIDE: Final = re.compile(r"#|\[\w+\]|[A-Z][A-Za-z]*=|[A-Z_]+=")
+"""What may stand in such a file before the flags: comments, sections and other settings of a unit."""
+BOOTSTRAP: Final = re.compile(r"(?:^|[\s/])bootstrap\.sh(?=\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument and the line on which it begins, counted from 1."""
+
+    text: str
+    line: int
+
+
+def kubelet_arguments_in(text: str, source: str) -> tuple[Argument, ...] | None:
+    """Return the kubelet's arguments in a text; None when it is something else.
+
+    Raises:
+        InputError: a quote is not closed.
+
+    >>> [one.text for one in kubelet_arguments_in('KUBELET_EXTRA_ARGS="--max-pods=50 --v=2"', "example") or ()]
+    ['--max-pods=50', '--v=2']
+    """
+    if "\0" in text:
+        words = [word for word in text.split("\0") if word]
+        if not any(_FLAG.match(word) for word in words):
+            return None
+        return tuple(Argument(word, 1) for word in words[1:] if not words[0].startswith("-"))
+    found: list[Argument] = []
+    for number, line in _joined(text):
+        rest = _flags_of(line)
+        if rest is not None:
+            found += (Argument(word, number) for word in _words(rest, f"{source}:{number}"))
+        elif not found and not _BESIDE.match(line):
+            return None
+    return tuple(one for one in found if not one.text.startswith("$")) or None
+
+
+def bootstrap_arguments_in(text: str, source: str) -> tuple[tuple[str, Argument], ...] | None:
+    """Return the options of ``bootstrap.sh`` with their values; None when the text does not call it.
+
+    Raises:
+        InputError: a quote is not closed.
+
+    >>> bootstrap_arguments_in("/etc/eks/bootstrap.sh demo --kubelet-extra-args '--max-pods=50'", "example")
+    (('--kubelet-extra-args', Argument(text='--max-pods=50', line=1)),)
+    """
+    for number, line in _joined(text):
+        call = BOOTSTRAP.search(line)
+        if call and not line.startswith("#"):
+            words = _words(line[call.end() :], f"{source}:{number}")
+            return tuple((name, Argument(value, number)) for name, value in pairwise(words) if name.startswith("--"))
+    return None
+
+
+def _flags_of(line: str) -> str | None:
+    """Return the part of a line that has flags."""
+    if _FLAG.match(line):
+        return line
+    if command := _COMMAND.match(line):
+        return line[command.end() :]
+    if environment := _ENVIRONMENT.match(line):
+        rest = line[environment.end() :]
+        quoted = len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'"
+        return rest[1:-1] if quoted else rest.rstrip("\"'") if '"KUBELET' in line else rest
+    return None
+
+
+def _joined(text: str) -> Iterator[tuple[int, str]]:
+    """Yield lines that are not empty, with their numbers; a backslash at the end continues a line."""
+    waiting, begins = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        begins = begins if waiting else number
+        waiting += line.strip()
+        if waiting.endswith("\\"):
+            waiting = f"{waiting[:-1].rstrip()} "
+            continue
+        if waiting:
+            yield begins, waiting
+        waiting = ""
+    if waiting:
+        yield begins, waiting.strip()
+
+
+def _words(text: str, source: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError as error:
+        raise InputError(f"cannot be read as arguments: {error}", source=source, remedy="close the quote") from None
+
+
+def split_arguments(text: str, source: str) -> tuple[str, ...]:
+    """Return arguments that are one text, as a shell splits it.
+
+    Raises:
+        InputError: a quote is not closed.
+    """
+    return tuple(_words(text, source))

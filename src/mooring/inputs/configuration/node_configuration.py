@@ -17,8 +17,8 @@ from mooring.inputs.configuration import devices as declared
 from mooring.inputs.configuration import kubelet_config as kubelet
 from mooring.inputs.configuration import mooring_config as mooring
 from mooring.inputs.configuration.devices import Declared
+from mooring.inputs.configuration.kubelet_config import UNKNOWN_VALUE, value_problems
 from mooring.inputs.configuration.kubelet_flags import merged_configuration
-from mooring.inputs.configuration.kubelet_values import UNKNOWN_VALUE, value_problems
 from mooring.inputs.configuration.layers import EffectiveField, FieldPlace, Layer, Tier, effective_fields, merged_layers
 from mooring.inputs.configuration.sources import ConfigurationSource, load_sources, sources_of
 from mooring.inputs.decoding.documents import located
@@ -26,7 +26,7 @@ from mooring.inputs.decoding.fields import Document, Report, ignore, kind_of, te
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.inputs.configuration import formats, part, reservations
+    from mooring.inputs.configuration import formats, part
 
 if TYPE_CHECKING:
     from mooring.inputs.configuration.formats import ConfigurationFormat
@@ -116,7 +116,7 @@ def configuration_of(
     gathered.report_unread()
     has_file = gathered.has_file or not layers or any(Tier.FILE in layer.reads for layer in layers)
     if any(layer.computed for layer in layers):
-        layers, told = reservations.with_computed(layers, machine, has_file=has_file, release=release)
+        layers, told = part.with_computed(layers, machine, has_file=has_file, release=release)
         gathered.findings += told
     merged = merged_layers(layers, has_file=has_file, release=release)
     shows_defaults = kubelet.KIND in found and kubelet.CONFIGZ in found[kubelet.KIND].content

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.configuration.kubelet_arguments import bootstrap_arguments_in, kubelet_arguments_in
+from mooring.inputs.configuration.kubelet_flags import bootstrap_arguments_in, kubelet_arguments_in
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import SUFFIXES, documents_in, load_documents, places_of
 from mooring.inputs.decoding.fields import Document, Value

@@ -1,4 +1,10 @@
-"""A machine from whatever the user names: this computer, a snapshot, a description, a shipped shape, a line of text."""
+"""A machine from whatever the user names: this computer, a snapshot, a description, a shipped shape, a line of text.
+
+A machine as its kubelet would read it if some CPUs were offline when it starts.
+
+Source: cAdvisor 0.60.5, which leaves CPUs out that are offline (``machine.GetTopology``, ``sysinfo.GetNodesInfo``);
+their NUMA nodes stay with their memory.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +15,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mooring.engine.core.cpuset import HIGHEST_CPU
+from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.hardware import Hardware
 from mooring.engine.core.machine import Finding, Machine, MachineOrigin
-from mooring.engine.core.machineinfo import HIGHEST_NODE, MachineInfo
+from mooring.engine.core.machineinfo import HIGHEST_NODE, MachineInfo, NUMANode
 
 if TYPE_CHECKING:
     from mooring.inputs.machines.cadvisor.machine import CadvisorAnswer
     from mooring.inputs.machines.machineinfo_json import DescribedMachine
     from mooring.inputs.machines.tree import Tree
+
 
 LIVE: Final = "live"
 """Names this computer; an empty source does as well."""
@@ -65,7 +73,7 @@ def load_machine(source: str) -> Machine:
 
 def _is_source(text: str) -> bool:
     """Tell whether a text is the whole name of a machine, apart from compact text."""
-    from mooring.inputs.machines.shipped import shipped_names  # noqa: PLC0415 - only when needed
+    from mooring.inputs.machines.compact import shipped_names  # noqa: PLC0415 - only when needed
 
     path, hash_sign, _ = text.rpartition("#")
     is_known = text in ("", LIVE, STANDARD_INPUT) or text in shipped_names()
@@ -75,7 +83,7 @@ def _is_source(text: str) -> bool:
 def _of_source(source: str) -> Machine:
     if source in ("", LIVE):
         return _from_tree("/")
-    from mooring.inputs.machines.shipped import shipped_machine, shipped_names  # noqa: PLC0415 - only when needed
+    from mooring.inputs.machines.compact import shipped_machine, shipped_names  # noqa: PLC0415 - only when needed
 
     if source in shipped_names():
         return shipped_machine(source)
@@ -160,9 +168,8 @@ def machine_of(tree: Tree, name: str = "") -> Machine:
         InputError: the tree holds no machine that can be understood.
     """
     from mooring.inputs.machines.cadvisor.machine import read_machine_info  # noqa: PLC0415 - as above
-    from mooring.inputs.machines.differences.comparison import differences  # noqa: PLC0415 - as above
-    from mooring.inputs.machines.hardware.findings import hardware_findings  # noqa: PLC0415 - as above
-    from mooring.inputs.machines.hardware.machine import read_hardware  # noqa: PLC0415 - as above
+    from mooring.inputs.machines.differences import differences  # noqa: PLC0415 - as above
+    from mooring.inputs.machines.hardware.machine import hardware_findings, read_hardware  # noqa: PLC0415 - as above
     from mooring.inputs.machines.interrupts import read_pci_devices  # noqa: PLC0415 - as above
 
     hardware = read_hardware(tree)
@@ -261,3 +268,53 @@ def _unknown(source: str, shipped: tuple[str, ...]) -> InputError:
     near = near or difflib.get_close_matches(source.lower()[:80], shipped, n=3, cutoff=0.4)
     remedy = f"did you mean {' or '.join(near)}?" if near else f"{_FORMS}; shipped are {', '.join(shipped)}"
     return InputError("unknown machine", source=shown, remedy=remedy)
+
+
+CODE = "MOOR-517"
+
+
+def without_cpus(machine: Machine, cpus: CPUSet) -> Machine:
+    """Return a machine with some of its CPUs offline.
+
+    Raises:
+        InputError: it does not have them, or no CPU would be left.
+    """
+    known = CPUSet.from_ids(cpu for node in machine.info.topology for core in node.cores for cpu in core.thread_ids)
+    if cpus - known:
+        raise InputError(f"the machine has no CPU {cpus - known}", field="--offline", remedy=f"it has {known}")
+    if not known - cpus:
+        raise InputError("no CPU would be left", field="--offline", remedy="leave one online")
+    message = "offline before the kubelet starts; for CPUs that go offline later use the extension cpu-hotplug"
+    finding = Finding("info", f"CPU{'' if len(cpus) == 1 else 's'} {cpus}", message, CODE)
+    hardware = None if machine.hardware is None else _hardware(machine.hardware, cpus)
+    return replace(machine, info=_info(machine.info, cpus), hardware=hardware, findings=(*machine.findings, finding))
+
+
+def _info(info: MachineInfo, cpus: CPUSet) -> MachineInfo:
+    topology = tuple(_node(node, cpus) for node in info.topology)
+    cores = [core for node in topology for core in node.cores]
+    return replace(
+        info,
+        num_cores=sum(len(core.thread_ids) for core in cores),
+        num_sockets=len({core.socket_id for core in cores}),
+        topology=topology,
+    )
+
+
+def _node(node: NUMANode, cpus: CPUSet) -> NUMANode:
+    cores = (replace(core, thread_ids=tuple(cpu for cpu in core.thread_ids if cpu not in cpus)) for core in node.cores)
+    return replace(node, cores=tuple(core for core in cores if core.thread_ids))
+
+
+def _hardware(hardware: Hardware, cpus: CPUSet) -> Hardware:
+    nodes = tuple(replace(node, local_cpus=node.local_cpus - cpus) for node in hardware.nodes)
+    left = tuple(cpu for cpu in hardware.cpus if cpu.id not in cpus)
+    return replace(
+        hardware,
+        cpus=left,
+        online=hardware.online - cpus,
+        offline=hardware.offline | cpus,
+        nodes=nodes,
+        num_cores=len({cpu.core for cpu in left}),
+        num_packages=len({cpu.package_first_cpu for cpu in left}),
+    )

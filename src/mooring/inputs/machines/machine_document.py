@@ -27,7 +27,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
 from mooring.engine.core.machine import SYSFS, Finding, Machine, MachineOrigin, PCIDevice
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.inputs.machines.differences.kubeletview import kubelet_view
+from mooring.inputs.machines.kubelet_view import kubelet_view
 
 L3 = 3
 """Level of the caches that are listed as ``l3``."""

@@ -20,9 +20,8 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import INT64_MAX
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, NUMANode
-from mooring.inputs.decoding.documents import places_of
+from mooring.inputs.decoding.documents import json_error, places_of
 from mooring.inputs.decoding.fields import Document
-from mooring.inputs.decoding.json_reader import json_error
 from mooring.inputs.machines.machineinfo_oddities import oddities
 
 ODD: Final = "MOOR-464"

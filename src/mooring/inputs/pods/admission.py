@@ -19,13 +19,19 @@ from typing import Any, Final, NamedTuple
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
+from mooring.inputs.decoding.documents import NotJSONError, read_json
 from mooring.inputs.decoding.fields import Document
-from mooring.inputs.decoding.json_reader import NotJSONError, read_json
+from mooring.inputs.pods.cluster_objects import (
+    LIMIT_RANGE,
+    LimitRange,
+    check_limits,
+    limit_ranges,
+    objects_of,
+    with_defaults,
+)
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.dynamic.objects import objects_of
-from mooring.inputs.pods.limit_ranges import LIMIT_RANGE, LimitRange, check_limits, limit_ranges, with_defaults
 from mooring.inputs.pods.pods import pod_from_object
-from mooring.inputs.pods.workloads.objects import PodObject, pod_objects
+from mooring.inputs.pods.workloads import PodObject, pod_objects
 
 LIMITED: Final = "MOOR-541"
 INJECTED: Final = "MOOR-542"

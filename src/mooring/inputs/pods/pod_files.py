@@ -16,10 +16,11 @@ from mooring.inputs.decoding.documents import load_documents, places_of
 from mooring.inputs.decoding.fields import Document, Report, ignore, inside
 from mooring.inputs.decoding.files import Paths, paths_of
 from mooring.inputs.pods import admission as admitting
+from mooring.inputs.pods import cluster_objects
 from mooring.inputs.pods.admission import APIServerAdmission
+from mooring.inputs.pods.cluster_objects import large_quantities
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.dynamic import objects as dynamic_objects
-from mooring.inputs.pods.large_quantities import large_quantities
+from mooring.inputs.pods.pod_fields import LABEL, SUBDOMAIN, check_containers_fit, check_name
 from mooring.inputs.pods.pod_status import (
     HOLDS_NOTHING,
     Standing,
@@ -29,15 +30,14 @@ from mooring.inputs.pods.pod_status import (
     standing_of,
 )
 from mooring.inputs.pods.pods import DEFAULT_GATES
-from mooring.inputs.pods.validation import LABEL, SUBDOMAIN, check_containers_fit, check_name
-from mooring.inputs.pods.workloads.objects import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
+from mooring.inputs.pods.workloads import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
 
 MOST_PODS = 100_000
 """Pods that the files of one run may describe together; a node runs a few hundred."""
 WITHOUT_PODS = "MOOR-503"
 LAUNCHER = "MOOR-516"
 _MOST_NAMED = 3
-READ_ELSEWHERE = frozenset({"Node", *dynamic_objects.KINDS, *admitting.READ})
+READ_ELSEWHERE = frozenset({"Node", *cluster_objects.KINDS, *admitting.READ})
 """Nodes are read for their kubelet's release, claims and slices for devices, others for what admission does."""
 _NO_TEMPLATE = "no pod template found; --pod-template-path {}=PATH names one"
 _HOOKS = "Helm hooks that do not run on installation"

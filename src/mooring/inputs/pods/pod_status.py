@@ -18,7 +18,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.inputs.decoding.fields import Document, mapping_at
 from mooring.inputs.pods.pods import identity_of
-from mooring.inputs.pods.workloads.objects import PodObject, pod_objects
+from mooring.inputs.pods.workloads import PodObject, pod_objects
 
 OTHER_PODS: Final = "MOOR-513"
 LEFT_OUT: Final = "MOOR-502"

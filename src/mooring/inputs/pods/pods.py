@@ -15,10 +15,16 @@ from mooring.engine.extensions.device_alignment import check_annotation as check
 from mooring.engine.node.mixed import check_mixing
 from mooring.inputs.decoding.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
 from mooring.inputs.decoding.quantities import resource_list
+from mooring.inputs.pods.claims import claims_of_pod, unmade_claims_of_pod, with_claims
 from mooring.inputs.pods.defaults import PodGates, qos_of, with_pod_defaults
-from mooring.inputs.pods.dynamic.references import claims_of_pod, unmade_claims_of_pod, with_claims
-from mooring.inputs.pods.pod_fields import priority_of, scale_down_grace, with_statuses
-from mooring.inputs.pods.validation import check_names, check_pod_resources, check_resources
+from mooring.inputs.pods.pod_fields import (
+    check_names,
+    check_pod_resources,
+    check_resources,
+    priority_of,
+    scale_down_grace,
+    with_statuses,
+)
 
 DEFAULT_GATES = PodGates()
 """Gates as v1.37.1 has them by default."""

@@ -20,8 +20,8 @@ from mooring.engine.core.release import Release
 from mooring.inputs.decoding.fields import as_mapping, inside, mapping_at, name_at
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.defaults import POD_LEVEL_RESIZE, PodGates, qos_of
+from mooring.inputs.pods.pod_fields import check_containers_fit, check_pod_resources, check_resources
 from mooring.inputs.pods.pods import MIRROR
-from mooring.inputs.pods.validation import check_containers_fit, check_pod_resources, check_resources
 
 
 @dataclass(frozen=True, slots=True)

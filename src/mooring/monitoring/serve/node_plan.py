@@ -1,10 +1,15 @@
-"""A node from its files: a plan as a snapshot, its pods explained, and what would happen to other pods."""
+"""A node from its files: a plan as a snapshot, its pods explained, and what would happen to other pods.
+
+What is known of a node besides its pods, from a plan: its findings, and to whom they may be shown.
+"""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from mooring.answers.base.changes.nearest import nearest_changes
 from mooring.answers.base.changes.price import price_words
@@ -16,19 +21,55 @@ from mooring.answers.base.views.picture import plan_view
 from mooring.answers.base.views.rows import admitted_rows, l3_caches, pod_name, verdict_of
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
 from mooring.engine.core.moment import SECOND
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.owners import state_owner
 from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.hotplug_findings import hotplug_findings
 from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import PodOrigin, pods_with_origins
-from mooring.monitoring.serve.plan_notices import plan_notices
-from mooring.monitoring.serve.snapshot import NodeSnapshot, PendingRelease, ShownPod
+from mooring.monitoring.serve.snapshot import ANY, NodeNotice, NodeSnapshot, PendingRelease, ShownPod
 from mooring.service.daemon import present_moment
 from mooring.views.decision import DecisionView
 from mooring.views.decision_rows import decision_view
 from mooring.views.view import NodeView, PlacementRow
+
+_OWNER: Final = re.compile(r"(?:claim )?([a-z0-9-]+)/")
+"""How the subject begins that is a pod, one of its containers or a claim. Domains of resources have a dot, which names
+of namespaces cannot have."""
+_QUOTING: Final = ("plugin ", "state files")
+"""How the subjects begin of findings with the words of a plugin, or with uids of the state files."""
+
+
+def plan_notices(plan: Plan) -> Iterator[NodeNotice]:
+    """Yield what a page shows of a plan besides its pods, each with the namespace of the pods that it names."""
+    pods = {answer.pod.uid: answer.pod for answer in plan.answers} | {pod.uid: pod for pod in plan.unasked}
+    names = {f"{pod.namespace}/{pod.name}": pod.namespace for pod in pods.values()}
+    if plan.kubelet is None:
+        message = plan.refusal.message if plan.refusal is not None else ""
+        brief = "The kubelet would not start"
+        yield NodeNotice(f"{brief}: {message}", True, ANY, brief)
+    offline = hotplug_findings(plan.kubelet.node) if plan.kubelet is not None else []
+    for one in plan.findings:
+        if one not in offline:
+            text = one.message if one.message.startswith(one.subject) else f"{one.subject}: {one.message}"
+            yield NodeNotice(text, one.severity == "warning", _namespace(one, names))
+    for one in offline:
+        yield NodeNotice(f"{one.subject} {one.message}", True, _namespace(one, names))
+
+
+def _namespace(finding: Finding, names: Mapping[str, str]) -> str:
+    """Return the namespace of the pods that a finding names, empty where it names none."""
+    if finding.subject.startswith(_QUOTING):
+        return ANY
+    text = f"{finding.subject} {finding.message}"
+    named = {namespace for name, namespace in names.items() if name in text}
+    if owner := _OWNER.match(finding.subject):
+        named.add(owner[1])
+    return named.pop() if len(named) == 1 else ANY if named else ""
+
 
 MOST_PODS = 50
 """Pods of a manifest that are asked about at once."""

@@ -16,7 +16,6 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from mooring.engine.core.errors import InputError
 from mooring.monitoring.serve.access import Viewer
-from mooring.monitoring.serve.feed import Feed
 from mooring.monitoring.serve.node_html import (
     Addresses,
     body_html,
@@ -26,7 +25,7 @@ from mooring.monitoring.serve.node_html import (
     what_if_html,
 )
 from mooring.monitoring.serve.node_plan import story_of, what_if
-from mooring.monitoring.serve.recording import Recorded, Recording
+from mooring.monitoring.serve.recording import Feed, Recorded, Recording
 
 LARGEST_MANIFEST: Final = 262_144
 """Bytes."""
@@ -58,18 +57,11 @@ class NodeRoutes:
     async def body(self, request: Request, viewer: Viewer) -> Response:
         """Return the part of the page that changes, as it is or was."""
         number = moment_of(request)
-        try:
-            seen = await run_in_threadpool(self.recording.at, number)
-        except InputError as error:
-            return HTMLResponse(problem_html(str(error)))
-        return HTMLResponse(await self._body(seen, viewer, current=not number))
+        return HTMLResponse(await self._body(self.recording.at(number), viewer, current=not number))
 
     async def pod(self, request: Request, viewer: Viewer) -> Response:
         """Explain a pod that is on the node now, or was at a moment."""
-        try:
-            seen = await run_in_threadpool(self.recording.at, moment_of(request))
-        except InputError as error:
-            return HTMLResponse(problem_html(str(error)))
+        seen = self.recording.at(moment_of(request))
         snapshot = seen.snapshot.seen_by(viewer.may_list)
         uid = request.query_params.get("uid", "")
         pod = next((one for one in snapshot.pods if one.uid == uid), None)

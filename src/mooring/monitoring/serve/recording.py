@@ -1,17 +1,59 @@
-"""The node over time: the newest snapshots in memory, and where they are kept, those of before."""
+"""The node over time: the newest snapshots, in memory.
+
+Tells clients of the page that something has changed; the version grows with every change.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
-from mooring.monitoring.serve.feed import Feed
 from mooring.monitoring.serve.snapshot import NodeSnapshot
 from mooring.service.daemon import Heartbeat
+
+
+class Feed:
+    """One source of changes, many clients; changes come from any thread, clients wait in the server's loop."""
+
+    def __init__(self) -> None:
+        """Begin at version 0."""
+        self.version = 0
+        self._lock = threading.Lock()
+        self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+
+    def changed(self) -> None:
+        """Take it that something has changed."""
+        with self._lock:
+            self.version += 1
+            waiting, self._waiting = self._waiting, {}
+        for event, loop in waiting.items():
+            # The loop is closed when the server stops.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(event.set)
+
+    async def after(self, version: int, seconds: float) -> int:
+        """Wait until there is a version after a known one, and return it; the known one when the time is over."""
+        event = asyncio.Event()
+        with self._lock:
+            if self.version > version:
+                return self.version
+            self._waiting[event] = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        except TimeoutError:
+            return version
+        finally:
+            with self._lock:
+                self._waiting.pop(event, None)
+        return self.version
+
 
 MOST_CELLS: Final = 150_000
 """CPUs of all recorded snapshots together: about 40 MB."""
@@ -29,41 +71,11 @@ class Recorded:
     snapshot: NodeSnapshot
 
 
-class KeptMoments(Protocol):
-    """Moments that outlive the page; used by one thread at a time."""
-
-    @property
-    def first(self) -> int:
-        """Number of the oldest one."""
-
-    @property
-    def last(self) -> int:
-        """Number of the newest one, one less than the first where there is none."""
-
-    def add(self, moment: Recorded) -> None:
-        """Take the next moment."""
-
-    def at(self, number: int) -> Recorded:
-        """Return the moment of a number from the first to the last.
-
-        Raises:
-            InputError: it cannot be read.
-        """
-
-
 class Recording:
     """Takes snapshots of one node; usable from any thread."""
 
-    def __init__(
-        self, first: NodeSnapshot, clock: Callable[[], float] = time.time, kept: KeptMoments | None = None
-    ) -> None:
-        """Begin with a snapshot.
-
-        Args:
-            first: the node now.
-            clock: Unix time.
-            kept: moments before, to which those from now on are added.
-        """
+    def __init__(self, first: NodeSnapshot, clock: Callable[[], float] = time.time) -> None:
+        """Begin with a snapshot of the node now; the clock gives Unix time."""
         self.feed = Feed()
         self._clock, self._lock = clock, threading.Lock()
         self.heartbeat = Heartbeat(time.monotonic)
@@ -72,10 +84,7 @@ class Recording:
         """Why the node cannot be read at the moment."""
         cpus = max(1, sum(1 for _ in first.view.cpus()))
         self._past: deque[Recorded] = deque(maxlen=max(20, min(MOST_SNAPSHOTS, MOST_CELLS // cpus)))
-        self._kept = kept
-        self._now = Recorded(1 if kept is None else kept.last + 1, clock(), first)
-        if kept is not None:
-            kept.add(self._now)
+        self._now = Recorded(1, clock(), first)
 
     @property
     def now(self) -> Recorded:
@@ -94,8 +103,6 @@ class Recording:
             else:
                 self._past.append(Recorded(before.number, before.at, before.snapshot.bare()))
                 self._now = Recorded(before.number + 1, self._clock(), snapshot)
-                if self._kept is not None:
-                    self._kept.add(self._now)
         self.feed.changed()
         return True
 
@@ -108,8 +115,6 @@ class Recording:
     def span(self) -> tuple[int, Recorded]:
         """Return the number of the oldest moment and the newest moment, as they are at one time."""
         with self._lock:
-            if self._kept is not None and self._kept.last >= self._kept.first:
-                return self._kept.first, self._now
             return self._past[0].number if self._past else self._now.number, self._now
 
     def in_memory(self) -> list[Recorded]:
@@ -118,16 +123,8 @@ class Recording:
             return [*self._past, self._now]
 
     def at(self, number: int) -> Recorded:
-        """Return the moment of a number; the oldest one for one that is forgotten, the newest for 0.
-
-        Raises:
-            InputError: it is kept, and cannot be read.
-        """
+        """Return the moment of a number; the oldest one for one that is forgotten, the newest for 0."""
         found = self.in_memory()
         if not number:
             return found[-1]
-        if number < found[0].number and self._kept is not None:
-            with self._lock:
-                if (wanted := max(number, self._kept.first)) <= self._kept.last:
-                    return self._kept.at(wanted)
         return next((one for one in found if one.number >= number), found[-1])

@@ -22,10 +22,8 @@ from mooring.monitoring.serve.recording import Recording
 from mooring.monitoring.serve.snapshot import NodeSnapshot
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.daemon import stop_signals
-from mooring.service.http import HTTPServer, listener_at
+from mooring.service.http import Application, ConnectionLimits, HTTPServer, TLSFiles, listener_at, tls_context
 from mooring.service.options import Address
-from mooring.service.pages import Application, ConnectionLimits
-from mooring.service.tls import TLSFiles, tls_context
 
 LIMITS: Final = ConnectionLimits(first=5.0, body=10.0, busy=3600.0, idle=75.0, connections=1024, head=32 * 1024)
 """A stream of changes is cut after an hour; the browser opens it again."""

@@ -19,11 +19,9 @@ import msgspec
 from mooring.engine.checkpoint.store import make_folder, system_words, write_atomically
 from mooring.engine.core.errors import InputError
 from mooring.inputs.pods.recordings import SCENARIO
-from mooring.monitoring.shadow.counts_file import write_counts
-from mooring.monitoring.shadow.judgement import Agreement, Judgement
-from mooring.monitoring.shadow.recording import machine_line
-from mooring.monitoring.shadow.smallest import uid_of
-from mooring.monitoring.shadow.tally import Tally
+from mooring.monitoring.shadow.judging.judgement import Agreement, Judgement
+from mooring.monitoring.shadow.recording import machine_line, uid_of
+from mooring.monitoring.shadow.tally import Tally, write_counts
 from mooring.published.objects import NodeFacts
 
 MACHINES: Final = "machines.jsonl"

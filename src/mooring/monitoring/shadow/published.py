@@ -23,8 +23,7 @@ from mooring.published.observation import Observation
 from mooring.published.restored import kind_of, restored
 from mooring.published.state_document import state_of
 from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.following import Follower
-from mooring.service.cluster.watching import mapping_of
+from mooring.service.cluster.following import Follower, mapping_of
 
 QUIET: Final = 3.0
 """Seconds without a change after which a change is judged: pods change before nodes publish."""

@@ -16,9 +16,8 @@ from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.monitoring.shadow.tally import Tally, now_text
-from mooring.published.pace import Pace, Rhythm
 from mooring.published.shadow_document import shadow_document
-from mooring.published.writing import apply, node_uid
+from mooring.published.writing import Pace, Rhythm, apply, node_uid
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 
 RHYTHM: Final = Rhythm(gathering=1.0, least=60.0)

@@ -18,17 +18,23 @@ from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.monitoring.shadow.folder import ShadowFolder
-from mooring.monitoring.shadow.judgement import Agreement, KubeletEvent
-from mooring.monitoring.shadow.judging.beginning import engine_on
+from mooring.monitoring.shadow.judging.interval import Stretch
 from mooring.monitoring.shadow.judging.judge import judge
-from mooring.monitoring.shadow.judging.stretch import Stretch
+from mooring.monitoring.shadow.judging.judgement import Agreement, KubeletEvent
+from mooring.monitoring.shadow.judging.starts import engine_on
 from mooring.monitoring.shadow.observed import ObservedNode, ObservedPod
 from mooring.monitoring.shadow.pods import BoundPods
-from mooring.monitoring.shadow.predicting import predictions, undecided
-from mooring.monitoring.shadow.recording import recorded_scenario
-from mooring.monitoring.shadow.smallest import smallest
+from mooring.monitoring.shadow.predicting import (
+    WouldBe,
+    WouldBeAnswer,
+    after_steps,
+    predictions,
+    reconciled,
+    undecided,
+    would_be,
+)
+from mooring.monitoring.shadow.recording import recorded_scenario, smallest
 from mooring.monitoring.shadow.tally import Tally, WouldBeTally, now_text
-from mooring.monitoring.shadow.would_be import WouldBe, WouldBeAnswer, after_steps, reconciled, would_be
 from mooring.published.observation import Observation
 from mooring.published.restored import holds_all
 

@@ -1,18 +1,36 @@
-"""How often the engine decided as the kubelet did, since when, and what differed."""
+"""How often the engine decided as the kubelet did, since when, and what differed.
+
+``mooring record -o json``: what was recorded of each node.
+
+The counts of a shadow over its restarts: one file of its folder, the document of ``mooring shadow -o json``.
+
+It is replaced whole after every judgement. A file that cannot be used is kept beside it under another name.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeVar
 
+import msgspec
+from msgspec import Meta
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from mooring.documents.observed.shadow import (
+from mooring.documents.parts import API_VERSION, APIVersion, Count, DocumentPart
+from mooring.engine.checkpoint.backups import BACKUP
+from mooring.engine.checkpoint.store import read_state_file, system_words, write_atomically
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.inputs.decoding.fields import Report, ignore
+from mooring.monitoring.shadow.judging.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.monitoring.shadow.predicting import WouldBeAnswer
+from mooring.published.shadow_document import (
     ShadowCountPart,
     ShadowDayPart,
     ShadowDecisionPart,
@@ -20,9 +38,30 @@ from mooring.documents.observed.shadow import (
     WouldBeDayPart,
     WouldBePart,
 )
-from mooring.engine.core.errors import InputError
-from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
-from mooring.monitoring.shadow.would_be import WouldBeAnswer
+
+
+class RecordedNodePart(DocumentPart):
+    """A node, and how often the engine decided as its kubelet did."""
+
+    node: str
+    release: Annotated[str, Meta(description="Of its kubelet; empty while nothing was seen of it.")]
+    since: Annotated[str, Meta(description="Time from which decisions are counted.")]
+    folder: Annotated[str, Meta(description="Where its recordings lie.")]
+    scenarios: Annotated[Count, Meta(description="Written since the start.")]
+    left_out: Annotated[Count, Meta(description="Stretches of which no scenario can be made.")]
+    agreed: Count
+    differs: Count
+    unknown: Count
+    blind: Annotated[Count, Meta(description="Looks at which nothing could be seen.")]
+
+
+class RecordingDocument(DocumentPart, kw_only=True):
+    """What mooring record -o json prints: what was recorded of each node."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Recording"] = "Recording"
+    nodes: list[RecordedNodePart]
+
 
 MOST_KEPT: Final = 100
 """Differences and pods that are kept in words; all are counted."""
@@ -218,3 +257,72 @@ def now_text() -> str:
 
 def _newest(days: dict[str, _Counts]) -> dict[str, _Counts]:
     return dict(sorted(days.items())[-DAYS:])
+
+
+COUNTS: Final = "counts.json"
+
+
+def read_counts(folder: Path, node: str = "") -> ShadowDocument | None:
+    """Return the last counts; None if there are none.
+
+    Args:
+        folder: of the shadow.
+        node: that it must be about; empty for any.
+
+    Raises:
+        InputError: the file cannot be read, or has no counts of that node.
+    """
+    path = folder / COUNTS
+    text = read_state_file(path)
+    if text is None:
+        return None
+    try:
+        found = msgspec.json.decode(text.encode(errors="surrogateescape"), type=ShadowDocument)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"has no counts of a shadow: {error}", source=str(path)) from None
+    if node and found.node != node:
+        raise InputError(f"has the counts of {found.node}, not of {node}", source=str(path))
+    return found
+
+
+def continued(folder: Path, node: str, release: str, report: Report = ignore) -> Tally:
+    """Return the counts to continue: those of the folder, or new ones.
+
+    Args:
+        folder: of the shadow.
+        node: that is watched.
+        release: of its kubelet.
+        report: receives why a file is not used, and where it is now.
+
+    Raises:
+        InputError: a file that cannot be used cannot be moved either.
+    """
+    new = Tally(node, release, now_text())
+    try:
+        found = read_counts(folder, node)
+        return new if found is None else replace(tally_of(found), release=release)
+    except InputError as error:
+        kept = _kept(folder / COUNTS)
+        report(Finding("warning", COUNTS, f"{error}; it is kept as {kept.name}, and counting begins anew"))
+        return new
+
+
+def write_counts(folder: Path, tally: Tally) -> None:
+    """Replace the file.
+
+    Raises:
+        InputError: that fails; the file is as it was.
+    """
+    content = msgspec.json.format(msgspec.json.encode(tally.document(now_text())), indent=1)
+    write_atomically(folder / COUNTS, content.decode() + "\n")
+
+
+def _kept(path: Path) -> Path:
+    """Give a file the first name that is free."""
+    number = 1
+    while (other := path.with_name(f"{path.name}{BACKUP}{number}")).exists():
+        number += 1
+    try:
+        return path.rename(other)
+    except OSError as error:
+        raise InputError(f"cannot be renamed: {system_words(error)}", source=str(path)) from None

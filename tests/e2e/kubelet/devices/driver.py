@@ -21,8 +21,7 @@ from tests.e2e.kubelet.kubelet import Kubelet
 from tests.e2e.kubelet.patience import until
 
 from mooring.cluster.dra.driver import ClaimName, Driver, PreparedDevice
-from mooring.cluster.dra.metrics import DriverMetrics
-from mooring.cluster.dra.plugin import Plugin
+from mooring.cluster.dra.plugin import DriverMetrics, Plugin
 from mooring.cluster.dra.slices import slices
 from mooring.engine.core.errors import InputError
 from mooring.engine.devicemanager.state import Device

@@ -21,7 +21,7 @@ from tests.e2e.kubelet.patience import until
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.kubelet.admit import AdmitResult
 from mooring.inputs.machines.loader import load_machine
-from mooring.service.device_plugins import preferring_plugins, resources_of
+from mooring.service.podresources import preferring_plugins, resources_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mooring.answers.base.alignment import AlignmentLevel
 from mooring.answers.base.changes.change import Cost, PlannedChange, sentence
 from mooring.answers.base.changes.difference import ContainerPlace, PodDifference, PodOutcome, differences
 from mooring.answers.base.changes.search import Proposal
@@ -26,6 +25,7 @@ from mooring.documents.changes import (
 )
 from mooring.documents.parts import finding_parts
 from mooring.engine.core.pod import Pod
+from mooring.explain.alignment import AlignmentLevel
 
 
 def what_if_document(question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan) -> WhatIfDocument:

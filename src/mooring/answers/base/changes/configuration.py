@@ -4,41 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import ClassVar
 
 from mooring.answers.base.changes.change import ChangeStage, two_parts
 from mooring.answers.base.question import Question
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
+from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.gate_history import GATE_HISTORY
 from mooring.engine.releases.gates import known_gates
 from mooring.engine.releases.policy_options import cpu_option_groups, topology_option_groups
 from mooring.inputs.decoding.fields import nearest
 
-CPU_OPTIONS = "cpuManagerPolicyOptions"
-TOPOLOGY_OPTIONS = "topologyManagerPolicyOptions"
 GATES = "featureGates"
 
-CONFIG_FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        "topologyManagerPolicy": "topology_manager_policy",
-        "topologyManagerScope": "topology_manager_scope",
-        "cpuManagerPolicy": "cpu_manager_policy",
-        "memoryManagerPolicy": "memory_manager_policy",
-        "reservedSystemCPUs": "reserved_system_cpus",
-    }
+CONFIG_FIELDS = (
+    "topologyManagerPolicy",
+    "topologyManagerScope",
+    "cpuManagerPolicy",
+    "memoryManagerPolicy",
+    "reservedSystemCPUs",
 )
-"""Text field of the KubeletConfiguration -> member of :class:`KubeletConfig`."""
-
-_MAPPINGS: Mapping[str, str] = MappingProxyType(
-    {
-        CPU_OPTIONS: "cpu_manager_policy_options",
-        TOPOLOGY_OPTIONS: "topology_manager_policy_options",
-        GATES: "feature_gates",
-    }
-)
-"""Field with options or gates -> member of :class:`KubeletConfig`."""
+"""Text fields of the KubeletConfiguration that can be set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +75,7 @@ class ConfigField:
     def changed(self, config: KubeletConfig) -> KubeletConfig:
         """Return a configuration with the value set, or without the option."""
         field, _, name = self.path.partition(".")
-        member = CONFIG_FIELDS.get(field) or _MAPPINGS[field]
+        member = READ_FIELDS[field].member
         value: object = self.value
         if name:
             given: Mapping[str, object] = getattr(config, member)

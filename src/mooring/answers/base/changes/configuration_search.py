@@ -10,13 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mooring.answers.base.changes.change import NOTHING, Cost, PlannedChange, applied, of_settings
-from mooring.answers.base.changes.configuration import (
-    CPU_OPTIONS,
-    GATES,
-    TOPOLOGY_OPTIONS,
-    ConfigField,
-    FreshState,
-)
+from mooring.answers.base.changes.configuration import GATES, ConfigField, FreshState
 from mooring.answers.base.changes.search import Proposal, QueueOutcome, Search, begin, followed, plus, proposal
 from mooring.answers.base.guarantee import is_on
 from mooring.answers.base.question import Question
@@ -25,6 +19,7 @@ from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.gates import resolve_gates
 from mooring.engine.core.machine import Machine
 from mooring.engine.cpumanager.options import GROUP_GATES
+from mooring.engine.releases.config_fields import CPU_OPTIONS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.gates import known_gates
 from mooring.engine.releases.policy_options import cpu_option_groups
 from mooring.engine.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST

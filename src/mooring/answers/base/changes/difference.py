@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mooring.answers.base.alignment import Extent, extents
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import Plan
 from mooring.answers.base.pod_names import pods_of
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
+from mooring.explain.alignment import Extent, extents
 
 ADMITTED = "admitted"
 REJECTED = "rejected"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mooring.answers.base.alignment import AlignmentLevel, level_words
 from mooring.answers.base.changes.search import Proposal
+from mooring.explain.alignment import AlignmentLevel, level_words
 from mooring.explain.phrases import devices_in_words, joined, plural, size
 
 

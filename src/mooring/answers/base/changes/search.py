@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mooring.answers.base.alignment import AlignmentLevel, beyond_need, spread
 from mooring.answers.base.changes.change import AGAIN, ChangeStage, Cost, PlannedChange, PodRef, applied, refs, sentence
 from mooring.answers.base.guarantee import Guarantee, given_up
 from mooring.answers.base.question import Entry, Question, Queue, happening, opened_for, pods_in, queue_of
@@ -24,6 +23,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Decision
 from mooring.engine.node.resources import pod_requests
 from mooring.engine.node.settings import Settings
+from mooring.explain.alignment import AlignmentLevel, beyond_need, spread
 from mooring.inputs.pods.steps import Admit, Offline, Remove
 
 _ALIGNMENT = frozenset({Guarantee.ALIGNED, Guarantee.ONE_NODE})

@@ -13,8 +13,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.inputs.decoding.documents import located
 from mooring.inputs.pods.pod_files import PodOrigin
-from mooring.inputs.pods.scheduling_fields import SchedulingFields, scheduling_fields_of
-from mooring.inputs.pods.taints import Taint
+from mooring.inputs.pods.scheduling_fields import SchedulingFields, Taint, scheduling_fields_of
 
 KEPT_AWAY = "MOOR-724"
 

@@ -15,10 +15,10 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.base.inputs import running
-    from mooring.inputs.archive import layout
-    from mooring.inputs.configuration import kubelet_values
+    from mooring.inputs.archive import reader
+    from mooring.inputs.configuration import kubelet_config
     from mooring.inputs.decoding import api_fields
-    from mooring.inputs.pods import large_quantities
+    from mooring.inputs.pods import cluster_objects
 
 if TYPE_CHECKING:
     from mooring.engine.core.pod import Pod
@@ -97,7 +97,7 @@ def check_save(save: str, options: NodeOptions, archives: Sequence[str] = ()) ->
     check_folder(save, "--save-state", may_be_missing=True)
     read = [("--state", options.state)]
     for node in (options.node, *archives):
-        read += [("--node", node), ("--node", str((Path(node) / layout.CPU_STATE).parent))] if node else []
+        read += [("--node", node), ("--node", str((Path(node) / reader.CPU_STATE).parent))] if node else []
     if options.running is not None and options.running.kubelet is not None:
         read.append(("the running kubelet", running.state_folder(options.running.kubelet)))
     for owner, folder in read:
@@ -135,8 +135,8 @@ def check_strict(noticed: Sequence[Finding]) -> None:
     refused = (
         api_fields.UNKNOWN_CONFIGURATION_FIELD,
         api_fields.UNKNOWN_POD_FIELD,
-        kubelet_values.UNKNOWN_VALUE,
-        large_quantities.TOO_LARGE,
+        kubelet_config.UNKNOWN_VALUE,
+        cluster_objects.TOO_LARGE,
     )
     unknown = [one for one in noticed if one.code in refused]
     if unknown:

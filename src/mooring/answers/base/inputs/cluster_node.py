@@ -30,8 +30,8 @@ from mooring.answers.base.inputs.kubectl import (
 )
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.engine.core.errors import InputError
-from mooring.inputs.archive.collect import ClusterAnswers
-from mooring.inputs.archive.layout import (
+from mooring.inputs.archive.collect import ClusterAnswers, OverlaidTree
+from mooring.inputs.archive.reader import (
     CLAIMS,
     CONFIGURATION_PART,
     CPU_STATE,
@@ -44,9 +44,9 @@ from mooring.inputs.archive.layout import (
     PODS,
     PODS_PART,
     STATE_PART,
+    NodeArchive,
+    open_node,
 )
-from mooring.inputs.archive.reader import NodeArchive, open_node
-from mooring.inputs.archive.running import OverlaidTree
 from mooring.inputs.configuration.devices import devices_document
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.machineinfo_json import machine_info_document

@@ -14,8 +14,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base.check import check as checking
     from mooring.answers.base.check import junit, remarks, sarif
-    from mooring.inputs.pods import defaults, pod_files
-    from mooring.inputs.pods.workloads import objects
+    from mooring.inputs.pods import defaults, pod_files, workloads
 
 if TYPE_CHECKING:
     from mooring.answers.base.check.check import Check, NodeType
@@ -53,7 +52,7 @@ def check_of(
         InputError: a pod cannot be understood.
     """
     gates = defaults.PodGates.of_node(question.config, question.mooring)
-    paths = objects.template_paths(templates)
+    paths = workloads.template_paths(templates)
     described = pod_files.pods_with_origins(manifests, gates=gates, paths=paths)
     origins: Mapping[str, pod_files.PodOrigin] = {pod.uid: origin for pod, origin in described}
     file = next((one for one in settings if one != "-" and Path(one).is_file()), "")

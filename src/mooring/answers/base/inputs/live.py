@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.segment import SegmentLines
 from rich.text import Text
 
-from mooring.agent.status.api import ask_machine, ask_status
-from mooring.agent.status.picture import status_view
 from mooring.engine.core.errors import InputError, clean
+from mooring.service.agent_status import ask_machine, ask_status, read_status
 from mooring.views.console import TerminalSegments
+from mooring.views.status import status_view
 from mooring.views.terminal import picture
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def live_view(socket: str) -> tuple[NodeView, bool]:
 
 
 def _view(socket: str, machine: Machine) -> tuple[NodeView, bool]:
-    document = ask_status(socket)
-    return status_view(machine, document), bool(document["ready"])
+    document = read_status(ask_status(socket))
+    return status_view(machine, document), document.ready
 
 
 def watch(socket: str, width: int | None, *, console: Console, pause: Callable[[float], None] = time.sleep) -> bool:

@@ -28,13 +28,11 @@ with lazily():
     from mooring.cli import output
     from mooring.engine.checkpoint import device_file, store
     from mooring.engine.kubelet import kubelet
-    from mooring.inputs.archive import devices as node_devices
-    from mooring.inputs.archive import layout, reader
+    from mooring.inputs.archive import claims as node_devices
+    from mooring.inputs.archive import reader
     from mooring.inputs.decoding import documents as decoded_documents
-    from mooring.inputs.machines import loader, offline
-    from mooring.inputs.pods import admission, defaults, pod_files, pod_status, steps
-    from mooring.inputs.pods.dynamic import objects as objects_of_claims
-    from mooring.inputs.pods.workloads import objects
+    from mooring.inputs.machines import loader
+    from mooring.inputs.pods import admission, cluster_objects, defaults, pod_files, pod_status, steps, workloads
 
 if TYPE_CHECKING:
     from mooring.answers.base.kubelet_release import ChosenRelease
@@ -102,7 +100,7 @@ class NodeInputs:
             facts = replace(
                 facts, record=device_file.device_record(device_file.read_device_file(Path(self.options.state)))
             )
-        listed = objects_of_claims.dynamic_objects((*self.listed, *self.manifests))
+        listed = cluster_objects.dynamic_objects((*self.listed, *self.manifests))
         if listed.claims or listed.slices:
             name = self.options.node_name or facts.node
             facts = replace(facts, dynamic=listed, node=name)
@@ -116,7 +114,7 @@ class NodeInputs:
         Raises:
             InputError: a pod is not valid.
         """
-        paths = objects.template_paths(self.options.template_paths)
+        paths = workloads.template_paths(self.options.template_paths)
         found = pod_files.scaled_down_pods(self.manifests, gates=gates, paths=paths, admission=self.admission())
         return tuple(pod for pod, _ in found)
 
@@ -141,7 +139,7 @@ class NodeInputs:
         of_node: list[Finding] = []
         try:
             node = chosen_node(self.options, self.archive, self.listed, self.manifests)
-            paths = objects.template_paths(self.options.template_paths)
+            paths = workloads.template_paths(self.options.template_paths)
             pods = pod_files.pods_of(
                 self.manifests,
                 gates=gates,
@@ -256,7 +254,7 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
     cpus = steps.cpu_list(options.offline, "--offline") if options.offline else CPUSet()
     if cpus and CPU_HOTPLUG not in configuration.mooring.extensions:
         # A kubelet reads the machine once: it can only be asked what it would do without these CPUs from the start.
-        machine, cpus = offline.without_cpus(machine, cpus), CPUSet()
+        machine, cpus = loader.without_cpus(machine, cpus), CPUSet()
     gates = defaults.PodGates.of_node(configuration.kubelet, configuration.mooring)
     scaled_down = inputs.scaled_down(gates) if counts_scaled_down else ()
     active, pods = inputs.pods(gates, noticed.append, may_be_none=bool(scaled_down))
@@ -362,9 +360,9 @@ def no_pods(options: NodeOptions, noticed: Sequence[Finding]) -> InputError:
 def _replaced(options: NodeOptions) -> list[str]:
     """Return the parts of a node archive in whose place something else was given."""
     given = (
-        (layout.CONFIGURATION_PART, "config", options.config),
-        (layout.STATE_PART, "state", options.state),
-        (layout.PODS_PART, "active", options.active),
+        (reader.CONFIGURATION_PART, "config", options.config),
+        (reader.STATE_PART, "state", options.state),
+        (reader.PODS_PART, "active", options.active),
     )
     return [part for part, option, value in given if value or option in options.left_out]
 

@@ -25,7 +25,7 @@ with lazily():
     from mooring.inputs.machines import loader
     from mooring.published import facts_document as facts_documents
     from mooring.published import kubelet_source as kubelet_sources
-    from mooring.published import naming, objects, slices, writing
+    from mooring.published import naming, objects, writing
     from mooring.service import podresources
     from mooring.service.cluster import apiserver
 
@@ -143,8 +143,8 @@ def kubelet_source(
     lister: kubelet_sources.Lister = client
     if asked.asks_cluster:
         machine = loader.load_machine(asked.inputs.machine)
-        listed = slices.ListedSlices(connector(asked.kubeconfig), asked.name, machine.pci, attributes)
-        lister = slices.KubeletAndSlices(client, listed)
+        listed = kubelet_sources.ListedSlices(connector(asked.kubeconfig), asked.name, machine.pci, attributes)
+        lister = kubelet_sources.KubeletAndSlices(client, listed)
         ends.append(listed.close)
 
     def end() -> None:

@@ -16,11 +16,11 @@ with lazily():
         kubectl,
     )
     from mooring.engine.devicemanager import state as device_state
-    from mooring.inputs.archive import collect, running
+    from mooring.inputs.archive import collect
     from mooring.inputs.configuration import kubelet_flags
     from mooring.inputs.machines import files
-    from mooring.inputs.machines.capture import process as processes
-    from mooring.service import device_plugins, podresources
+    from mooring.inputs.machines import process as processes
+    from mooring.service import podresources
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -71,7 +71,7 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
         allocatable_problem=problem,
         preferences=preferences,
     )
-    return replace(asked, running=running.running_node(tree, found, request))
+    return replace(asked, running=collect.running_node(tree, found, request))
 
 
 def allocatable_devices(root: str) -> tuple[Mapping[str, tuple[Device, ...]] | None, str]:
@@ -105,8 +105,8 @@ def preferences_of(root: str, resources: Collection[str]) -> Mapping[str, Prefer
     """
     if not resources:
         return {}
-    sockets = device_plugins.preferring_plugins(Path(root) / "device-plugins")
-    return dict.fromkeys(device_plugins.resources_of(sockets, resources), device_state.Preference.PLUGIN)
+    sockets = podresources.preferring_plugins(Path(root) / "device-plugins")
+    return dict.fromkeys(podresources.resources_of(sockets, resources), device_state.Preference.PLUGIN)
 
 
 def state_folder(kubelet: RunningKubelet) -> str:

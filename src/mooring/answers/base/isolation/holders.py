@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mooring.answers.base.plan import Plan, reserved_cpus
+from mooring.answers.base.plan import Plan
 from mooring.engine.core.config import IRQ_AFFINITY
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.topology import Topology
 from mooring.engine.extensions.interrupt_owners import owners_of, pci_addresses
 from mooring.engine.extensions.interrupts import Owner
 from mooring.engine.extensions.owners import state_owner
+from mooring.engine.kubelet.kubelet import reserved_cpus
 from mooring.explain.phrases import joined
 
 NAMED = 4

@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from mooring.answers.base.isolation.holders import Assignments, named
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
-from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.interrupts import (
-    ANNOTATION,
     Interrupt,
     InterruptCPUs,
     Owner,
     Why,
-    Wish,
     closed_to_others,
     union,
-    wish_of,
 )
 from mooring.engine.extensions.steering import NEW, NEW_NAME, Memory, Step, steer
 from mooring.explain.phrases import cpus_text, plural
-from mooring.inputs.machines.isolation import IRQBalance, IsolationFacts, KernelWords
-
-
-def balance_finding(balance: IRQBalance | None, words: KernelWords | None, exclusive: CPUSet) -> Finding | None:
-    """Return what irqbalance may do to exclusive CPUs, with the setting that prevents it.
-
-    Args:
-        balance: the service; None where there is no trace of it.
-        words: of the kernel's command line; untold, irqbalance leaves out the isolated and tickless CPUs.
-        exclusive: CPUs that interrupts should avoid.
-    """
-    if balance is None or not balance.running:
-        return None
-    spared = balance.banned
-    if spared is None:
-        spared = words.isolated | words.tickless if words is not None else CPUSet()
-    open_to_it = exclusive - spared
-    if not open_to_it:
-        return None
-    message = (
-        f"irqbalance is running and may move interrupts to {cpus_text(open_to_it)}; "
-        f"IRQBALANCE_BANNED_CPULIST={spared | exclusive} keeps it away from them."
-    )
-    return Finding("warning", str(open_to_it), message, "MOOR-604")
+from mooring.inputs.machines.isolation import IsolationFacts
 
 
 def interrupt_findings(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
@@ -97,26 +70,6 @@ def _remedy(steps: tuple[Step, ...], managed: set[int]) -> Iterator[Finding]:
         listed = named([_interrupt_text(one.interrupt) for one in stays])
         message = f"Every CPU is exclusive, so nothing can be done about {listed}."
         yield Finding("info", "proc/irq", message, "MOOR-618")
-
-
-def annotation_findings(pods: Iterable[Pod]) -> Iterator[Finding]:
-    """Report pods whose annotation about interrupts is invalid."""
-    for pod in pods:
-        if wish_of(pod.annotations) is None:
-            words = " or ".join(wish.value for wish in Wish)
-            message = (
-                f"{pod.namespace}/{pod.name} has {ANNOTATION}: {pod.annotations[ANNOTATION]!r:.40}, which is not "
-                f"{words}; avoid applies."
-            )
-            yield Finding("warning", f"{pod.namespace}/{pod.name}", message, "MOOR-622")
-
-
-def unknown_devices(owners: Iterable[Owner]) -> Iterator[Finding]:
-    """Tell which pods want interrupts of devices of which none is known."""
-    for owner in owners:
-        if owner.wish is Wish.OWN and not owner.devices:
-            message = f"{owner.label} wants the interrupts of its devices, and none of them is known by a PCI address."
-            yield Finding("info", owner.label, message, "MOOR-619")
 
 
 def _interrupt_text(one: Interrupt) -> str:

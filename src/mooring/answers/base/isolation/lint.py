@@ -12,14 +12,13 @@ from typing import Literal
 from msgspec import field
 
 from mooring.answers.base.isolation.holders import Assignments, named
-from mooring.answers.base.isolation.interrupts import balance_finding, interrupt_findings
+from mooring.answers.base.isolation.interrupts import interrupt_findings
 from mooring.documents.parts import API_VERSION, APIVersion, CPUList, DocumentPart, FindingPart, finding_parts
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
-from mooring.engine.extensions.interrupts import closed_to_others
+from mooring.engine.extensions.interrupts import balance_finding, closed_to_others
 from mooring.explain.phrases import cpus_text, plural
-from mooring.inputs.machines.cgroups import ControlGroup
-from mooring.inputs.machines.isolation import IsolationFacts
+from mooring.inputs.machines.isolation import ControlGroup, IsolationFacts
 
 Rule = Callable[[IsolationFacts, Assignments], Iterator[Finding]]
 
@@ -67,7 +66,9 @@ def _interrupts(facts: IsolationFacts, assignments: Assignments) -> Iterator[Fin
 
 
 def _balance(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    finding = balance_finding(facts.balance, facts.words, closed_to_others(assignments.owners))
+    if facts.balance is None or not facts.balance.running:
+        return
+    finding = balance_finding(facts.balance.spared(facts.words), closed_to_others(assignments.owners))
     if finding is not None:
         yield finding
 

@@ -17,6 +17,7 @@ from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
+from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import known_gates
 from mooring.engine.releases.policy_options import cpu_option_groups, topology_option_groups
@@ -29,22 +30,6 @@ from mooring.inputs.decoding.fields import nearest
 _THRESHOLD = "memory.available"
 _RESERVED_SUM = "MOOR-251"
 _TOO_MUCH_RESERVED = "MOOR-235"
-_CPU = "cpuManagerPolicyOptions"
-_TOPOLOGY = "topologyManagerPolicyOptions"
-_MEMBERS = {
-    _CPU: "cpu_manager_policy_options",
-    _TOPOLOGY: "topology_manager_policy_options",
-    "featureGates": "feature_gates",
-    "kubeReserved": "kube_reserved",
-    "systemReserved": "system_reserved",
-    "evictionHard": "eviction_hard",
-    "cpuManagerPolicy": "cpu_manager_policy",
-    "memoryManagerPolicy": "memory_manager_policy",
-    "topologyManagerPolicy": "topology_manager_policy",
-    "topologyManagerScope": "topology_manager_scope",
-    "reservedSystemCPUs": "reserved_system_cpus",
-}
-"""Field of the KubeletConfiguration -> member of :class:`KubeletConfig`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +63,13 @@ def not_known(question: Question, refusal: StartRefusal) -> str:
 
 
 def _set(question: Question, field: str, value: str) -> StartChange:
-    config = replace(question.config, **{_MEMBERS[field]: value})  # type: ignore[arg-type]
+    config = replace(question.config, **{READ_FIELDS[field].member: value})  # type: ignore[arg-type]
     return StartChange(f'set {field} to "{value}"', replace(question, config=config))
 
 
 def _put(question: Question, field: str, name: str, value: object) -> StartChange:
     """Return the change of one entry of a field that is a mapping."""
-    member = _MEMBERS[field]
+    member = READ_FIELDS[field].member
     others: Mapping[str, object] = getattr(question.config, member) or {}
     config = replace(question.config, **{member: {**others, name: value}})  # type: ignore[arg-type]
     shown = str(value).lower() if isinstance(value, bool) else f'"{value}"'
@@ -93,7 +78,7 @@ def _put(question: Question, field: str, name: str, value: object) -> StartChang
 
 def _remove(question: Question, field: str, name: str) -> Iterator[StartChange]:
     """Yield the change without one entry of a field that is a mapping, where it has that entry."""
-    member = _MEMBERS[field]
+    member = READ_FIELDS[field].member
     entries: Mapping[str, object] = getattr(question.config, member) or {}
     if name in entries:
         left = {other: value for other, value in entries.items() if other != name}
@@ -119,12 +104,12 @@ def _group_off(question: Question, text: str) -> Iterator[StartChange]:
     manager, group, option = found.groups()
     prefix = "CPU" if manager.lower() == "cpu" else "Topology"
     yield _put(question, "featureGates", f"{prefix}ManagerPolicy{group.capitalize()}Options", value=True)
-    yield from _remove(question, _CPU if prefix == "CPU" else _TOPOLOGY, option)
+    yield from _remove(question, CPU_OPTIONS if prefix == "CPU" else TOPOLOGY_OPTIONS, option)
 
 
 def _options_without_policy(question: Question, _text: str) -> Iterator[StartChange]:
     config = replace(question.config, cpu_manager_policy_options={})
-    yield StartChange(f"remove {_CPU}", replace(question, config=config))
+    yield StartChange(f"remove {CPU_OPTIONS}", replace(question, config=config))
     yield _set(question, "cpuManagerPolicy", "static")
 
 
@@ -133,19 +118,19 @@ def _unknown_option(question: Question, text: str) -> Iterator[StartChange]:
     if found is None:
         return
     manager, option = found.groups()
-    field, groups = (_CPU, cpu_option_groups) if manager == "CPU" else (_TOPOLOGY, topology_option_groups)
-    given: Mapping[str, str] = getattr(question.config, _MEMBERS[field])
+    field, groups = (CPU_OPTIONS, cpu_option_groups) if manager == "CPU" else (TOPOLOGY_OPTIONS, topology_option_groups)
+    given: Mapping[str, str] = getattr(question.config, READ_FIELDS[field].member)
     close = nearest(option, frozenset(groups(question.mooring.release.name)))
     if close and close not in given:
         renamed = {close if name == option else name: value for name, value in given.items()}
-        config = replace(question.config, **{_MEMBERS[field]: renamed})  # type: ignore[arg-type]
+        config = replace(question.config, **{READ_FIELDS[field].member: renamed})  # type: ignore[arg-type]
         yield StartChange(f"write {field}.{close} for {option}", replace(question, config=config))
     yield from _remove(question, field, option)
 
 
 def _excluded_option(question: Question, text: str) -> Iterator[StartChange]:
     for option in (*re.findall(r"[a-z]+(?:-[a-z]+)+", text), "align-by-socket"):
-        yield from _remove(question, _CPU, option)
+        yield from _remove(question, CPU_OPTIONS, option)
     if "single-numa-node" in text:
         for policy in ("restricted", "best-effort"):
             yield _set(question, "topologyManagerPolicy", policy)
@@ -154,16 +139,16 @@ def _excluded_option(question: Question, text: str) -> Iterator[StartChange]:
 def _bad_value(question: Question, text: str) -> Iterator[StartChange]:
     found = re.search(r'bad value for option "(.*?)"', text)
     if found is not None:
-        field = _CPU if found[1] in question.config.cpu_manager_policy_options else _TOPOLOGY
+        field = CPU_OPTIONS if found[1] in question.config.cpu_manager_policy_options else TOPOLOGY_OPTIONS
         yield _put(question, field, found[1], "true")
         yield from _remove(question, field, found[1])
 
 
 def _options_gate(question: Question, _text: str) -> Iterator[StartChange]:
-    for field, gate in ((_CPU, "CPUManagerPolicyOptions"), (_TOPOLOGY, "TopologyManagerPolicyOptions")):
+    for field, gate in ((one, READ_FIELDS[one].gate) for one in (CPU_OPTIONS, TOPOLOGY_OPTIONS)):
         yield from _remove(question, "featureGates", gate)
-        if getattr(question.config, _MEMBERS[field]):
-            config = replace(question.config, **{_MEMBERS[field]: {}})  # type: ignore[arg-type]
+        if getattr(question.config, READ_FIELDS[field].member):
+            config = replace(question.config, **{READ_FIELDS[field].member: {}})  # type: ignore[arg-type]
             yield StartChange(f"remove {field}", replace(question, config=config))
 
 
@@ -203,11 +188,11 @@ def _too_much_reserved(question: Question, text: str) -> Iterator[StartChange]:
 
 
 def _more_nodes(question: Question, _text: str) -> Iterator[StartChange]:
-    yield _put(question, _TOPOLOGY, MAX_ALLOWABLE, str(max(len(question.machine.info.topology), 8)))
+    yield _put(question, TOPOLOGY_OPTIONS, MAX_ALLOWABLE, str(max(len(question.machine.info.topology), 8)))
 
 
 def _no_distances(question: Question, _text: str) -> Iterator[StartChange]:
-    return _remove(question, _TOPOLOGY, PREFER_CLOSEST)
+    return _remove(question, TOPOLOGY_OPTIONS, PREFER_CLOSEST)
 
 
 def _reserved_sum(question: Question, text: str) -> Iterator[StartChange]:
@@ -311,7 +296,7 @@ def _gate(question: Question, text: str) -> Iterator[StartChange]:
 
 def _validation(question: Question, text: str) -> Iterator[StartChange]:
     found = re.search(r'(\w+) \(--[\w-]+\) "(.*?)" must be one of: (.*)', text)
-    if found is not None and found[1] in _MEMBERS:
+    if found is not None and found[1] in READ_FIELDS:
         yield from _close(question, found[1], found[2], re.findall(r'"(.*?)"', found[3]))
     yield from _zero_memory(question, text)
     yield from _checked_field(question, text)
@@ -327,11 +312,11 @@ def _checked_field(question: Question, text: str) -> Iterator[StartChange]:
             yield StartChange(f"remove {path}", replace(question, config=config))
 
 
-def _unknown_policy(field: str, known: Collection[str]) -> Callable[[Question, str], Iterator[StartChange]]:
+def _unknown_policy(field: str) -> Callable[[Question, str], Iterator[StartChange]]:
     def changes(question: Question, text: str) -> Iterator[StartChange]:
         found = re.search(r'policy:? "(.*?)"', text)
         if found is not None:
-            yield from _close(question, field, found[1], known)
+            yield from _close(question, field, found[1], READ_FIELDS[field].values)
 
     return changes
 
@@ -358,8 +343,8 @@ _BY_CODE: Mapping[str, Callable[[Question, str], Iterator[StartChange]]] = {
     "MOOR-203": _validation,
     "MOOR-204": _eviction,
     "MOOR-206": _more_nodes,
-    "MOOR-208": _unknown_policy("cpuManagerPolicy", ("none", "static")),
-    "MOOR-209": _unknown_policy("memoryManagerPolicy", ("None", "Static")),
+    "MOOR-208": _unknown_policy("cpuManagerPolicy"),
+    "MOOR-209": _unknown_policy("memoryManagerPolicy"),
     "MOOR-210": _flag,
     "MOOR-211": _group_off,
     "MOOR-212": _group_off,

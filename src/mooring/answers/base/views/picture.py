@@ -12,24 +12,20 @@ from mooring.answers.base.holdings import (
     pool_lines,
     resize_lines,
 )
-from mooring.answers.base.plan import Plan, free_cpus, reserved_cpus
+from mooring.answers.base.plan import Plan
 from mooring.answers.base.views.devices import device_views, pci_views
 from mooring.answers.base.views.rows import pod_name, verdict_of
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.release import NEWEST
 from mooring.engine.extensions.owners import state_owner
-from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
 from mooring.engine.node.hotplug_findings import hotplug_findings
 from mooring.engine.node.node import numa_of_blocks
-from mooring.engine.node.settings import Settings
+from mooring.engine.node.settings import policies
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
-
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
-"""What Go's ParseBool takes for true."""
 
 
 def plan_view(
@@ -89,19 +85,6 @@ def plan_view(
 def machine_view(machine: Machine) -> NodeView:
     """Return the picture of a machine without a kubelet."""
     return build_view(machine, devices=pci_views(machine))
-
-
-def policies(settings: Settings) -> str:
-    """Return in one line the kubelet's release unless it is the newest, the policies and the options that are on."""
-    config = settings.config
-    parts = [] if settings.release == NEWEST else [f"kubelet {settings.release}"]
-    parts += [f"CPU manager {config.cpu_manager_policy}"]
-    parts += sorted(name for name, value in config.cpu_manager_policy_options.items() if value in _TRUE)
-    scope = f", scope {config.topology_manager_scope}" if config.topology_manager_policy != "none" else ""
-    parts.append(f"topology manager {config.topology_manager_policy}{scope}")
-    if config.memory_manager_policy != "None":
-        parts.append(f"memory manager {config.memory_manager_policy}")
-    return " · ".join(parts)
 
 
 def pools_of(kubelet: Kubelet) -> Pools:

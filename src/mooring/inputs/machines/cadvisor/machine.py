@@ -21,16 +21,19 @@ from typing import Final
 
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
-from mooring.inputs.machines.cadvisor.memory import huge_pages, memory_by_type, memory_capacity, swap_capacity
 from mooring.inputs.machines.cadvisor.probe import (
     CPUS,
     UINT64_MAX,
     OnlineCPUs,
     ProbeError,
     cpu_entries,
+    huge_pages,
+    memory_by_type,
+    memory_capacity,
     online_cpus,
     read_or_fail,
     scan_uint,
+    swap_capacity,
     trim,
 )
 from mooring.inputs.machines.cadvisor.topology import TopologyReader, read_topology
@@ -68,7 +71,7 @@ def read_machine_info(tree: Tree) -> CadvisorAnswer:
     try:
         topology, num_cores = read_topology(TopologyReader(tree, online, is_s390x=is_s390x))
     except ProbeError as error:
-        topology_error = _shortened(str(error))
+        topology_error = _shortened(error.args[0])
 
     def count(attribute: str) -> int:
         return _distinct_elements(tree, cpuinfo, online, attribute)
@@ -86,7 +89,7 @@ def read_machine_info(tree: Tree) -> CadvisorAnswer:
     try:
         info = _complete(tree, machine, parts)
     except ProbeError as error:
-        return CadvisorAnswer(parts, info_error=_shortened(str(error)), topology_error=topology_error)
+        return CadvisorAnswer(parts, info_error=_shortened(error.args[0]), topology_error=topology_error)
     return CadvisorAnswer(info, topology_error=topology_error)
 
 

@@ -25,7 +25,7 @@ from mooring.inputs.machines.formats.description import (
 )
 from mooring.inputs.machines.formats.xml_elements import Element
 
-CAPTURE: Final = "lstopo --disallowed --whole-io FILE.xml"
+HWLOC_CAPTURE: Final = "lstopo --disallowed --whole-io FILE.xml"
 _CACHE: Final = re.compile(r"L([1-5])(i?)Cache")
 _KINDS: Final = {"0": "Unified", "1": "Data", "2": "Instruction"}
 _WORD: Final = re.compile(r"0x([0-9a-f]{1,8})", re.ASCII)
@@ -66,10 +66,12 @@ def read_hwloc(root: Element) -> Description:
     version = root.attributes.get("version", "")
     if version.partition(".")[0] not in ("2", "3"):
         shown = f"of version {version}" if version else "of hwloc 1"
-        raise root.error(f"XML {shown}, which is another format", "version", f"capture it with hwloc 2: {CAPTURE}")
+        raise root.error(
+            f"XML {shown}, which is another format", "version", f"capture it with hwloc 2: {HWLOC_CAPTURE}"
+        )
     machine = root.first("object")
     if machine is None or machine.attributes.get("type") != "Machine":
-        raise root.error("has no object of type Machine", remedy=f"capture it again: {CAPTURE}")
+        raise root.error("has no object of type Machine", remedy=f"capture it again: {HWLOC_CAPTURE}")
     found = _Objects()
     _walk(machine, None, "", found)
     online = mask_of(found.cpus)
@@ -154,7 +156,7 @@ def _enter_pci(element: Element, near: int | None, pcie_root: str, found: _Objec
 def _required(element: Element, attribute: str) -> int:
     number = element.number(attribute)
     if number is None:
-        raise element.error("is missing", attribute, f"capture it again: {CAPTURE}")
+        raise element.error("is missing", attribute, f"capture it again: {HWLOC_CAPTURE}")
     return number
 
 
@@ -168,7 +170,7 @@ def _cpuset(element: Element, attribute: str) -> int:
     for word in element.attributes.get(attribute, "").split(","):
         match = _WORD.fullmatch(word)
         if (word and not match) or mask.bit_length() > 2**14:
-            raise element.error(f"{word!r:.40} is not a word of a set", attribute, f"capture it again: {CAPTURE}")
+            raise element.error(f"{word!r:.40} is not a word of a set", attribute, f"capture it again: {HWLOC_CAPTURE}")
         mask = mask << 32 | (int(match[1], 16) if match else 0)
     return mask
 
@@ -202,7 +204,7 @@ def _nodes(root: Element, found: _Objects, homes: Mapping[int, int]) -> tuple[De
     ids = sorted(_required(node, "os_index") for node, _ in found.nodes)
     for index, node in enumerate(ids[1:]):
         if node == ids[index]:
-            raise root.error(f"has NUMA node {node} twice", remedy=f"capture it again: {CAPTURE}")
+            raise root.error(f"has NUMA node {node} twice", remedy=f"capture it again: {HWLOC_CAPTURE}")
     table = _distances(root)
     nodes = []
     for element, cpus in sorted(found.nodes, key=lambda one: _required(one[0], "os_index")):

@@ -10,22 +10,27 @@ from typing import Any, Final
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.documents import documents_in, located
 from mooring.inputs.decoding.fields import Document
-from mooring.inputs.machines.formats import hwloc_xml, libvirt_capabilities, lscpu_tables, numactl, resource_topology
+from mooring.inputs.machines.formats import resource_topology
 from mooring.inputs.machines.formats.description import Description, check_ids
-from mooring.inputs.machines.formats.hwloc_xml import read_hwloc
-from mooring.inputs.machines.formats.libvirt_capabilities import read_capabilities
-from mooring.inputs.machines.formats.lscpu_summary import read_summary
-from mooring.inputs.machines.formats.lscpu_tables import read_extended, read_json_table, read_parsable
-from mooring.inputs.machines.formats.numactl import read_numactl
+from mooring.inputs.machines.formats.hwloc_xml import HWLOC_CAPTURE, read_hwloc
+from mooring.inputs.machines.formats.linux_tools import (
+    LSCPU_CAPTURE,
+    NUMACTL_CAPTURE,
+    read_extended,
+    read_json_table,
+    read_numactl,
+    read_parsable,
+    read_summary,
+)
 from mooring.inputs.machines.formats.resource_topology import read_resource_topology
-from mooring.inputs.machines.formats.xml_elements import read_xml
+from mooring.inputs.machines.formats.xml_elements import LIBVIRT_CAPTURE, read_capabilities, read_xml
 
 FORMATS: Final = (
     "a sysfs snapshot, MachineInfo, lscpu -J, lstopo XML, numactl -H, virsh capabilities or a NodeResourceTopology"
 )
 _NODE: Final = "capture the whole node with mooring collect"
-_LSCPU: Final = f"capture it with {lscpu_tables.CAPTURE}"
-_LSTOPO: Final = f"capture it with {hwloc_xml.CAPTURE}"
+_LSCPU: Final = f"capture it with {LSCPU_CAPTURE}"
+_LSTOPO: Final = f"capture it with {HWLOC_CAPTURE}"
 _CONFIGURATION: Final = "mooring plan takes it with --config, and a machine with --machine"
 
 _ARCHIVES: Final = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")
@@ -46,10 +51,10 @@ _OTHER_TEXT: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
         (r"^processor\s*:\s*\d", "/proc/cpuinfo, which has no NUMA nodes", _LSCPU),
         (r"\AMemTotal:", "/proc/meminfo, which has memory only", _NODE),
         (r"^# dmidecode|^Handle 0x[0-9A-F]+, DMI type", "output of dmidecode, which does not number CPUs", _NODE),
-        (r"\APer-node|^ *node0 +node1|^numa_hit", "output of numastat", f"capture it with {numactl.CAPTURE}"),
-        (r"\Apolicy: .*\npreferred node:", "output of numactl -s", f"capture it with {numactl.CAPTURE}"),
+        (r"\APer-node|^ *node0 +node1|^numa_hit", "output of numastat", f"capture it with {NUMACTL_CAPTURE}"),
+        (r"\Apolicy: .*\npreferred node:", "output of numactl -s", f"capture it with {NUMACTL_CAPTURE}"),
         (r"\A\s*Machine \(|^ *(?:Package|NUMANode) L#", "lstopo's text, which is for reading", _LSTOPO),
-        (r"\ACPU model: ", "output of virsh nodeinfo", f"capture it with {libvirt_capabilities.CAPTURE}"),
+        (r"\ACPU model: ", "output of virsh nodeinfo", f"capture it with {LIBVIRT_CAPTURE}"),
         (r"\AName: .*\nRoles: ", "output of kubectl describe node", _NODE),
         (r"\ANAME +STATUS +ROLES", "output of kubectl get nodes", _NODE),
         (r"\A[\w.-]+\n +description: ", "output of lshw", _NODE),
@@ -59,12 +64,12 @@ _OTHER_TEXT: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
 """Pattern -> what the text is, and what to do instead."""
 _OTHER_XML: Final = {
     "svg": ("an SVG picture", _LSTOPO),
-    "domain": ("a libvirt domain", f"capture the host with {libvirt_capabilities.CAPTURE}"),
+    "domain": ("a libvirt domain", f"capture the host with {LIBVIRT_CAPTURE}"),
     "domainCapabilities": (
         "output of virsh domcapabilities",
-        f"capture the host with {libvirt_capabilities.CAPTURE}",
+        f"capture the host with {LIBVIRT_CAPTURE}",
     ),
-    "sysinfo": ("output of virsh sysinfo", f"capture the host with {libvirt_capabilities.CAPTURE}"),
+    "sysinfo": ("output of virsh sysinfo", f"capture the host with {LIBVIRT_CAPTURE}"),
     "list": ("output of lshw", _NODE),
     "node": ("output of lshw", _NODE),
     "html": ("a web page", _NODE),

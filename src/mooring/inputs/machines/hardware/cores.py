@@ -13,9 +13,8 @@ from typing import Final
 
 from mooring.engine.core.bits import members
 from mooring.engine.core.errors import InputError
-from mooring.inputs.machines.hardware.kernelfiles import HIGHEST_ID, read_int, read_list, read_mask, read_uint
-from mooring.inputs.machines.hardware.nesting import Nest
-from mooring.inputs.machines.hardware.quirks import Quirks
+from mooring.inputs.machines.hardware.kernelfiles import HIGHEST_ID, Quirks, read_int, read_list, read_mask, read_uint
+from mooring.inputs.machines.hardware.numanodes import Nest
 from mooring.inputs.machines.tree import Tree
 
 CPUS: Final = "sys/devices/system/cpu"

@@ -20,8 +20,7 @@ from mooring.engine.core.bits import CPUMask, members
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.hardware import CPUKind
 from mooring.inputs.machines.hardware.cores import CPUS
-from mooring.inputs.machines.hardware.kernelfiles import read_list, read_uint
-from mooring.inputs.machines.hardware.quirks import Quirks
+from mooring.inputs.machines.hardware.kernelfiles import Quirks, read_list, read_uint
 from mooring.inputs.machines.tree import Tree
 
 _INTEL_TYPES: Final = (("cpu_atom", "IntelAtom"), ("cpu_core", "IntelCore"), ("cpu_lowpower", "IntelLowPower"))

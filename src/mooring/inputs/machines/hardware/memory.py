@@ -19,20 +19,20 @@ from typing import Final
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.hardware import HardwareNode
-from mooring.inputs.machines.hardware.kernelfiles import read_uint
-from mooring.inputs.machines.hardware.knightslanding import find_layout, place_layout
-from mooring.inputs.machines.hardware.nesting import Nest
+from mooring.inputs.machines.hardware.kernelfiles import Quirks, read_uint
 from mooring.inputs.machines.hardware.numanodes import (
     NODES,
     MemoryNode,
+    Nest,
+    find_layout,
     kernel_cpulist,
     list_nodes,
+    place_layout,
     read_distances,
     read_nodes,
     read_pools,
     read_total,
 )
-from mooring.inputs.machines.hardware.quirks import Quirks
 from mooring.inputs.machines.tree import Tree
 
 Table = tuple[tuple[int, ...], ...]

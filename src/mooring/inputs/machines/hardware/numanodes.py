@@ -2,19 +2,32 @@
 
 Source: kernel Documentation/ABI/stable/sysfs-devices-node, admin-guide/mm/numaperf.rst (HMAT); hwloc 2.14
 (topology-linux.c, look_sysfsnode) for what happens to contradictory and missing files.
+
+CPU sets that nest: packages hold caches, caches hold cores.
+
+hwloc keeps one tree of all the sets that the kernel names, in the order in which it reads them. A set that overlaps an
+earlier one without nesting is refused; equal sets of different kinds stand for the same CPUs, and of two equal sets of
+one kind the first stays. This is the whole of hwloc's insertion by CPU set (topology.c,
+hwloc___insert_object_by_cpuset), said with sets instead of pointers.
+
+Xeon Phi x200 (Knights Landing, Knights Mill): memory on the package appears as nodes without CPUs.
+
+The firmware of these processors tells no localities; they follow from the distances, which have a fixed pattern per
+mode. Source: Intel Xeon Phi x200 software developer's guide (cluster and memory modes); hwloc 2.14,
+topology-linux.c (hwloc_linux_knl_numa_quirk).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from mooring.engine.core.bits import list_text, members
 from mooring.engine.core.hardware import HardwarePages
-from mooring.inputs.machines.hardware.kernelfiles import HIGHEST_ID, c_number, read_list, read_mask
-from mooring.inputs.machines.hardware.quirks import Quirks
+from mooring.inputs.machines.hardware.kernelfiles import HIGHEST_ID, Quirks, c_number, read_list, read_mask
 from mooring.inputs.machines.tree import Tree
 
 NODES: Final = "sys/devices/system/node"
@@ -146,3 +159,187 @@ def kernel_cpulist(tree: Tree, number: int) -> str | None:
         return text.partition("\n")[0].strip()  # snapshots of some kernels hold a NUL behind the line
     mask = read_mask(tree, f"{NODES}/node{number}/cpumap")
     return None if mask is None else list_text(mask)
+
+
+@dataclass(slots=True)
+class Branch:
+    """One set of CPUs and everything that has exactly these CPUs."""
+
+    mask: int
+    parent: Branch | None
+    """The next larger set; None for the whole machine."""
+    kinds: dict[str, int | None] = field(default_factory=dict)
+    """Kind (``core``, ``die``, ``package``, caches ``l1`` ... ``l5``, ``l1i`` ...) -> the kernel's id, if any."""
+    group: tuple[int, str] | None = None
+    """Rank and name of a group (cluster, book, drawer; unnamed ones have no name): the lowest rank stays."""
+
+
+class Nest:
+    """All sets of one machine.
+
+    >>> nest = Nest()
+    >>> [nest.add(mask, "l3") is not None for mask in (0b0011, 0b1100, 0b0110)]
+    [True, True, False]
+    >>> [bin(branch.mask) for branch in nest.around(0)]
+    ['0b11']
+    """
+
+    def __init__(self) -> None:
+        self.branches: list[Branch] = []
+        """Every set, in the order in which it came."""
+        self.refused: list[tuple[str, int]] = []
+        """What was not taken in: kind or name of the group, and CPUs."""
+        # Holds every CPU that there may be, so that it lies around all sets.
+        self._root = Branch(-1, None)
+        self._innermost: dict[int, Branch] = {}
+
+    def add(self, mask: int, kind: str, kernel_id: int | None = None) -> Branch | None:
+        """Add a set of some kind; None when it crosses an earlier one and is refused."""
+        branch = self._place(mask)
+        if branch is None:
+            self.refused.append((kind, mask))
+        elif branch.kinds.get(kind) is None:
+            branch.kinds[kind] = kernel_id
+        return branch
+
+    def add_group(self, mask: int, rank: int, name: str = "") -> Branch | None:
+        """Add a group of CPUs; it yields to anything else with the same CPUs, and to a group of lower rank."""
+        branch = self._place(mask)
+        if branch is None:
+            self.refused.append((name or "locality of a node", mask))
+        elif branch.group is None or rank < branch.group[0]:
+            branch.group = (rank, name)
+        return branch
+
+    def around(self, cpu: int) -> Iterator[Branch]:
+        """Yield the sets that hold ``cpu``, the smallest first, the whole machine left out."""
+        branch = self._innermost.get(cpu, self._root)
+        while branch.parent is not None:
+            yield branch
+            branch = branch.parent
+
+    def covering(self, mask: int) -> int:
+        """Return the smallest set that holds all of ``mask``; -1, every CPU, where only the machine does."""
+        first = (mask & -mask).bit_length() - 1
+        return next((branch.mask for branch in self.around(first) if mask & ~branch.mask == 0), -1)
+
+    def _place(self, mask: int) -> Branch | None:
+        """Return the branch of ``mask``, made where necessary; None when the set crosses another one."""
+        inside: list[Branch] = []
+        around = self._root
+        uncovered = rest = mask
+        while rest:
+            below: Branch | None = None
+            around = self._innermost.get((rest & -rest).bit_length() - 1, self._root)
+            while around.parent is not None and around.mask & ~mask == 0:
+                below, around = around, around.parent
+            if mask & ~around.mask:
+                return None
+            if below is None:
+                rest &= rest - 1
+            elif below.mask == mask:
+                return below
+            else:
+                inside.append(below)
+                uncovered &= ~below.mask
+                rest &= ~below.mask
+        made = Branch(mask, around)
+        for branch in inside:
+            branch.parent = made
+        for cpu in members(uncovered):
+            self._innermost[cpu] = made
+        self.branches.append(made)
+        return made
+
+
+_CLUSTER_RANK: Final = 100
+_DDR_BANDWIDTH: Final = 90_000
+_MCDRAM_BANDWIDTH: Final = 360_000
+"""MiB/s of a whole processor: published figures, which hwloc divides by the number of clusters."""
+
+_Table = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the nodes of one processor belong together."""
+
+    pairs: tuple[tuple[MemoryNode, MemoryNode | None], ...]
+    """Each node of ordinary memory with its on-package memory (MCDRAM), where that is a node."""
+    has_memory_cache: bool
+    """The MCDRAM serves as a cache of the ordinary memory: hwloc shows an L3, which the cores do not have."""
+
+
+def find_layout(nodes: Sequence[MemoryNode], count: int, distances: _Table | None) -> Layout | None:
+    """Work out the mode from the nodes; None when they fit none, and every node is then taken as it is.
+
+    ``count`` is how many nodes the kernel lists: a node that could not be read spoils the pattern.
+    """
+    if len(nodes) != count:
+        return None
+    if count == 1:
+        return Layout(((nodes[0], None),), has_memory_cache=True)
+    if distances is None or count not in {2, 4, 8} or not _is_plausible(distances):
+        return None
+    kinds = len(_occurrences(distances))
+    if count == 2:
+        if kinds != 2:
+            return None
+        cache = bool(nodes[1].cpus)
+        return Layout(((nodes[0], None), (nodes[1], None)) if cache else ((nodes[0], nodes[1]),), cache)
+    if count == 4 and kinds == 2:
+        return Layout(tuple((node, None) for node in nodes), has_memory_cache=True)
+    # Occurrences of each distance above the diagonal, the diagonal itself included, rarest first.
+    pattern, near, far = ([1, 2, 3, 4], 1, 0) if count == 4 else ([4, 6, 8, 18], 0, 1)
+    occurrences = _occurrences(distances)
+    if [times for _, times in occurrences] != pattern:
+        return None
+    pairs = _pairs(nodes, distances, to_ddr=occurrences[far][0], to_mcdram=occurrences[near][0])
+    return None if pairs is None else Layout(pairs, has_memory_cache=False)
+
+
+def place_layout(layout: Layout, nest: Nest) -> dict[int, int]:
+    """Give MCDRAM the locality of its node, enter clusters and memory caches, and return bandwidths by node id."""
+    bandwidths: dict[int, int] = {}
+    for ddr, mcdram in layout.pairs:
+        if mcdram is not None:
+            mcdram.subtype = "MCDRAM"
+            mcdram.cpus = ddr.cpus
+            if ddr.cpus:
+                nest.add_group(ddr.cpus, _CLUSTER_RANK, "Cluster")
+            bandwidths[ddr.id] = _DDR_BANDWIDTH // len(layout.pairs)
+            bandwidths[mcdram.id] = _MCDRAM_BANDWIDTH // len(layout.pairs)
+        if layout.has_memory_cache and ddr.cpus:
+            nest.add(ddr.cpus, "l3")
+    return bandwidths
+
+
+def _is_plausible(distances: _Table) -> bool:
+    """Tell whether the table is symmetric, 10 on the diagonal and larger elsewhere."""
+    return all(
+        value == distances[column][row] and (value == 10 if row == column else value > 10)
+        for row, values in enumerate(distances)
+        for column, value in enumerate(values)
+    )
+
+
+def _occurrences(distances: _Table) -> list[tuple[int, int]]:
+    """Count the distances on and above the diagonal, rarest first."""
+    counts = Counter(value for row, values in enumerate(distances) for value in values[row:])
+    return sorted(counts.items(), key=lambda item: item[1])
+
+
+def _pairs(
+    nodes: Sequence[MemoryNode], distances: _Table, *, to_ddr: int, to_mcdram: int
+) -> tuple[tuple[MemoryNode, MemoryNode], ...] | None:
+    """Pair each ordinary node with the MCDRAM at its own distance; node 0 is always ordinary memory."""
+    half = len(nodes) // 2
+    ddr = [0, *(column for column, value in enumerate(distances[0]) if value == to_ddr)][:half]
+    mcdram = [next(_columns(distances[row], to_mcdram), 0) for row in ddr]
+    if len(ddr) != half or not all(mcdram):
+        return None
+    return tuple((nodes[row], nodes[column]) for row, column in zip(ddr, mcdram, strict=True))
+
+
+def _columns(row: Sequence[int], value: int) -> Iterator[int]:
+    return (column for column, other in enumerate(row) if other == value and column)

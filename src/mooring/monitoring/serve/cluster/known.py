@@ -14,13 +14,12 @@ from functools import partial
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import view_key
-from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields
-from mooring.inputs.pods.taints import Taint
-from mooring.monitoring.serve.feed import Feed
+from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, Taint
+from mooring.monitoring.serve.recording import Feed
 from mooring.published.objects import FACTS, NodeFacts, NodeState
+from mooring.published.possible_kubelets import UNJUDGED, NodeFaults, unjudged
 from mooring.published.restored import KnownKinds, NodeKind, kind_of, restored
 from mooring.published.shadow_document import ShadowStatus
-from mooring.published.situation import UNJUDGED, NodeFaults, unjudged
 
 UNPUBLISHED = "has published nothing"
 UNUSABLE = "what the node published cannot be used"

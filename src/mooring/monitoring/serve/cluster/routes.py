@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 
 from cachetools import LRUCache
@@ -21,14 +20,20 @@ from starlette.routing import Route
 from mooring.engine.core.errors import InputError
 from mooring.monitoring.serve.access import Guard, Viewer
 from mooring.monitoring.serve.app import Answer, Entrance, application, assets
-from mooring.monitoring.serve.cluster.fitting import Fitting, FittingSearch, fittings_in_text
-from mooring.monitoring.serve.cluster.html import TileSheet, cluster_page, fittings_html
+from mooring.monitoring.serve.cluster.html import (
+    Fitting,
+    FittingSearch,
+    TileSheet,
+    cluster_page,
+    fittings_html,
+    fittings_in_text,
+)
 from mooring.monitoring.serve.cluster.known import KnownCluster
 from mooring.monitoring.serve.cluster.open_nodes import OpenNodes
 from mooring.monitoring.serve.node_html import problem_html
 from mooring.monitoring.serve.node_routes import LARGEST_MANIFEST, NodeRoutes, read_body, stream
 from mooring.service.daemon import Heartbeat
-from mooring.service.pages import Application
+from mooring.service.http import Application
 
 TICK: Final = 0.5
 """Seconds between two announcements of changes."""
@@ -132,13 +137,13 @@ def ticking(routes: ClusterRoutes) -> Iterator[None]:
 
 
 def cluster_application(
-    cluster: KnownCluster, name: str, guard: Guard, *, loopback: bool, recordings: Path | None = None
+    cluster: KnownCluster, name: str, guard: Guard, *, loopback: bool
 ) -> tuple[Application, ClusterRoutes]:
     """Return the pages of a cluster as an application, and what keeps them up to date."""
     found = assets()
     styles, script = found.names
     names = f"assets/{styles}", f"assets/{script}"
-    routes = ClusterRoutes(cluster, name, names, OpenNodes(cluster, names, recordings))
+    routes = ClusterRoutes(cluster, name, names, OpenNodes(cluster, names))
     entrance = Entrance(guard, lambda _request: cluster.namespaces, found)
 
     async def node_events(node: NodeRoutes, _request: Request, _viewer: Viewer) -> Response:

@@ -16,23 +16,20 @@ from mooring.answers.base.inputs.published_node import (
     pod_resources_option,
 )
 from mooring.cli import options
-from mooring.cli.extras import needs_extra
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, tell, warn
-from mooring.cli.verb import Verb
+from mooring.cli.verb import Verb, needs_extra
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.documents.observed import recording as documents
-    from mooring.monitoring.shadow import counts_file, published
     from mooring.monitoring.shadow import folder as folders
-    from mooring.monitoring.shadow import judgement as judgements
     from mooring.monitoring.shadow import pods as bound
+    from mooring.monitoring.shadow import published, text
     from mooring.monitoring.shadow import shadow as shadows
     from mooring.monitoring.shadow import tally as tallies
-    from mooring.monitoring.shadow.commands import record_text as text
     from mooring.monitoring.shadow.commands import shadow as beside
+    from mooring.monitoring.shadow.judging import judgement as judgements
     from mooring.service import daemon
 
 if TYPE_CHECKING:
@@ -101,7 +98,7 @@ def command(
             _keep(one, Path(folder))
         with daemon.stop_signals() as stopping:
             shadows.watch(found, stopping, seconds)
-    document = documents.RecordingDocument(nodes=[_part(one, folder) for one in found])
+    document = tallies.RecordingDocument(nodes=[_part(one, folder) for one in found])
     if form == "json":
         emit_document(json_text(document), to)
     else:
@@ -158,12 +155,12 @@ def _keep(one: Shadow, folder: Path) -> None:
             tell(line if line.startswith("watching") else f"{name}: {line}")
 
     one.said, one.folder = say, folders.ShadowFolder(folder / name, tuple(judgements.Agreement))
-    one.tally = counts_file.continued(folder / name, name, one.tally.release, _report)
+    one.tally = tallies.continued(folder / name, name, one.tally.release, _report)
 
 
-def _part(one: Shadow, folder: str) -> documents.RecordedNodePart:
+def _part(one: Shadow, folder: str) -> tallies.RecordedNodePart:
     kept, total = one.folder, one.tally.total
-    return documents.RecordedNodePart(
+    return tallies.RecordedNodePart(
         one.tally.node,
         one.tally.release,
         one.tally.since,

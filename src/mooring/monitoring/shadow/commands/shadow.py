@@ -20,10 +20,9 @@ from mooring.answers.base.inputs.published_node import (
     pods_connector,
 )
 from mooring.cli import options
-from mooring.cli.extras import needs_extra
 from mooring.cli.options import NodeOptions, complete_file
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
-from mooring.cli.verb import Verb
+from mooring.cli.verb import Verb, needs_extra
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -32,14 +31,12 @@ with lazily():
     from mooring.inputs.configuration import node_configuration
     from mooring.inputs.decoding import quantities
     from mooring.inputs.pods import defaults
-    from mooring.monitoring.shadow import counts_file, publishing
     from mooring.monitoring.shadow import folder as folders
-    from mooring.monitoring.shadow import kubelet_pods as listed
     from mooring.monitoring.shadow import pods as bound
+    from mooring.monitoring.shadow import publishing, text
     from mooring.monitoring.shadow import shadow as shadows
     from mooring.monitoring.shadow import tally as tallies
-    from mooring.monitoring.shadow.commands import shadow_text as text
-    from mooring.service import daemon, http, pages
+    from mooring.service import daemon, http
     from mooring.service import options as service_options
 
 if TYPE_CHECKING:
@@ -130,7 +127,7 @@ def command(
         if folder:
             shadow.folder = folders.ShadowFolder(Path(folder))
             shadow.packed = partial(_packed, asked, anonymous=anonymous)
-            shadow.tally = counts_file.continued(Path(folder), asked.name, shadow.tally.release, _report)
+            shadow.tally = tallies.continued(Path(folder), asked.name, shadow.tally.release, _report)
         shadow.proposed = node_configuration.load_config(proposed).kubelet if proposed else None
         serving = nullcontext() if address is None else closing(_serving(shadow, address))
         published = closing(_publishing(shadow, asked)) if publish else nullcontext()
@@ -182,9 +179,9 @@ def beside_kubelet(asked: Asked, program: str, stack: ExitStack, patience: float
     stack.callback(end)
     facts = source.facts
     gates = defaults.PodGates.of_node(facts.config, facts.mooring)
-    follower: Follower | listed.KubeletPods
+    follower: Follower | bound.KubeletPods
     if asked.kubelet_pods:
-        follower = listed.KubeletPods(connect, known)
+        follower = bound.KubeletPods(connect, known)
     else:
         follower = bound.follower_of(known, connect, asked.name)
     follower.start()
@@ -227,4 +224,4 @@ def _publishing(shadow: Shadow, asked: Asked) -> publishing.ShadowPublisher:
 
 
 def _serving(shadow: Shadow, address: service_options.Address) -> http.HTTPServer:
-    return http.serve_tcp(address, {"/metrics": lambda: pages.Page(shadow.tally.metrics(), pages.PROMETHEUS)})
+    return http.serve_tcp(address, {"/metrics": lambda: http.Page(shadow.tally.metrics(), http.PROMETHEUS)})

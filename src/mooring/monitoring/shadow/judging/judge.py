@@ -12,12 +12,22 @@ from itertools import islice
 
 from mooring.engine.devicemanager.state import Holdings
 from mooring.inputs.pods.steps import Admit
-from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
-from mooring.monitoring.shadow.judging.besides import Besides
-from mooring.monitoring.shadow.judging.mismatch import unlike_outcome
-from mooring.monitoring.shadow.judging.stretch import Stretch, differing, name_of, stretch_between
-from mooring.monitoring.shadow.judging.undecidable import LEFT_MEANWHILE, refused_meanwhile
-from mooring.monitoring.shadow.judging.window import Window, window_of
+from mooring.monitoring.shadow.judging.interval import (
+    LEFT_MEANWHILE,
+    Stretch,
+    differing,
+    name_of,
+    refused_meanwhile,
+    stretch_between,
+)
+from mooring.monitoring.shadow.judging.judgement import (
+    Agreement,
+    DifferenceCause,
+    Judgement,
+    KubeletEvent,
+    unlike_outcome,
+)
+from mooring.monitoring.shadow.judging.unseen import Besides, Window, window_of
 from mooring.monitoring.shadow.observed import ObservedNode, ObservedPod
 
 _FEWEST = 2

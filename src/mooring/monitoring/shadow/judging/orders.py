@@ -20,8 +20,13 @@ from mooring.engine.kubelet.admit import AdmitResult
 from mooring.engine.kubelet.events import Readmit, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.inputs.pods.steps import Admit, Remove, Restart
-from mooring.monitoring.shadow.judgement import DifferenceCause
-from mooring.monitoring.shadow.judging.mismatch import Mismatch, unlike_answers, unlike_files, unlike_places
+from mooring.monitoring.shadow.judging.judgement import (
+    DifferenceCause,
+    Mismatch,
+    unlike_answers,
+    unlike_files,
+    unlike_places,
+)
 from mooring.monitoring.shadow.observed import ObservedPod
 
 MOST_RUNS: Final = 600

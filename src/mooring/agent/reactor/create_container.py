@@ -1,0 +1,196 @@
+"""CreateContainer and StartContainer: where a container is placed, and the last check before its program runs.
+
+StartContainer is where updates that the runtime has lost are repaired. A container whose creation the agent did not
+see, because it was away or answered too late, is placed then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind
+from mooring.agent.nri.types import ContainerAdjustment, PodSandbox, RuntimeContainer
+from mooring.agent.quota import lift_of_container, lift_of_pod
+from mooring.agent.reactor.assigned import adjustment_of
+from mooring.agent.reactor.claims import why_not_claimed
+from mooring.agent.reactor.containers import recorded, with_sandbox
+from mooring.agent.reactor.desired import DesiredSettings, difference, on_record, resources_of, write_of
+from mooring.agent.reactor.devices import report_waiting, why_wait
+from mooring.agent.reactor.placing import (
+    EMPTY_POOL_MESSAGE,
+    EMPTY_SHARED_POOL,
+    Placed,
+    opt_out_unread,
+    place,
+    started,
+    text_of,
+)
+from mooring.agent.reactor.response import (
+    Adjusted,
+    EventOutcome,
+    Refused,
+    enforced,
+    outcome,
+    refreshed,
+    report_refusal,
+    with_write,
+)
+from mooring.agent.reactor.update_container import resize_missed, restarted
+from mooring.agent.state import AgentState, DevicesFound, KnownContainer, Phase, Setting
+from mooring.engine.core.decision import Rejection
+from mooring.engine.core.moment import Moment
+from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Pod
+
+
+def create_container(
+    state: AgentState,
+    sandbox: PodSandbox,
+    container: RuntimeContainer,
+    pod: Pod,
+    observer: Observer | None = None,
+    now: Moment | None = None,
+    devices: DevicesFound | None = None,
+) -> EventOutcome:
+    """Answer with the container's CPUs and memory nodes, and with updates of others.
+
+    Args:
+        state: before.
+        sandbox: of the pod.
+        container: that is to be made.
+        pod: the container's pod: the API object, the static manifest, or derived from the containers seen so far.
+        observer: receives the engine's facts, for metrics.
+        now: the present moment, from which a scale-down delay counts.
+        devices: what is known of the pod's; None without the extension device-alignment, and of a pod without any.
+    """
+    before, state = state, with_sandbox(state, sandbox)
+    unclaimed = why_not_claimed(state, sandbox, container)
+    if unclaimed is not None:
+        report = AgentReport(ReportKind.CLAIM_REFUSED, text_of(unclaimed), sandbox.uid, container.id, unclaimed.reason)
+        return outcome(before, state, Refused(text_of(unclaimed)), (report,))
+    waits = why_wait(state, pod, devices)
+    if waits is not None:
+        return outcome(before, state, Refused(text_of(waits)), report_waiting(pod, container.id, waits))
+    placed = place(state, pod, container.name, observer, devices)
+    unread = opt_out_unread(state, pod)
+    if placed.rejection is not None:
+        return outcome(before, placed.state, Refused(text_of(placed.rejection)), (*unread, *placed.effects))
+    again = restarted(placed.state, container, pod, now or state.kubelet.node.moment, observer)
+    state = again.state
+    before_it = state.containers.get(container.id)
+    known = KnownContainer(
+        id=container.id,
+        sandbox_id=sandbox.id,
+        uid=sandbox.uid,
+        name=container.name,
+        # A message that comes twice does not take a container that runs out of sight.
+        phase=Phase.CREATING if before_it is None else before_it.phase,
+        record=on_record(container.resources),
+        asked=container.resources,
+        pid=0 if before_it is None else before_it.pid,
+        cgroup=container.cgroups_path,
+        claims=container.claims,
+    )
+    wanted = DesiredSettings.now(state.with_container(known)).of(sandbox.uid, container.name)
+    if not wanted.cpus and state.kubelet.settings.cpu is not None:
+        # A container that the pod's specification does not have, or one of a pod that came before the pool ran out.
+        rejection = Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
+        said = report_refusal(state, sandbox.uid, container.name, rejection, ReportKind.REJECTED, container.id)
+        return outcome(before, said.state, Refused(text_of(rejection)), (*unread, *placed.effects, *said.effects))
+    state = replace(state, kubelet=started(state.kubelet, sandbox.uid, container.name, observer))
+    known = replace(known, record=wanted.over(known.record))
+    refresh = refreshed(state.with_container(known), skip=container.id)
+    environment, mounts = adjustment_of(state.with_container(known), known)
+    adjustment = ContainerAdjustment(resources_of(wanted), environment, mounts)
+    effects = (*refresh.writes, *lift_of_pod(refresh.state, sandbox.uid), *unread, *placed.effects, *again.effects)
+    return outcome(before, refresh.state, Adjusted(adjustment, refresh.updates), effects)
+
+
+def start_container(
+    state: AgentState,
+    sandbox: PodSandbox,
+    container: RuntimeContainer,
+    pod: Pod | None,
+    observer: Observer | None = None,
+    devices: DevicesFound | None = None,
+    now: Moment | None = None,
+) -> EventOutcome:
+    """See to it that the container's cgroup is what it should be now, whatever became of updates since its creation.
+
+    Where that fails it is not started: :func:`mooring.agent.reactor.reconcile.writes_done` says when.
+
+    Args:
+        state: before.
+        sandbox: of the pod.
+        container: with the pid of its task and what the runtime has on record.
+        pod: the container's pod, needed where the agent was away when the container was created.
+        observer: receives the engine's facts, for metrics.
+        devices: what is known of the pod's, where it was decided about without them: it may be placed anew.
+        now: the present moment, from which a scale-down delay counts.
+    """
+    before, state = state, with_sandbox(state, sandbox)
+    effects: tuple[Effect, ...] = ()
+    if pod is None and devices is not None:
+        pod = state.kubelet.node.active.get(sandbox.uid)
+    if pod is not None:
+        placed = place_existing(state, sandbox, container, pod, observer, devices, now)
+        unread = opt_out_unread(state, pod)
+        if placed.rejection is not None:
+            refused, write = _kept_in_pool(recorded(placed.state, sandbox, container, Phase.REFUSED), container.id)
+            return outcome(before, refused, Refused(text_of(placed.rejection)), (*write, *unread, *placed.effects))
+        state, effects = placed.state, (*unread, *placed.effects)
+    state = recorded(state, sandbox, container, Phase.STARTING)
+    known = state.containers[container.id]
+    wanted = DesiredSettings.now(state).of(sandbox.uid, known.name)
+    if not wanted.cpus and state.kubelet.settings.cpu is not None:
+        rejection = Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
+        reported = report_refusal(state, sandbox.uid, known.name, rejection, ReportKind.START_REFUSED, known.id)
+        refused = reported.state.with_container(replace(known, phase=Phase.REFUSED))
+        return outcome(before, refused, Refused(text_of(rejection)), (*effects, *reported.effects))
+    state, changed = enforced(before, state.with_container(with_write(known, wanted)))
+    mine: tuple[Effect, ...] = (
+        write_of(known, wanted, _occasion(before.containers.get(container.id), wanted)),
+        *lift_of_container(known, wanted),
+        *lift_of_pod(state, sandbox.uid),
+    )
+    return replace(outcome(before, state, None, (*changed, *mine, *effects)), starts=container.id)
+
+
+def _kept_in_pool(state: AgentState, container_id: str) -> tuple[AgentState, tuple[Effect, ...]]:
+    """Return what keeps a refused container off the CPUs of others on a runtime that starts it nevertheless."""
+    known = state.containers[container_id]
+    wanted = DesiredSettings.now(state).of(known.uid, known.name)
+    return state.with_container(with_write(known, wanted)), (write_of(known, wanted),)
+
+
+def _occasion(before: KnownContainer | None, wanted: Setting) -> Occasion:
+    """Tell a lost update from what the runtime could not know yet.
+
+    The second is a container whose creation the agent did not see, or one for which something was decided since the
+    last reply that could have said so.
+    """
+    if before is None or difference(before.missed or before.record, wanted) is not None:
+        return Occasion.DECISION
+    return Occasion.CHECK
+
+
+def place_existing(
+    state: AgentState,
+    sandbox: PodSandbox,
+    container: RuntimeContainer,
+    pod: Pod,
+    observer: Observer | None = None,
+    devices: DevicesFound | None = None,
+    now: Moment | None = None,
+) -> Placed:
+    """Place the pod of a container that is there already, and report it; it may have been made with other sizes."""
+    placed = place(state, pod, container.name, observer, devices)
+    if placed.rejection is not None:
+        return placed
+    after = replace(placed.state, kubelet=started(placed.state.kubelet, sandbox.uid, container.name, observer))
+    if container.id in state.containers:
+        return Placed(after, None, placed.effects)
+    text = f"{sandbox.namespace}/{sandbox.name}: {container.name} was created while the agent was disconnected"
+    report = AgentReport(ReportKind.FOUND_RUNNING, text, sandbox.uid, container.id)
+    missed = resize_missed(after, sandbox.uid, container, now or after.kubelet.node.moment, observer)
+    return Placed(missed.state, None, (*placed.effects, report, *missed.effects))

@@ -1,0 +1,1 @@
+"""``mooring migrate``: from the kubelet's managers to the agent, on paper."""

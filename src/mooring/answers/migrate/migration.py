@@ -1,0 +1,282 @@
+"""A migration to the agent: checks, the takeover of the running pods, and the kubelet that is left.
+
+Every outcome is an answer of the engine, the doctor or the agent's reactor about this node; nothing is executed. The
+reactor is the agent's own. It receives the Synchronize that a runtime would send, in which every running container has
+the CPUs and memory nodes that the kubelet gave it, and its state afterwards says what each gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+
+from mooring.agent.configuration import FIXED_BY_DEFAULT
+from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
+from mooring.agent.reactor.desired import DesiredSettings
+from mooring.agent.reactor.placing import place
+from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.state import AgentState
+from mooring.answers.base.outcome import placement_part
+from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.question import Question
+from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
+from mooring.documents.migration import MigratedContainerPart, MigrationCheckPart
+from mooring.engine.checkpoint.device_file import DeviceRecord
+from mooring.engine.core.bits import CPUMask, members
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Placement
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Container, ContainerKind, Pod
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.node.node import placements_of
+
+
+class Way(Enum):
+    """What becomes of the pods of the node meanwhile."""
+
+    IN_PLACE = "in place"
+    """They run on."""
+    DRAIN = "drain"
+    """They are evicted, and pods that come afterwards are placed anew."""
+
+
+class TakeoverOutcome(StrEnum):
+    """What becomes of a running container."""
+
+    KEPT = "kept"
+    """It keeps the CPUs and memory nodes that are its own."""
+    MOVED = "moved"
+    """It gets others of its own while it runs."""
+    SHARED = "shared"
+    """It has none of its own, before and afterwards."""
+    WAITS = "waits"
+    """The agent does not admit its pod: it runs in the shared pool until there is room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """All running containers, in order."""
+
+    containers: tuple[MigratedContainerPart, ...]
+    shared_pool: CPUSet
+    exclusive: CPUSet
+    """All CPUs that pods have alone, as ``mooring status`` prints them."""
+    ended: Mapping[str, CPUSet]
+    """``NAMESPACE/POD/CONTAINER`` of init containers that have ended -> CPUs that the agent keeps for them besides."""
+
+    def with_outcome(self, outcome: TakeoverOutcome) -> tuple[MigratedContainerPart, ...]:
+        """Return the containers of which this becomes."""
+        return tuple(one for one in self.containers if one.outcome == outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What happens on a node on its way from its kubelet's managers to the agent."""
+
+    question: Question
+    """The node as it is."""
+    way: Way
+    diagnosis: Diagnosis
+    without_managers: Plan
+    """The kubelet with policy none and no state files."""
+    with_files: str
+    """What that kubelet reports when the state files are not removed; empty if it starts."""
+    takeover: Takeover | None
+    """What the agent does with the pods; None where it does not start."""
+    rollback: Plan
+    """The old kubelet on a copy of its own state files."""
+    checks: tuple[MigrationCheckPart, ...]
+
+
+def without_managers(config: KubeletConfig) -> KubeletConfig:
+    """Return the configuration of the kubelet beside the agent."""
+    return replace(config, cpu_manager_policy="none", cpu_manager_policy_options={}, memory_manager_policy="None")
+
+
+def migration_of(question: Question, way: Way, devices: DeviceRecord | None = None) -> Migration:
+    """Migrate a node on paper.
+
+    Args:
+        question: the node with its running pods.
+        way: what becomes of them.
+        devices: the device manager's record; None where it is not known.
+
+    Raises:
+        InputError: its kubelet manages neither CPUs nor memory.
+    """
+    question = replace(question, mooring=MooringConfig(release=question.mooring.release), pods=())
+    config = question.config
+    if config.cpu_manager_policy == "none" and config.memory_manager_policy == "None":
+        problem = "the kubelet of this node manages neither CPUs nor memory: there is nothing to migrate"
+        raise InputError(problem, remedy="start the agent (docs/how-to/run-the-agent.md)")
+    running = make_plan(question)
+    diagnosis = diagnose(question, devices=devices)
+    beside = replace(question, config=without_managers(config), files=StateTexts())
+    plan = make_plan(beside)
+    refusal = start_kubelet(question.machine.info, beside.config, question.mooring, question.files).refusal
+    before = _before(question, running)
+    taken, problem = _taken_over(question, before, way)
+    checks = (
+        MigrationCheckPart("state files", diagnosis.is_sound, _doctor_text(diagnosis)),
+        _kubelet_check(plan),
+        MigrationCheckPart("agent", taken is not None, problem or "its engine starts with the kubelet's policies"),
+        *([_pods_check(taken)] if taken is not None else []),
+        _rollback_check(running),
+    )
+    with_files = refusal.message if refusal is not None else ""
+    return Migration(question, way, diagnosis, plan, with_files, taken, running, checks)
+
+
+def _before(question: Question, running: Plan) -> Kubelet | None:
+    """Return the kubelet with what the pods have: by its files, or by its decisions where there are none."""
+    if question.files == StateTexts():
+        return running.kubelet
+    return running.trace[0] if running.trace else running.kubelet
+
+
+def _taken_over(question: Question, before: Kubelet | None, way: Way) -> tuple[Takeover | None, str]:
+    if before is None:
+        return None, "not asked: what the running pods have is not known"
+    try:
+        return take_over(question, before, recreated=way is Way.DRAIN), ""
+    except InputError as error:
+        return None, str(error)
+
+
+def _doctor_text(diagnosis: Diagnosis) -> str:
+    if diagnosis.is_sound:
+        return "mooring doctor finds nothing wrong"
+    problems = [problem.message for problem in diagnosis.all_problems if problem.severity == "error"]
+    return "; ".join(problems) or (diagnosis.refusal.message if diagnosis.refusal is not None else "")
+
+
+def _kubelet_check(plan: Plan) -> MigrationCheckPart:
+    rejected = [f"{one.pod.namespace}/{one.pod.name}" for one in plan.answers if not one.admitted]
+    if plan.refusal is not None:
+        return MigrationCheckPart(
+            "kubelet", passed=False, message=f"does not start without its managers: {plan.refusal.message}"
+        )
+    if rejected:
+        return MigrationCheckPart("kubelet", passed=False, message=f"rejects {', '.join(rejected)} at its restart")
+    return MigrationCheckPart(
+        "kubelet", passed=True, message="starts without its managers and readmits every running pod"
+    )
+
+
+def _pods_check(taken: Takeover) -> MigrationCheckPart:
+    waiting, moved = taken.with_outcome(TakeoverOutcome.WAITS), taken.with_outcome(TakeoverOutcome.MOVED)
+    kept = taken.with_outcome(TakeoverOutcome.KEPT)
+    if waiting:
+        names = ", ".join(dict.fromkeys(f"{one.namespace}/{one.name} ({one.reason})" for one in waiting))
+        return MigrationCheckPart("pods", passed=False, message=f"the agent cannot place {names}")
+    return MigrationCheckPart(
+        "pods", passed=True, message=f"{len(kept)} containers keep their CPUs and memory, {len(moved)} move"
+    )
+
+
+def _rollback_check(running: Plan) -> MigrationCheckPart:
+    rejected = [f"{one.pod.namespace}/{one.pod.name}" for one in running.answers if not one.admitted]
+    if running.refusal is not None:
+        return MigrationCheckPart(
+            "rollback", passed=False, message=f"the kubelet does not start again: {running.refusal.message}"
+        )
+    if rejected:
+        return MigrationCheckPart(
+            "rollback", passed=False, message=f"a restart of the kubelet rejects {', '.join(rejected)}"
+        )
+    return MigrationCheckPart("rollback", passed=True, message="the kubelet starts again on a copy of its state files")
+
+
+def take_over(question: Question, before: Kubelet, *, recreated: bool = False) -> Takeover:
+    """Start the agent on a node.
+
+    Args:
+        question: machine, pods, and the configuration that the agent gets: the policies of the kubelet.
+        before: the kubelet that gave the running pods what they have.
+        recreated: whether the pods were evicted and come anew, in the same order; else they run beside it.
+
+    Raises:
+        InputError: the engine does not start with this configuration.
+    """
+    mooring = replace(question.mooring, fixed_defects=question.mooring.fixed_defects | FIXED_BY_DEFAULT)
+    state = resume(question.machine.info, question.config, mooring).state
+    pods = {pod.uid: pod for pod in question.active}
+    sandboxes = [PodSandbox(pod.uid, pod.uid, pod.name, pod.namespace) for pod in question.active]
+    if recreated:
+        for pod in question.active:
+            state = place(state, pod).state
+    else:
+        listed = [one for pod in question.active for one in _listed(before, pod)]
+        state = synchronize(state, sandboxes, listed, pods, running=frozenset(one.id for one in listed)).state
+    found = tuple(one for pod in question.active for one in _migrated(before, state, pod))
+    cpus = state.kubelet.node.cpu.assignments
+    exclusive = CPUSet()
+    for held in cpus.values():
+        exclusive |= _joined(held.values())
+    return Takeover(found, DesiredSettings.now(state).pool, exclusive, dict(_ended(state, question.active)))
+
+
+def _ended(state: AgentState, pods: Iterable[Pod]) -> Iterator[tuple[str, CPUSet]]:
+    """Yield what init containers of running pods hold alone: a pod that is taken over is decided about as a whole."""
+    for pod in pods:
+        held = state.kubelet.node.cpu.assignments.get(pod.uid, {})
+        names = {one.name for one in _running(pod)}
+        running = _joined(mask for name, mask in held.items() if name in names)
+        for name, mask in held.items():
+            alone = CPUSet(CPUMask(mask & ~running.mask))
+            if name not in names and alone:
+                yield f"{pod.namespace}/{pod.name}/{name}", alone
+
+
+def _joined(masks: Iterable[CPUMask]) -> CPUSet:
+    joined = CPUSet()
+    for mask in masks:
+        joined |= CPUSet(mask)
+    return joined
+
+
+def _running(pod: Pod) -> Iterator[Container]:
+    """Yield the containers that run beside one another: init containers have ended."""
+    return (one for one in pod.containers if one.kind is not ContainerKind.INIT)
+
+
+def _listed(before: Kubelet, pod: Pod) -> Iterable[RuntimeContainer]:
+    held, _ = placements_of(before.node.providers, pod)
+    pool = before.node.shared_pool if before.settings.cpu is not None else CPUSet()
+    for container in _running(pod):
+        own = held.get(container.name, Placement())
+        cpus = str(own.cpus or pool)
+        resources = LinuxResources(cpus=cpus, mems=",".join(map(str, own.mems)))
+        yield RuntimeContainer(
+            f"{pod.uid}/{container.name}", pod.uid, container.name, ContainerState.RUNNING, 1, resources=resources
+        )
+
+
+def _migrated(before: Kubelet, after: AgentState, pod: Pod) -> Iterator[MigratedContainerPart]:
+    held: Mapping[str, Placement] = placements_of(before.node.providers, pod)[0]
+    wanted, waiting = DesiredSettings.now(after), after.held.get(pod.uid)
+    for container in _running(pod):
+        had, setting = held.get(container.name, Placement()), wanted.of(pod.uid, container.name)
+        own = after.kubelet.node.cpu.assignments.get(pod.uid, {}).get(container.name, 0)
+        has = Placement(CPUSet(CPUMask(own)), tuple(members(setting.mems)))
+        outcome = TakeoverOutcome.KEPT if has == had else TakeoverOutcome.MOVED
+        if has == had == Placement():
+            outcome = TakeoverOutcome.SHARED
+        if waiting is not None:
+            outcome = TakeoverOutcome.WAITS
+        reason = "" if waiting is None else f"{waiting.rejection.reason}: {waiting.rejection.message}"
+        yield MigratedContainerPart(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            container=container.name,
+            outcome=outcome,
+            before=placement_part(had),
+            after=placement_part(has),
+            runs_on=str(setting.cpus),
+            reason=reason,
+        )

@@ -1,0 +1,246 @@
+"""The steps of a migration in order: what to type, which file to write, and what the engine says that it does."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mooring.answers.migrate.migration import Migration, TakeoverOutcome, Way
+from mooring.documents.migration import MigratedContainerPart, MigrationDocument, MigrationStepPart
+from mooring.documents.parts import PlacementPart, finding_parts
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.errors import clean
+from mooring.engine.core.release import NEWEST
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.releases.config_fields import POLICY_FIELDS
+from mooring.explain.phrases import plural
+
+AGENT_FILE = "/etc/mooring/agent.yaml"
+KUBELET_ROOT = "/var/lib/kubelet"
+COPY = "/var/lib/mooring-rollback"
+"""Where the kubelet's files are kept for the way back."""
+
+
+MEMORY_ANEW = "Memory nodes are decided anew in the order in which the runtime lists the pods: others may come of it."
+"""Seen with containerd 2.1.9, which lists them in any order; CPUs are taken over from its record."""
+MEMORY_STAYS = "A kubelet sets memory nodes only when it creates a container: those that run may use every node."
+"""Source: spec: memory-manager.md section 8."""
+
+_WITHOUT_MANAGERS = "cpuManagerPolicy: none, memoryManagerPolicy: None, no cpuManagerPolicyOptions"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Names on the node."""
+
+    node: str = "NODE"
+    root: str = KUBELET_ROOT
+    """The kubelet's root directory."""
+    config: str = f"{KUBELET_ROOT}/config.yaml"
+    """Its file."""
+
+
+def migration_document(migration: Migration, places: Places, node: str) -> MigrationDocument:
+    """Return the document.
+
+    Args:
+        migration: what was computed.
+        places: names on the node.
+        node: its name; empty where it is not known.
+    """
+    taken = migration.takeover
+    return MigrationDocument(
+        node=node,
+        machine=migration.question.machine.name,
+        kubelet=migration.question.mooring.release.tag,
+        way=migration.way.value,
+        passed=all(check.passed for check in migration.checks),
+        checks=list(migration.checks),
+        containers=list(taken.containers) if taken is not None else [],
+        shared_pool=str(taken.shared_pool) if taken is not None else "",
+        steps=list(_steps(migration, places)),
+        rollback=list(_rollback(migration, places)),
+        findings=finding_parts(migration.diagnosis.findings),
+    )
+
+
+def _rollback(migration: Migration, places: Places) -> tuple[MigrationStepPart, ...]:
+    """Return the steps back to the kubelet's managers."""
+    drained = migration.way is Way.DRAIN
+    answers = migration.rollback.answers
+    names = plural(sum(one.admitted for one in answers), "pod")
+    back = (
+        f"On the copied files the kubelet starts, and {names} of now get back the CPUs that they have now.",
+        *((MEMORY_STAYS,) if migration.question.config.memory_manager_policy != "None" else ()),
+        "Pods that were created since are not in these files: drain the node first if there are any.",
+    )
+    anew = ("The kubelet starts without state files and places the pods that come anew.",)
+    files = shlex.join(["cp", "-a", f"{COPY}/config.yaml", places.config])
+    written = (f"{COPY}/{name}" for name in _written(migration.question.config))
+    state = shlex.join(["cp", "-a", *written, f"{places.root}/"])
+    return (
+        _step(
+            "Keep pods away" if not drained else "Drain the node",
+            (_away(migration.way, places),),
+            (),
+        ),
+        _step(
+            "Stop the agent and release what it pins",
+            (
+                "systemctl disable --now mooring-agent",
+                shlex.join(["mooring", "agent", "--config", AGENT_FILE, "--leave"]),
+            ),
+            ("Running containers get every CPU and memory node, without a restart.",),
+        ),
+        _step(
+            "Let the kubelet manage CPUs and memory again",
+            ("systemctl stop kubelet", files, *(() if drained else (state,)), "systemctl start kubelet"),
+            anew if drained else back,
+        ),
+        _step("Let pods come", (_uncordon(places),), ()),
+    )
+
+
+def agent_file(config: KubeletConfig, places: Places, kubelet: str = "") -> str:
+    """Return the agent's file with the policies of a kubelet.
+
+    Args:
+        config: of the kubelet as it is.
+        places: the agent takes reservations and gates from the kubelet's file.
+        kubelet: release as which the engine decides, such as ``1.34``; empty for the newest.
+    """
+    fields = sorted((one.name, one.of(config)) for one in POLICY_FIELDS)
+    lines = [f"{name}: {json.dumps(value)}" for name, value in fields if value]
+    own = [f"kubeletConfig: {json.dumps(places.config)}", *([f'kubeletVersion: "{kubelet}"'] if kubelet else [])]
+    return "\n".join(
+        [
+            "apiVersion: kubelet.config.k8s.io/v1beta1",
+            "kind: KubeletConfiguration",
+            *lines,
+            "---",
+            "apiVersion: mooring/v1alpha1",
+            "kind: AgentConfiguration",
+            *own,
+            "",
+        ]
+    )
+
+
+def _step(
+    title: str, commands: tuple[str, ...], outcome: tuple[str, ...], files: dict[str, str] | None = None
+) -> MigrationStepPart:
+    """Return a step with its commands, what happens in sentences, and the files to write before."""
+    return MigrationStepPart(title, files or {}, list(commands), list(outcome))
+
+
+def _steps(migration: Migration, places: Places) -> Iterator[MigrationStepPart]:
+    question = migration.question
+    release = question.mooring.release
+    text = agent_file(question.config, places, "" if release == NEWEST else release.name)
+    yield _step(
+        "Install the agent, and do not start it",
+        ("ls -l /var/run/nri/nri.sock", "mooring --version"),
+        ("The agent decides by the kubelet's policies of now.",),
+        {AGENT_FILE: text},
+    )
+    stay = plural(len(question.active), "running pod")
+    yield _step(
+        "Keep pods away" if migration.way is Way.IN_PLACE else "Drain the node",
+        (_away(migration.way, places),),
+        (f"{stay} stay and run on.",)
+        if migration.way is Way.IN_PLACE
+        else (f"Of {stay} those of DaemonSets and static pods stay; the others are evicted.",),
+    )
+    copied = (f"{places.root}/{name}" for name in _written(question.config))
+    yield _step(
+        "Copy the kubelet's files for the way back",
+        (shlex.join(["mkdir", "-p", COPY]), shlex.join(["cp", "-a", places.config, *copied, f"{COPY}/"])),
+        (),
+    )
+    refused = f"With the state files left in place it would not start: {migration.with_files}"
+    yield _step(
+        "Disable the kubelet's own managers",
+        (
+            "systemctl stop kubelet",
+            f"# in {clean(places.config)}: {_WITHOUT_MANAGERS}",
+            shlex.join(["rm", "-f", f"{places.root}/{CPU_FILE}", f"{places.root}/{MEMORY_FILE}"]),
+            "systemctl start kubelet",
+        ),
+        (
+            _kubelet_text(migration),
+            *([refused] if migration.with_files else []),
+            "Running containers keep their cpusets; containers that start now run on every CPU.",
+        ),
+    )
+    yield _step("Start the agent", ("systemctl enable --now mooring-agent",), tuple(_takeover_lines(migration)))
+    yield _step(
+        "Verify, and let pods come",
+        ("mooring status", _uncordon(places)),
+        tuple(_expected(migration)),
+    )
+
+
+def _written(config: KubeletConfig) -> tuple[str, ...]:
+    """Return the state files that a kubelet writes."""
+    return (CPU_FILE,) if config.memory_manager_policy == "None" else (CPU_FILE, MEMORY_FILE)
+
+
+def _away(way: Way, places: Places) -> str:
+    if way is Way.DRAIN:
+        return shlex.join(["kubectl", "drain", places.node, "--ignore-daemonsets"])
+    return shlex.join(["kubectl", "cordon", places.node])
+
+
+def _uncordon(places: Places) -> str:
+    return shlex.join(["kubectl", "uncordon", places.node])
+
+
+def _kubelet_text(migration: Migration) -> str:
+    plan = migration.without_managers
+    if plan.refusal is not None:
+        return f"The kubelet does not start: {plan.refusal.message}"
+    admitted = sum(one.admitted for one in plan.answers)
+    return f"The kubelet starts and readmits {admitted} of {plural(len(plan.answers), 'running pod')}."
+
+
+def _takeover_lines(migration: Migration) -> Iterator[str]:
+    if migration.takeover is None:
+        yield "Not asked: a check has failed."
+        return
+    for one in migration.takeover.containers:
+        if one.outcome != TakeoverOutcome.SHARED:
+            yield _line(one)
+    for name, cpus in migration.takeover.ended.items():
+        yield f"{name} has ended, and CPUs {cpus} are kept for it until its pod ends."
+    if migration.question.config.memory_manager_policy != "None":
+        yield MEMORY_ANEW
+    shared = len(migration.takeover.with_outcome(TakeoverOutcome.SHARED))
+    yield f"{plural(shared, 'container')} in the shared pool: CPUs {migration.takeover.shared_pool or 'none'}."
+
+
+def _line(one: MigratedContainerPart) -> str:
+    """Return what becomes of a container in one line."""
+    name = f"{one.namespace}/{one.name}/{one.container}"
+    match TakeoverOutcome(one.outcome):
+        case TakeoverOutcome.KEPT:
+            return f"{name} keeps {_held(one.before)}."
+        case TakeoverOutcome.MOVED:
+            before, after = _held(one.before), _held(one.after)
+            return f"{name} moves while it runs: {before} before, {after} afterwards."
+        case TakeoverOutcome.WAITS:
+            return f"{name} runs in the shared pool until there is room: {one.reason}"
+        case TakeoverOutcome.SHARED:
+            return f"{name} runs in the shared pool."
+
+
+def _held(one: PlacementPart) -> str:
+    cpus = f"CPUs {one.cpus}" if one.cpus else "no CPUs of its own"
+    return f"{cpus}, memory of NUMA nodes {one.mems}" if one.mems else cpus
+
+
+def _expected(migration: Migration) -> Iterator[str]:
+    if migration.takeover is None:
+        return
+    yield f"mooring status prints ready, and CPUs {migration.takeover.exclusive or 'none'} as exclusive."

@@ -1,0 +1,337 @@
+"""``mooring status``: what the agent says of itself, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from msgspec import UNSET, UnsetType
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from mooring.cli.terminal import text_for
+from mooring.documents.status import (
+    AgentClaimPart,
+    AgentContainerPart,
+    AgentCountsPart,
+    AgentPluginPart,
+    AgentPodPart,
+    CPUsAndNodesPart,
+    ForeignInterruptPart,
+    HeldPodPart,
+    InterruptsPart,
+    MovedInterruptPart,
+    PendingInterruptPart,
+    RuntimePart,
+    StatusDocument,
+)
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import clean
+from mooring.explain.phrases import plural
+from mooring.views.console import STYLES, Breaking, new_table
+
+_INTERRUPT_COLUMNS = ("interrupt", "device", "CPUs", "", "")
+_DEFAULT_INTERRUPT = -1
+"""The row of the default CPUs of new interrupts."""
+_SHORT_ID = 12
+_LISTS = {
+    "Exclusive CPUs": "exclusive",
+    "Shared pool": "shared",
+    "Reserved CPUs": "reserved",
+    "Available CPUs": "free",
+    "Offline CPUs": "offline",
+    "Overlapping CPUs": "overlap",
+}
+"""Heading -> member of the document."""
+
+
+_Interrupt: TypeAlias = PendingInterruptPart | MovedInterruptPart | ForeignInterruptPart
+
+
+def status_text(document: StatusDocument, to: str = "", *, wide: bool = False) -> str:
+    """Return the text for a terminal of the present width, or for the file ``to``.
+
+    Args:
+        document: the agent's status.
+        to: the destination.
+        wide: whether containers that share the pool are listed too, and what runtime and kernel say of each.
+    """
+    parts: list[RenderableType] = [_heading(document), Text(""), _facts(document)]
+    rows = [*(_wide_rows(document) if wide else _rows(document))]
+    if rows:
+        parts += [Text(""), _table(_WIDE_COLUMNS if wide else _COLUMNS, rows)]
+    if devices := [*_device_rows(document.pods)]:
+        parts += [Text(""), _table(_DEVICE_COLUMNS, devices)]
+    if document.claims is not UNSET and document.claims:
+        parts += [Text(""), _table(_CLAIM_COLUMNS, [*_claim_rows(document.claims)])]
+    if wide and document.interrupts is not UNSET and (moves := [*_interrupt_rows(document.interrupts)]):
+        parts += [Text(""), _table(_INTERRUPT_COLUMNS, moves)]
+    if document.held:
+        parts += [Text(""), *_held(document.held)]
+    return text_for(Group(*parts), to)
+
+
+def _heading(document: StatusDocument) -> RenderableType:
+    name = clean(document.node or document.machine)
+    verdict = "ready" if document.ready else "not ready"
+    reasons = [Padding(Text(clean(reason)), (0, 0, 0, 2)) for reason in document.reasons]
+    return Group(Text.assemble((f"{name}: ", ""), (verdict, STYLES["title"])), *reasons)
+
+
+def _facts(document: StatusDocument) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, value in _fact_rows(document):
+        # A list of CPUs breaks after commas, a sentence between words.
+        shown = Breaking(value) if name in _LISTS else Text(clean(value))
+        table.add_row(Text(name, STYLES["quiet"]), shown)
+    return table
+
+
+def _fact_rows(document: StatusDocument) -> Iterator[tuple[str, str]]:
+    started = f", since {_time(document.started)}" if document.started else ""
+    yield "Agent", f"mooring {document.mooring}, decisions of kubelet {document.kubelet}{started}"
+    yield "Runtime", _runtime(document.runtime)
+    if document.policies:
+        yield "Policies", document.policies
+    configuration = document.configuration
+    since = f", in force since {_time(configuration.since)}" if configuration.since else ""
+    yield "Configuration", f"{', '.join(configuration.files) or 'defaults'}{since}"
+    if configuration.refusal:
+        yield "", f"The files as they are now are not in force: {configuration.refusal}"
+    if document.policies:
+        for name, member in _LISTS.items():
+            cpus = CPUSet.parse(_text(getattr(document.cpus, member)))
+            if cpus or member not in ("offline", "overlap"):
+                yield name, f"{len(cpus)}: {cpus}" if cpus else "none"
+    if document.interrupts is not UNSET:
+        yield "Interrupts", _interrupts_sentence(document.interrupts)
+        for finding in document.interrupts.findings:
+            yield "", finding.message
+    for plugin in () if document.plugins is UNSET else document.plugins:
+        yield "Plugin", _plugin(plugin)
+    yield "Pods", _pods(document)
+    yield "Counts", _counts(document.counts)
+
+
+def _runtime(runtime: RuntimePart) -> str:
+    name = f"{runtime.name} {runtime.version}".strip()
+    state = "connected" if runtime.connected else "not connected"
+    since = f" since {_time(runtime.since)}" if runtime.since else ""
+    return f"{name}, {state}{since}" if name else f"{state}{since}"
+
+
+def _plugin(plugin: AgentPluginPart) -> str:
+    """Return what one CPU plugin is doing, and how it failed last."""
+    where = "" if plugin.placement == "cpu-manager" else " (hint provider)"
+    if not plugin.failures:
+        return f"{plugin.name}{where}"
+    times = plural(plugin.failures, "answer")
+    last = plugin.last_failure
+    how = "" if last is UNSET else f", the last at {last.point}: {last.why}"
+    return f"{plugin.name}{where}: {times} left out{how}"
+
+
+def _pods(document: StatusDocument) -> str:
+    pods = document.pods
+    own = sum(bool(pod.cpus) or any(one.cpus for one in pod.containers) for pod in pods)
+    return f"{plural(len(pods), 'pod')}, {own} with CPUs of their own, {len(document.held)} held back"
+
+
+def _counts(counts: AgentCountsPart) -> str:
+    replies = plural(counts.replies, "reply", "replies")
+    others = (
+        ("rejections", "rejection"),
+        ("evictions", "eviction"),
+        ("repairs", "repair"),
+        ("reconnects", "reconnection"),
+        ("state_write_failures", "failed write"),
+    )
+    words = (plural(getattr(counts, name), noun) for name, noun in others)
+    return ", ".join((f"{replies} of {counts.mean_reply_milliseconds:g} ms on average", *words))
+
+
+_OWN = ("cpus", "mems", "claimed", "devices")
+"""Members of a container that say that it has something for itself."""
+_COLUMNS = ("pod", "container", "CPUs", "memory", "")
+_DEVICE_COLUMNS = ("pod", "container", "device", "id", "NUMA", "")
+_CLAIM_COLUMNS = ("claim", "request", "device", "CPUs", "")
+_WIDE_COLUMNS = ("pod", "container", "id", "phase", "decided", "runtime", "kernel", "")
+
+
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+    table = new_table(*columns)
+    for row in rows:
+        name, *cells = (clean(cell) for cell in row)
+        table.add_row(Breaking(name, "/"), *(Breaking(cell) for cell in cells))
+    return table
+
+
+def _rows(document: StatusDocument) -> Iterator[tuple[str, ...]]:
+    """Yield the containers that have exclusive CPUs or memory."""
+    for pod in document.pods:
+        name = f"{pod.namespace}/{pod.name}"
+        if pod.cpus or pod.mems:
+            yield name, "(the pod as a whole)", pod.cpus or "–", pod.mems or "–", ""
+        for container in pod.containers:
+            if container.sharing != "host" or any(getattr(container, name) for name in _OWN):
+                own = (_own(container) or "shared", container.mems or "–")
+                yield name, container.name, *own, _remark(container)
+
+
+def _wide_rows(document: StatusDocument) -> Iterator[tuple[str, ...]]:
+    """Yield every container with what was decided, what the runtime has on record, and what the kernel says."""
+    for pod in document.pods:
+        for container in pod.containers:
+            yield (
+                f"{pod.namespace}/{pod.name}",
+                container.name,
+                _text(container.id)[:_SHORT_ID] or "–",
+                _text(container.phase) or "–",
+                _decided(container),
+                _both(container.told),
+                _both(container.effective),
+                _remark(container),
+            )
+
+
+def _own(container: AgentContainerPart) -> str:
+    """Return the CPUs that a container has itself and by claims."""
+    return str(CPUSet.parse(container.cpus) | CPUSet.parse(_text(container.claimed)))
+
+
+def _claim_rows(claims: list[AgentClaimPart]) -> Iterator[tuple[str, ...]]:
+    """Yield what claims hold, and for how many pods."""
+    for claim in claims:
+        for number, share in enumerate(claim.shares):
+            name = f"{claim.namespace}/{claim.name}" if number == 0 else ""
+            pods = plural(len(claim.pods), "pod") if number == 0 else ""
+            yield name, share.request, share.device, share.cpus, pods
+
+
+def _decided(container: AgentContainerPart) -> str:
+    """Return CPUs and NUMA nodes with a word for what is shared."""
+    cpus = container.cpus
+    words = {"container": cpus, "pod": f"{cpus} (pod pool)", "host": "shared"}[container.sharing]
+    if container.claimed is not UNSET:
+        words = f"{_own(container)} (claim)"
+    if container.mixed is not UNSET:
+        words = f"{words} + shared"
+    return f"{words}/{container.mems}" if container.mems else words
+
+
+def _both(placement: CPUsAndNodesPart | UnsetType) -> str:
+    """Return CPUs and, after a slash, NUMA nodes."""
+    if placement is UNSET or not (placement.cpus or placement.mems):
+        return "–"
+    return f"{placement.cpus}/{placement.mems}" if placement.mems else placement.cpus
+
+
+def _remark(container: AgentContainerPart) -> str:
+    overlap = _text(container.overlap)
+    remarks = [f"overlaps on {overlap}"] if overlap else []
+    if container.claimed is not UNSET:
+        remarks.append(f"{container.claimed} by claims")
+    if container.alignment == "elsewhere":
+        remarks.append("not near its devices")
+    elif container.alignment == "unknown":
+        remarks.append("devices unknown")
+    pending, resize = container.pending, container.resize
+    if container.lost is not UNSET:
+        remarks.append(f"{container.lost} offline")
+    if container.original is not UNSET:
+        remarks.append(f"in place of {container.original}")
+    if container.mixed is not UNSET:
+        remarks.append("mixed: runs in the shared pool too")
+    if container.baseline is not UNSET:
+        remarks.append(f"baseline {container.baseline}")
+    if pending is not UNSET:
+        left = f"in {pending.seconds_left:.1f} s" if pending.seconds_left else "now"
+        remarks.append(f"{pending.releases} released {left}")
+    if resize is not UNSET:
+        remarks.append(f"resize {resize.reason.lower()}")
+    return "; ".join(remarks)
+
+
+def _device_rows(pods: list[AgentPodPart]) -> Iterator[tuple[str, ...]]:
+    """Yield the devices of containers with their NUMA nodes.
+
+    >>> from mooring.documents.status import AgentDevicePart
+    >>> gpu = AgentDevicePart("nvidia.com/gpu", "gpu1", [1], True)
+    >>> main = AgentContainerPart(
+    ...     name="main", sharing="host", cpus="", mems="", devices=[gpu], alignment="elsewhere"
+    ... )
+    >>> [*_device_rows([AgentPodPart("shop", "web", "u", "", "", [main])])]
+    [('shop/web', 'main', 'nvidia.com/gpu', 'gpu1', '1', 'not near its CPUs and memory')]
+    """
+    for pod in pods:
+        for container in pod.containers:
+            first = f"{pod.namespace}/{pod.name}", container.name
+            says = {"elsewhere": "not near its CPUs and memory", "unknown": "not all are known"}
+            verdict = says.get(_text(container.alignment), "")
+            for one in () if container.devices is UNSET else container.devices:
+                near = ",".join(map(str, one.numa_nodes)) or "–"
+                remark = "; ".join(part for part in (verdict, "" if one.healthy else "not healthy") if part)
+                yield *first, one.resource, one.id, near, remark
+                first, verdict = ("", ""), ""
+
+
+def _held(held: list[HeldPodPart]) -> Iterator[RenderableType]:
+    yield Text("Held back", STYLES["title"])
+    for pod in held:
+        yield Padding(Text(clean(f"{pod.namespace}/{pod.name}: {pod.reason}")), (0, 0, 0, 2))
+        yield Padding(Text(clean(pod.message)), (0, 0, 0, 4))
+        if names := ", ".join(clean(one.name) for one in pod.running):
+            yield Padding(Text(f"runs in the shared pool meanwhile: {names}"), (0, 0, 0, 4))
+
+
+def _time(text: str) -> str:
+    """Return a time as people write it."""
+    return text.replace("T", " ").replace("Z", " UTC")
+
+
+def _interrupts_sentence(interrupts: InterruptsPart) -> str:
+    """Return the interrupts of a status document in one line.
+
+    >>> row = PendingInterruptPart(24, "eth0", "0-7", "0-1,4-7", "kept-away")
+    >>> _interrupts_sentence(InterruptsPart("dry-run", 9, 2, 0, [], [row], [], []))
+    '9, dry run: 1 would move; 2 placed by the kernel'
+    """
+    dry = interrupts.mode == "dry-run"
+    moved, pending = _numbered(interrupts.moved), _numbered(interrupts.pending)
+    alone = _numbered(interrupts.left_alone)
+    parts = [f"{pending} would move" if dry else f"{moved} moved"]
+    if pending and not dry:
+        parts.append(f"{pending} could not be moved")
+    if interrupts.managed:
+        parts.append(f"{interrupts.managed} placed by the kernel")
+    if interrupts.no_room:
+        parts.append(f"{interrupts.no_room} without another CPU")
+    if alone:
+        parts.append(f"{alone} moved by another program and left alone")
+    return f"{interrupts.total}, {'dry run: ' if dry else ''}{'; '.join(parts)}"
+
+
+def _interrupt_rows(interrupts: InterruptsPart) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each interrupt that is not, or would not be, where it was."""
+    would = "would become" if interrupts.mode == "dry-run" else "could not become"
+    yield from ((*_named(row), f"{would} {row.wanted}", row.why) for row in interrupts.pending)
+    yield from ((*_named(row), f"was {row.original}", row.why) for row in interrupts.moved)
+    yield from ((*_named(row), "left alone", "moved by another program") for row in interrupts.left_alone)
+
+
+def _named(row: _Interrupt) -> tuple[str, str, str]:
+    return "new ones" if row.number == _DEFAULT_INTERRUPT else str(row.number), row.name, row.cpus
+
+
+def _numbered(rows: Sequence[_Interrupt]) -> int:
+    """Return how many interrupts there are among rows; where new ones begin is none."""
+    return sum(row.number != _DEFAULT_INTERRUPT for row in rows)
+
+
+def _text(value: str | UnsetType) -> str:
+    """Return a member of the document; empty where it is absent."""
+    return "" if value is UNSET else value

@@ -1,1 +1,0 @@
-"""Verbs about Mooring itself."""

@@ -1,1 +1,0 @@
-"""Documents about whole clusters."""

@@ -1,0 +1,274 @@
+"""``mooring fleet simulate -o json``: what a cluster does with its work.
+
+``mooring fleet fit``, ``drain`` and ``upgrade`` with ``-o json``: what a live cluster would do.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from mooring.documents.parts import API_VERSION, APIVersion, Code, Count, DocumentPart, one_of
+
+_Share = Annotated[float, Meta(description="Of all that the nodes offer.")]
+_Seconds = Annotated[float, Meta(description="Seconds since the beginning.")]
+
+
+class FatesPart(DocumentPart):
+    """Pods by what became of them."""
+
+    ran: Count
+    runs: Annotated[Count, Meta(description="On their nodes at the end.")]
+    waits: Annotated[Count, Meta(description="Without a node at the end.")]
+    left: Annotated[Count, Meta(description="Deleted before a node took them.")]
+    refused: Annotated[Count, Meta(description="Refused by the kubelet of their node.")]
+    evicted: Annotated[Count, Meta(description="Evicted from their node: drained, removed, or preempted.")]
+    held: Annotated[Count, Meta(description="On a node whose agent has no room for them, at the end.")]
+
+
+class WaitedPart(DocumentPart):
+    """Seconds from creation to admission, of the pods that were admitted."""
+
+    median: float
+    percentile99: float
+    most: float
+
+
+class FleetGroupPart(DocumentPart):
+    """One group of nodes."""
+
+    name: str
+    nodes: Count
+    admitted: Count
+    refused: Annotated[dict[str, int], Meta(description="Code of the cause -> pods.")]
+
+
+class UsePart(DocumentPart):
+    """One resource of the whole cluster."""
+
+    resource: str
+    offered: Annotated[int, Meta(description="cpu in millicores, all else in whole units.")]
+    mean: Annotated[float, Meta(description="Share that pods request, over time.")]
+    most: _Share
+    stranded: Annotated[float, Meta(description="Share that is free and of no use to the work, over time.")]
+
+
+class FleetSamplePart(DocumentPart):
+    """The cluster at one moment."""
+
+    at: _Seconds
+    running: Count
+    waiting: Count
+    refused: Annotated[Count, Meta(description="Refusals since the beginning.")]
+    used: dict[str, int]
+    stranded: dict[str, int]
+
+
+class RefusedPart(DocumentPart):
+    """Pods that kubelets of one group refused for one cause."""
+
+    group: str
+    code: Code
+    pods: Count
+
+
+class FleetPeriodPart(DocumentPart):
+    """The time between two samples."""
+
+    begins: _Seconds
+    ends: _Seconds
+    admitted: Count
+    refused: list[RefusedPart]
+    waited: Annotated[WaitedPart, Meta(description="Of the pods that were admitted in it.")]
+
+
+class FleetPodPart(DocumentPart):
+    """One pod."""
+
+    name: str
+    fate: Annotated[str, one_of("ran", "runs", "waits", "left", "refused", "evicted", "held")]
+    node: Annotated[str, Meta(description="Where it ran, or which node refused it; empty for none.")]
+    code: Annotated[
+        Code, Meta(description="Of the cause of a refusal; of a pod that waits, of the first cause in waits with one.")
+    ]
+    created: _Seconds
+    admitted: Annotated[float | None, Meta(description="Seconds since the beginning; null for never.")]
+    ended: Annotated[float | None, Meta(description="Seconds since the beginning; null for never.")]
+
+
+class WaitCausePart(DocumentPart):
+    """What keeps nodes from taking a pod."""
+
+    text: str
+    code: Code
+    nodes: Annotated[Count, Meta(description="That do not take it for this reason.")]
+
+
+class FleetWaitPart(DocumentPart):
+    """Equal pods for which there is no node at the end."""
+
+    pods: list[str]
+    causes: Annotated[list[WaitCausePart], Meta(description="Those that concern most nodes first.")]
+
+
+class FleetDocument(DocumentPart, kw_only=True):
+    """What mooring fleet simulate -o json prints: what a cluster does with its work."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Fleet"] = "Fleet"
+    cluster: str
+    work: str
+    strategy: str
+    seed: int
+    nodes: Count
+    pods: FatesPart
+    waited: WaitedPart
+    groups: list[FleetGroupPart]
+    uses: list[UsePart]
+    runaways: Annotated[dict[str, int], Meta(description="Pods that controllers made anew again and again.")]
+    failed_jobs: Annotated[list[str], Meta(description="Jobs of which more pods failed than backoffLimit.")]
+    preempted: Annotated[Count, Meta(description="Pods evicted for pods of higher priority.")]
+    cut_short: Annotated[bool, Meta(description="Whether it was stopped before its end.")]
+    problems: Annotated[list[str], Meta(description="Kubelets that did not start again, and resizes not taken.")]
+    filtered: Annotated[dict[str, int], Meta(description="Cause -> how often the extender kept a pod off a node.")]
+    samples: list[FleetSamplePart]
+    records: Annotated[list[FleetPodPart], Meta(description="Every pod, in the order of creation.")]
+    assumed: Annotated[list[str], Meta(description="What was assumed or not read.")]
+    aligned: Annotated[
+        dict[str, int],
+        Meta(description="Number of NUMA nodes -> pods whose own CPUs, devices and memory lie on so many."),
+    ]
+    periods: Annotated[list[FleetPeriodPart], Meta(description="Between the samples; the first ends with the first.")]
+    waits: Annotated[
+        list[FleetWaitPart], Meta(description="Why pods wait at the end; of the hundred kinds of which most do.")
+    ]
+
+
+class TrialPart(DocumentPart):
+    """One simulation of several."""
+
+    variant: Annotated[str, Meta(description="What was varied.")]
+    seed: int
+    nodes: Count
+    pods: FatesPart
+    waited: WaitedPart
+    uses: list[UsePart]
+
+
+class FleetComparisonDocument(DocumentPart, kw_only=True):
+    """What mooring fleet compare and mooring fleet size -o json print: simulations that differ in one thing."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["FleetComparison"] = "FleetComparison"
+    work: str
+    trials: list[TrialPart]
+    best: Annotated[str, Meta(description="The variant that answers the question; empty where none does.")]
+
+
+_NODE_COUNTS = Meta(description="Node -> replicas.")
+_ASSUMED = Meta(description="What was assumed or not read.")
+
+
+class CausePart(DocumentPart):
+    """Nodes that do not take a pod for one reason."""
+
+    text: str
+    code: Code
+    nodes: list[str]
+
+
+class MovePart(DocumentPart, rename={"source": "from", "target": "to"}):
+    """One move of a running pod."""
+
+    pod: str
+    uid: str
+    source: Annotated[str, Meta(description="The node that the pod leaves.")]
+    target: Annotated[str, Meta(description="The node that takes it.")]
+    cordon: Annotated[list[str], Meta(description="Nodes that must take no pods meanwhile.")]
+
+
+class MovePlanPart(DocumentPart):
+    """Moves that make room."""
+
+    moves: list[MovePart]
+    is_exact: Annotated[bool, Meta(description="Whether no plan has fewer moves or makes room for more.")]
+    at_least: Annotated[Count, Meta(description="No shorter sequence of moves makes room for all.")]
+
+
+class FleetFitDocument(DocumentPart, kw_only=True):
+    """What mooring fleet fit -o json prints: how many replicas fit, where, and what to move for the rest."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["FleetFit"] = "FleetFit"
+    cluster: str
+    of: Annotated[str, Meta(description="What the replicas belong to.")]
+    replicas: Annotated[Count, Meta(description="That are wanted.")]
+    fits_now: Count
+    now: Annotated[dict[str, int], _NODE_COUNTS]
+    causes: Annotated[list[CausePart], Meta(description="Why no node takes one more; empty where all fit.")]
+    fits_after: Annotated[Count, Meta(description="After the moves.")]
+    after: Annotated[dict[str, int], _NODE_COUNTS]
+    plan: MovePlanPart
+    fixed: Annotated[
+        dict[str, int],
+        Meta(
+            description="Why running pods are not moved -> how many: static, daemonset, no-controller, "
+            "disruption-budget, not-simulated, priority, not-selected, leaving."
+        ),
+    ]
+    assumed: Annotated[list[str], _ASSUMED]
+
+
+class RelocatedPart(DocumentPart, rename={"source": "from", "target": "to"}):
+    """What becomes of a pod that loses its node."""
+
+    pod: str
+    uid: str
+    outcome: Annotated[
+        str,
+        one_of("moves", "waits", "refused", "lost", "held", "stays"),
+        Meta(
+            description="moves: another node admits its replacement; waits: no node takes it; refused: the kubelet of "
+            "the node that the scheduler chooses refuses it; lost: no controller makes it anew; held: a "
+            "PodDisruptionBudget keeps it; stays: it belongs to its node."
+        ),
+    ]
+    source: Annotated[str, Meta(description="The node that it leaves.")]
+    target: Annotated[str, Meta(description="The node that takes or refuses its replacement; empty for none.")]
+    code: Annotated[Code, Meta(description="Of the cause of a refusal.")]
+    causes: Annotated[list[CausePart], Meta(description="Why no node takes it, of a pod that waits.")]
+    elsewhere: Annotated[
+        list[str], Meta(description="Nodes that would admit it, of a pod that is refused where the scheduler puts it.")
+    ]
+
+
+class FleetDrainDocument(DocumentPart, kw_only=True):
+    """What mooring fleet drain -o json prints: what becomes of the pods of drained nodes."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["FleetDrain"] = "FleetDrain"
+    cluster: str
+    nodes: Annotated[list[str], Meta(description="That are drained.")]
+    pods: list[RelocatedPart]
+    assumed: Annotated[list[str], _ASSUMED]
+
+
+class NodeUpgradePart(DocumentPart):
+    """One node of an upgrade."""
+
+    name: str
+    turn: Annotated[Count, Meta(description="From 1; nodes of one turn are upgraded together.")]
+    drained: Annotated[str, Meta(description="Why it is drained first; empty where its pods run on.")]
+    refused: Annotated[dict[str, str], Meta(description="Pod that is refused at the restart -> code of the cause.")]
+
+
+class FleetUpgradeDocument(DocumentPart, kw_only=True):
+    """What mooring fleet upgrade -o json prints: what becomes of the pods of a cluster, node by node."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["FleetUpgrade"] = "FleetUpgrade"
+    cluster: str
+    nodes: Annotated[list[NodeUpgradePart], Meta(description="In the order of the upgrade.")]
+    pods: Annotated[list[RelocatedPart], Meta(description="That lost their node; a pod can move more than once.")]
+    assumed: Annotated[list[str], _ASSUMED]

@@ -1,0 +1,238 @@
+"""``mooring fleet -o text``: what a cluster does, for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from mooring.cli.terminal import text_for
+from mooring.engine.core.errors import clean
+from mooring.explain.codes.pages import page
+from mooring.explain.phrases import duration, plural, size
+from mooring.fleet.answer import FleetAnswer, unhappy
+from mooring.fleet.controllers import MOST_REMADE
+from mooring.fleet.nodes import Nodes
+from mooring.fleet.relocation.moves import causes
+from mooring.fleet.work import Fate, PodDemand
+from mooring.views.console import new_table
+
+_INDENT = (0, 0, 0, 2)
+_MOST_PODS = 10
+_MOST_GROUPS = 12
+_MOST_RUNAWAYS = 3
+_MOST_PERIODS = 12
+_MOST_KINDS = 100
+"""Kinds of waiting pods for which the nodes are asked why none of them takes one."""
+
+
+def fleet_text(answer: FleetAnswer, *, to: str, wide: bool) -> str:
+    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
+    return text_for(Group(*_parts(answer, wide=wide)), to)
+
+
+def _parts(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
+    result = answer.result
+    yield Text.assemble(
+        (clean(result.cluster.name), "bold"),
+        f": {plural(answer.nodes, 'node')}, {plural(answer.pods, 'pod')} in {duration(answer.ends)}, "
+        f"{result.strategy.name}",
+    )
+    for assumed in (*result.cluster.findings, *result.work.findings):
+        yield Text(f"assumed: {clean(assumed)}", "dim")
+    if result.cut_short:
+        yield Text(f"cut short after {duration(answer.ends)}: pods that come later are not counted", "bold")
+    yield Text("")
+    yield Text(_headline(answer), "bold")
+    yield Padding(_fates(answer), _INDENT)
+    yield Text("")
+    yield from _groups(answer, wide=wide)
+    yield Text("")
+    yield Text("Use of the cluster, over time", "bold")
+    yield Padding(_uses(answer), _INDENT)
+    if wide:
+        yield Text("")
+        yield Text("Period by period", "bold")
+        yield Padding(_periods(answer), _INDENT)
+    yield from _reasons(answer)
+    yield from _pods(answer, len(result.records) if wide else _MOST_PODS)
+
+
+def alignment_words(aligned: Mapping[int, int]) -> str:
+    """Return how many NUMA nodes lie under pods with CPUs, devices or memory of their own.
+
+    >>> alignment_words({1: 9, 2: 1})
+    '9 of 10 with CPUs, devices or memory of their own are on one NUMA node'
+    """
+    return (
+        f"{aligned.get(1, 0)} of {sum(aligned.values())} with CPUs, devices or memory of their own are on one NUMA node"
+    )
+
+
+def _headline(answer: FleetAnswer) -> str:
+    refused, waits = answer.fates[Fate.REFUSED], answer.fates[Fate.WAITS]
+    held = answer.fates[Fate.HELD]
+    if not refused and not waits and not held:
+        stayed = answer.pods - answer.fates[Fate.LEFT]
+        subject, them = (f"All {stayed} pods", "them") if stayed > 1 else ("The only pod", "it")
+        return (
+            f"{subject} found a node that admitted {them}." if stayed else "No pod found a node before it was deleted."
+        )
+    said = [f"{refused} refused by kubelets"] if refused else []
+    said += [f"{waits} without a node at the end"] if waits else []
+    said += [f"{held} held on their node"] if held else []
+    were = "was" if answer.pods == 1 else "were"
+    return f"{answer.admitted} of {plural(answer.pods, 'pod')} {were} admitted; {' and '.join(said)}."
+
+
+def _fates(answer: FleetAnswer) -> RenderableType:
+    table = new_table("pods", "")
+    table.columns[0].justify = "right"
+    meanings = {
+        Fate.RAN: "ran and ended",
+        Fate.RUNS: "running at the end",
+        Fate.WAITS: "waiting for a node at the end",
+        Fate.LEFT: "deleted while waiting for a node",
+        Fate.REFUSED: "refused by a kubelet",
+        Fate.EVICTED: _evicted(answer.result.preempted),
+        Fate.HELD: "held on a node at the end: its agent has no room",
+    }
+    for fate, meaning in meanings.items():
+        if answer.fates[fate]:
+            table.add_row(str(answer.fates[fate]), meaning)
+    median, late, most = answer.waited
+    if most:
+        table.add_row("", f"waited {duration(median)} (median), {duration(late)} (99 %), {duration(most)} (longest)")
+    if answer.aligned:
+        table.add_row("", alignment_words(answer.aligned))
+    return table
+
+
+def _evicted(preempted: int) -> str:
+    return f"evicted, {preempted} of them for pods of higher priority" if preempted else "evicted"
+
+
+def _groups(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
+    table = new_table("group")
+    for heading in ("nodes", "admitted", "refused"):
+        table.add_column(heading, justify="right")
+    table.add_column("causes")
+    groups = sorted(answer.groups, key=lambda one: (-one.refusals, -one.admitted))
+    shown = groups if wide else groups[:_MOST_GROUPS]
+    for one in shown:
+        causes = ", ".join(f"{code} {count}" for code, count in one.refused.items())
+        table.add_row(clean(one.name), str(one.nodes), str(one.admitted), str(one.refusals or "–"), causes)
+    yield Text("Groups of nodes", "bold")
+    yield Padding(table, _INDENT)
+    if len(shown) < len(groups):
+        yield Padding(Text(f"{len(groups) - len(shown)} more with -o wide", "dim"), _INDENT)
+
+
+def _uses(answer: FleetAnswer) -> RenderableType:
+    table = new_table("resource")
+    for heading in ("offered", "mean", "most", "stranded"):
+        table.add_column(heading, justify="right")
+    for use in answer.uses:
+        shares = [f"{share:.1%}" for share in (use.mean, use.most, use.stranded)]
+        table.add_row(use.resource, _amount(use.resource, use.offered), *shares)
+    return table
+
+
+def _periods(answer: FleetAnswer) -> RenderableType:
+    """Return what was admitted and refused over time, periods joined until few enough are left to be read."""
+    table = new_table("until")
+    for heading in ("running", "waiting", "admitted", "refused", "waited (99 %)"):
+        table.add_column(heading, justify="right")
+    table.add_column("refused by")
+    together = -(-len(answer.periods) // _MOST_PERIODS)
+    for first in range(0, len(answer.periods), together):
+        periods = answer.periods[first : first + together]
+        counts = answer.result.samples[first + len(periods) - 1].counts
+        refused = sum((Counter(dict(one.refused)) for one in periods), Counter[tuple[str, str]]())
+        table.add_row(
+            duration(periods[-1].ends),
+            str(counts.running),
+            str(counts.waiting),
+            str(sum(one.admitted for one in periods)),
+            str(refused.total() or "–"),
+            duration(max(one.waited.percentile99 for one in periods)) if any(one.admitted for one in periods) else "–",
+            ", ".join(f"{clean(group)} {code} {count}" for (group, code), count in sorted(refused.items())),
+        )
+    return table
+
+
+def _amount(resource: str, amount: int) -> str:
+    if resource == "cpu":
+        return f"{amount / 1000:g}"
+    return size(amount) if resource == "memory" or resource.startswith("hugepages-") else str(amount)
+
+
+def _reasons(answer: FleetAnswer) -> Iterator[RenderableType]:
+    codes = {code for group in answer.groups for code in group.refused} | set(answer.result.filtered)
+    if codes:
+        yield Text("")
+        yield Text("Causes", "bold")
+    for code in sorted(codes):
+        kept = answer.result.filtered.get(code, 0)
+        said = f" (the extender kept pods off nodes for it {kept} times)" if kept else ""
+        yield Padding(Text(f"{code}  {page(code).title}{said}"), _INDENT)
+    runaways = answer.result.runaways
+    if runaways:
+        first = ", ".join(clean(name) for name in list(runaways)[:_MOST_RUNAWAYS])
+        more = f" and {len(runaways) - _MOST_RUNAWAYS} more" if len(runaways) > _MOST_RUNAWAYS else ""
+        yield Text("")
+        times = f"made anew {MOST_REMADE} times and refused each time; after that no more are simulated"
+        yield Text(f"Runaways: {first}{more}: {times}.", "bold")
+    yield from _listed("Jobs that failed: more pods failed than backoffLimit", answer.result.given_up)
+    yield from _listed("Nodes and pods whose change did not go well", answer.result.problems)
+
+
+def _listed(heading: str, found: Sequence[str]) -> Iterator[RenderableType]:
+    if found:
+        yield Text("")
+        yield Text(heading, "bold")
+    for one in found[:_MOST_PODS]:
+        yield Padding(Text(clean(one)), _INDENT)
+    if len(found) > _MOST_PODS:
+        yield Padding(Text(f"{len(found) - _MOST_PODS} more", "dim"), _INDENT)
+
+
+def _pods(answer: FleetAnswer, most: int) -> Iterator[RenderableType]:
+    found = unhappy(answer.result)
+    if not found:
+        return
+    members = answer.result.nodes.table.members
+    why: dict[Hashable, str] = {}
+    table = new_table("pod", "at", "what", "node", "cause")
+    for name, records in list(found.items())[:most]:
+        last = records[-1]
+        node = "" if last.node is None else members[last.node].name
+        refused = sum(record.fate is Fate.REFUSED for record in records)
+        times = "refused once" if refused == 1 else f"refused {refused} times"
+        what = {Fate.WAITS: "waits", Fate.HELD: "held"}.get(last.fate, times)
+        cause, asked = last.code, last.arrival.asked
+        if last.fate is Fate.WAITS:
+            # Equal pods wait for the same reason.
+            if asked.key not in why and len(why) < _MOST_KINDS:
+                why[asked.key] = _why_waiting(answer.result.nodes, asked)
+            cause = why.get(asked.key, "")
+        table.add_row(clean(name), duration(records[0].arrival.at), what, clean(node), cause)
+    yield Text("")
+    yield Text(
+        "Pods that were refused, or wait"
+        if len(found) <= most
+        else f"The first {most} of {len(found)} pods that were refused, or wait",
+        "bold",
+    )
+    yield Padding(table, _INDENT)
+
+
+def _why_waiting(nodes: Nodes, asked: PodDemand) -> str:
+    """Return why no node takes a pod, at the end; for how many nodes, where there are several causes."""
+    found = causes(nodes, asked)
+    if len(found) == 1:
+        return str(found[0].obstacle)
+    return "; ".join(f"{one.obstacle}: {plural(len(one.nodes), 'node')}" for one in found)

@@ -1,0 +1,272 @@
+"""AKS: the custom kubelet configuration of a node pool (``--kubelet-config``), and the node pool itself.
+
+Sources: https://learn.microsoft.com/azure/aks/custom-node-configuration;
+https://learn.microsoft.com/azure/aks/node-resource-reservations;
+https://learn.microsoft.com/rest/api/aks/agent-pools/get
+
+EKS: NodeConfig of Amazon Linux 2023, and the options of bootstrap.sh of Amazon Linux 2.
+
+nodeadm writes its own file for the kubelet, and the user's ``spec.kubelet.config`` as a drop-in; bootstrap.sh writes
+the same file and passes the user's flags. Sources: https://awslabs.github.io/amazon-eks-ami/nodeadm/doc/api/;
+https://github.com/awslabs/amazon-eks-ami, nodeadm/internal/kubelet/config.go, nodeadm/internal/api/merge.go,
+templates/al2/runtime/bootstrap.sh and kubelet-config.json
+
+GKE: the node system configuration of a node pool (``--system-config-from-file``).
+
+Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/node-system-config;
+https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletConfig
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from mooring.engine.core.errors import InputError
+from mooring.inputs.configuration.kubelet_flags import split_arguments
+from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier
+from mooring.inputs.configuration.part import (
+    NamedVersion,
+    VendorField,
+    VendorPart,
+    aks_memory,
+    aks_milli,
+    eks_memory,
+    gke_memory,
+    milli_by_ranges,
+    strings_of,
+)
+from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS
+from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, text_at
+
+OWN_NAMES: Final = frozenset(
+    {
+        "containerLogMaxSizeMB",
+        "cpuCfsQuota",
+        "cpuCfsQuotaPeriod",
+        "hardEvictionThreshold",
+        "imageGcHighThreshold",
+        "imageGcLowThreshold",
+        "podMaxPids",
+    }
+)
+"""Names that no KubeletConfiguration has."""
+_POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
+_AKS_FIELDS: Final = (
+    VendorField("cpuManagerPolicy", "cpuManagerPolicy", ("none", "static")),
+    VendorField("topologyManagerPolicy", "topologyManagerPolicy", _POLICIES),
+    VendorField("cpuCfsQuota", "cpuCFSQuota"),
+    VendorField("cpuCfsQuotaPeriod", "cpuCFSQuotaPeriod"),
+)
+_SIGNALS: Final = {
+    "memoryAvailable": "memory.available",
+    "nodeFsAvailable": "nodefs.available",
+    "nodeFsInodesFree": "nodefs.inodesFree",
+}
+_AKS_THRESHOLDS: Final = {"memory.available": "100Mi"}
+_GIB: Final = 2**30
+_SECTION: Final = "kubeletConfig"
+_OF_POOL = """
+    agentPoolProfiles availabilityZones currentOrchestratorVersion enableAutoScaling linuxOSConfig linuxOsConfig
+    maxPods nodeImageVersion orchestratorVersion osDiskSizeGB osSku osType sku vmSize
+"""
+_POOL_NAMES: Final = frozenset(_OF_POOL.split())
+"""Some names of a node pool, or beside it, that no node system configuration of GKE has."""
+_ONLY_HERE: Final = frozenset({*OWN_NAMES, "failSwapOn", "kubeReserved", "topologyManagerPolicy"}) - {
+    "cpuCfsQuota",
+    "cpuCfsQuotaPeriod",
+}
+"""Names of ``kubeletConfig`` that GKE does not have there."""
+_KINDS: Final = (None, "Base", "AzureManagedMachinePool", "AzureASOManagedMachinePool")
+_TEMPLATE: Final = ("properties", "resources", "agentPoolProfiles", "spec")
+_AKS_VERSIONS: Final = ("currentOrchestratorVersion", "orchestratorVersion")
+
+
+def is_node_pool(content: Mapping[str, Any]) -> bool:
+    """Tell whether a document is a node pool, or has some: of ``az aks``, of the REST interface, or of a template."""
+    if content.get("kind") not in _KINDS:
+        return False
+    pools = list(_pools(content))
+    return any(
+        path.startswith(_TEMPLATE) or not (_POOL_NAMES.isdisjoint(pool) and _ONLY_HERE.isdisjoint(pool[_SECTION]))
+        for path, pool in pools
+    )
+
+
+def _pools(content: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the mappings that have a custom kubelet configuration, each with its path."""
+    if isinstance(content, dict):
+        if isinstance(content.get(_SECTION), dict):
+            yield path, content
+        for name, value in content.items():
+            yield from _pools(value, f"{path}.{name}" if path else name)
+    elif isinstance(content, list):
+        for index, value in enumerate(content):
+            yield from _pools(value, f"{path}[{index}]")
+
+
+def node_pool(part: VendorPart) -> Iterator[Layer]:
+    """Yield the layers of the only node pool of a document with a custom kubelet configuration."""
+    path, pool = _only_pool(part)
+    section = part.below(f"{path}.{_SECTION}".lstrip("."), pool[_SECTION])
+    section.report_unknown("AKSKubeletConfig", section.content)
+    with section.located():
+        yield from custom_kubelet_config(section)
+    if pool.get("maxPods") is not None:
+        place = part.place(f"{path}.maxPods".lstrip("."))
+        yield Layer(Tier.FILE, {"maxPods": pool["maxPods"]}, lambda _: place, part.vendor)
+
+
+def _only_pool(part: VendorPart) -> tuple[str, dict[str, Any]]:
+    found = list(_pools(part.content))
+    if len(found) > 1:
+        places = ", ".join(path or "the document" for path, _ in found)
+        remedy = f"keep the one of your node, of {places}"
+        raise part.refusal(found[1][0], f"there are {len(found)} node pools with {_SECTION}", remedy)
+    return found[0]
+
+
+def pool_version(part: VendorPart) -> NamedVersion | None:
+    """Return the version of Kubernetes of a node pool; None where it names none."""
+    path, pool = _only_pool(part)
+    name = next((name for name in _AKS_VERSIONS if isinstance(pool.get(name), str) and pool[name][:1].isdigit()), "")
+    return NamedVersion(pool[name], part.place(f"{path}.{name}".lstrip("."))) if name else None
+
+
+def custom_kubelet_config(part: VendorPart) -> Iterator[Layer]:
+    """Yield the user's settings over what AKS reserves."""
+    given = part.mapping("kubeReserved")
+    milli, mebibytes = count_at(given, "cpuMillicores", 0), count_at(given, "memoryMB", 0)
+    own: dict[str, Any] = {"evictionHard": dict(_AKS_THRESHOLDS)}
+    if part.machine is not None:
+        own["kubeReserved"] = {"cpu": f"{aks_milli(part.machine.num_cores)}m"}
+
+    def memory(fields: Mapping[str, Any]) -> int | None:
+        pods, machine = fields.get("maxPods"), part.machine
+        return aks_memory(pods, machine.memory_capacity) if isinstance(pods, int) and machine is not None else None
+
+    message = (
+        "AKS reserves 50 MB and 20 MB for each of maxPods, at most a quarter of the memory: add maxPods of the node "
+        "pool, or kubeReserved.memory, as a drop-in where neither is there"
+    )
+    yield part.documented(
+        Tier.VENDOR_FILE, own, {"kubeReserved.memory": part.computed(message, memory, aks_memory(0, _GIB))}
+    )
+    yield part.translated(Tier.FILE, "", _AKS_FIELDS)
+    thresholds = part.mapping("hardEvictionThreshold")
+    amounts = {"cpu": f"{milli}m" if milli else "", "memory": f"{mebibytes}Mi" if mebibytes else ""}
+    fields = {
+        "kubeReserved": {name: text for name, text in amounts.items() if text},
+        "evictionHard": {signal: text_at(thresholds, name) for name, signal in _SIGNALS.items() if name in thresholds},
+    }
+    yield Layer(
+        Tier.FILE, {name: value for name, value in fields.items() if value}, lambda field: _aks_place(part, field)
+    )
+
+
+_AKS_PATHS: Final = {
+    "kubeReserved.cpu": "kubeReserved.cpuMillicores",
+    "kubeReserved.memory": "kubeReserved.memoryMB",
+    **{f"evictionHard.{signal}": f"hardEvictionThreshold.{name}" for name, signal in _SIGNALS.items()},
+}
+
+
+def _aks_place(part: VendorPart, field: str) -> FieldPlace:
+    return part.place(_AKS_PATHS.get(field, field.replace("evictionHard", "hardEvictionThreshold")))
+
+
+EKS_VERSION: Final = "node.eks.aws/v1alpha1"
+_CONFIG: Final = "spec.kubelet.config"
+_FLAGS: Final = "spec.kubelet.flags"
+_EKS_THRESHOLDS: Final = {"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%"}
+_CGROUPS: Final = {"kubeReservedCgroup": "/runtime", "systemReservedCgroup": "/system"}
+_EXTRA: Final = "--kubelet-extra-args"
+_RESERVED_CPUS: Final = "--reserved-cpus"
+
+
+def node_config(part: VendorPart) -> Iterator[Layer]:
+    """Yield nodeadm's own file, the user's drop-in and the user's flags."""
+    part.check_version(EKS_VERSION)
+    yield _own_file(part, with_cgroups=True)
+    yield part.layer(Tier.DROP_IN, _CONFIG)
+    kubelet = part.mapping("spec.kubelet")
+    try:
+        listed = list_at(kubelet, "flags")
+    except InputError as error:
+        raise InputError(error.problem, field=_FLAGS, remedy="write a list such as - --node-labels=a=b") from None
+    if listed:
+        yield part.flags(strings_of(listed, _FLAGS))
+
+
+def bootstrap_script(part: VendorPart) -> Iterator[Layer]:
+    """Yield the file of bootstrap.sh and the flags that are passed through it."""
+    arguments = []
+    for index, entry in enumerate(list_at(part.content, BOOTSTRAP_OPTIONS)):
+        path = f"{BOOTSTRAP_OPTIONS}[{index}]"
+        text = as_mapping(entry).get(_EXTRA)
+        if isinstance(text, str):
+            arguments += [(word, path) for word in split_arguments(text, part.place(path).source)]
+    layer = part.flags(arguments)
+    # bootstrap.sh leaves the cgroups of the reservation out where it finds this text.
+    with_cgroups = not any(word.startswith(_RESERVED_CPUS) for word, _ in arguments)
+    yield _own_file(part, with_cgroups=with_cgroups)
+    yield layer
+
+
+def _own_file(part: VendorPart, *, with_cgroups: bool) -> Layer:
+    reserved = {"ephemeral-storage": "1Gi"}
+    if part.machine is not None:
+        reserved["cpu"] = f"{milli_by_ranges(part.machine.num_cores)}m"
+    fields = {"evictionHard": dict(_EKS_THRESHOLDS), "kubeReserved": reserved, **(_CGROUPS if with_cgroups else {})}
+    message = (
+        "EKS reserves 255Mi and 11Mi for each pod that the instance type can have, which a NodeConfig does not tell: "
+        "maxPods counts, set kubeReserved.memory where the instance type has another number"
+    )
+    return part.documented(
+        Tier.VENDOR_FILE, fields, {"kubeReserved.memory": part.computed(message, _eks_memory, eks_memory(0))}
+    )
+
+
+def _eks_memory(fields: Mapping[str, Any]) -> int | None:
+    pods = fields.get("maxPods")
+    return eks_memory(pods) if isinstance(pods, int) else None
+
+
+GKE_SECTIONS: Final = frozenset({"kubeletConfig", "linuxConfig"})
+_MEMORY: Final = {"none": "None", "static": "Static"}
+_GKE_FIELDS: Final = (
+    VendorField("cpuManagerPolicy", "cpuManagerPolicy", ("none", "static")),
+    VendorField("topologyManager.policy", "topologyManagerPolicy", _POLICIES),
+    VendorField("topologyManager.scope", "topologyManagerScope", ("container", "pod")),
+    VendorField("cpuCFSQuota", "cpuCFSQuota"),
+    VendorField("cpuCfsQuota", "cpuCFSQuota"),
+    VendorField("cpuCFSQuotaPeriod", "cpuCFSQuotaPeriod"),
+    VendorField("cpuCfsQuotaPeriod", "cpuCFSQuotaPeriod"),
+)
+
+
+def node_system_config(part: VendorPart) -> Iterator[Layer]:
+    """Yield the user's settings over what GKE reserves."""
+    reserved = "reserves CPU and memory by the size of the machine"
+    machine = part.machine
+    if machine is None:
+        part.note("", f"GKE {reserved}, which is not known here")
+    else:
+        message = f"GKE {reserved}, as its documentation says; system pods of GKE are not counted"
+        memory = {"kubeReserved.memory": part.computed(message, lambda _: gke_memory(machine.memory_capacity))}
+        cpu = {"cpu": f"{milli_by_ranges(machine.num_cores)}m"}
+        yield part.documented(Tier.VENDOR_FILE, {"kubeReserved": cpu}, memory)
+    yield part.translated(Tier.FILE, _SECTION, _GKE_FIELDS)
+    policy = text_at(part.mapping(f"{_SECTION}.memoryManager"), "policy")
+    if not policy:
+        return
+    path = f"{_SECTION}.memoryManager.policy"
+    part.check_value(path, policy.lower(), tuple(_MEMORY))
+    message = "GKE sets reservedMemory itself and does not document how: add it as a drop-in"
+    computed = {"reservedMemory": part.computed(message)} if policy.lower() == "static" else {}
+    fields = {"memoryManagerPolicy": _MEMORY[policy.lower()]}
+    yield Layer(Tier.FILE, fields, lambda field: _gke_place(part, path, field), part.vendor, computed=computed)
+
+
+def _gke_place(part: VendorPart, path: str, _field: str) -> FieldPlace:
+    return part.place(path)

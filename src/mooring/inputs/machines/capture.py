@@ -1,0 +1,397 @@
+"""Reading off a computer what a node archive needs of it.
+
+Only what :mod:`mooring.inputs.machines.capture` names is read, and links are followed as a :class:`Tree` does:
+never out of it.
+
+Which files of a computer a node archive takes, and which part of each: all that is read from it is named here.
+
+A pattern is a path below ``/`` whose parts may hold the wildcards of a shell. Folders on the way are taken even when
+nothing in them is, because their being there means something. Of some text files only a part is taken: the kernel's
+command line can hold passwords of a boot loader's menu and addresses of an installation server, the mount table names
+file servers, and systemd's configuration has an environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Final
+
+from mooring.inputs.machines.cadvisor.probe import read_problem
+from mooring.inputs.machines.files import LiveTree
+from mooring.inputs.machines.hardware.machine import cpuset_files
+from mooring.inputs.machines.isolation import ROOT as GROUPS
+from mooring.inputs.machines.tree import Tree
+
+_CPU: Final = "sys/devices/system/cpu"
+_NODE: Final = "sys/devices/system/node"
+_CACHE_FILES: Final = ("id", "level", "type", "size", "shared_cpu_map", "shared_cpu_list")
+PCI_DEVICES: Final = "sys/bus/pci/devices"
+PCI_FILES: Final = ("class", "vendor", "device", "numa_node", "local_cpus")
+_INITIATOR_FILES: Final = ("read_bandwidth", "write_bandwidth", "read_latency", "write_latency")
+
+MACHINE: Final = (
+    *(f"{_CPU}/{name}" for name in ("online", "offline", "present", "possible", "isolated", "nohz_full", "smt/active")),
+    f"{_CPU}/cpu*[0-9]/online",
+    f"{_CPU}/cpu*[0-9]/cpu_capacity",
+    f"{_CPU}/cpu*[0-9]/topology/*",
+    *(f"{_CPU}/cpu*[0-9]/cache/index*/{name}" for name in _CACHE_FILES),
+    f"{_CPU}/cpu*[0-9]/cpufreq/base_frequency",
+    f"{_CPU}/cpu*[0-9]/cpufreq/cpuinfo_max_freq",
+    f"{_CPU}/cpu*[0-9]/acpi_cppc/nominal_freq",
+    f"{_CPU}/cpu*[0-9]/regs/identification/midr_el1",
+    f"{_NODE}/online",
+    f"{_NODE}/possible",
+    f"{_NODE}/node*/cpumap",
+    f"{_NODE}/node*/cpulist",
+    f"{_NODE}/node*/distance",
+    f"{_NODE}/node*/meminfo",
+    f"{_NODE}/node*/hugepages/*/nr_hugepages",
+    *(f"{_NODE}/node*/access[01]/initiators/{name}" for name in _INITIATOR_FILES),
+    "sys/kernel/mm/hugepages/*/nr_hugepages",
+    *(f"sys/devices/{kind}/cpus" for kind in ("cpu_core", "cpu_atom", "cpu_lowpower")),
+    *(f"{PCI_DEVICES}/*/{name}" for name in PCI_FILES),
+    "sys/devices/system/edac/mc/mc*/dimm*/dimm_mem_type",
+    "sys/devices/system/edac/mc/mc*/dimm*/size",
+    "sys/devices/system/edac/mc/mc*/rank*/dimm_mem_type",
+    "sys/devices/system/edac/mc/mc*/rank*/size",
+    "proc/driver/nvidia/gpus/*/numa_status",
+    "proc/cpuinfo",
+    "proc/meminfo",
+    "proc/cmdline",
+    "proc/mounts",
+    "proc/self/cpuset",
+    "proc/self/cgroup",
+    "proc/hwloc-nofile-info",
+)
+"""What the machine is, for both views of it."""
+
+NAMES: Final = (
+    f"{_NODE}/node*/hugepages/*",
+    "sys/kernel/mm/hugepages/*",
+    f"{PCI_DEVICES}/*",
+)
+"""Folders whose names are taken, whatever else is in them."""
+
+INITIATORS: Final = f"{_NODE}/node*/access[01]/initiators/node*"
+"""Links from a NUMA node to the nodes nearest to it; their names are taken."""
+
+CPU_LINKS: Final = f"{_NODE}/node*/cpu*"
+"""Links from a NUMA node to its CPUs; the kubelet's view follows them."""
+
+ISOLATION: Final = (
+    "proc/interrupts",
+    "proc/irq/default_smp_affinity",
+    "proc/irq/*/smp_affinity_list",
+    "proc/irq/*/effective_affinity_list",
+    "sys/devices/virtual/workqueue/cpumask",
+    "etc/systemd/system.conf",
+    "etc/systemd/system.conf.d/*.conf",
+    "run/systemd/system.conf.d/*.conf",
+    "run/systemd/system.conf",
+    "usr/lib/systemd/system.conf",
+    "usr/lib/systemd/system.conf.d/*.conf",
+    "etc/default/irqbalance",
+    "etc/sysconfig/irqbalance",
+)
+"""Who else may run on a CPU: interrupts, the kernel's workers, systemd."""
+
+PROCESS: Final = "irqbalance"
+"""The only program whose being there matters; the kernel's name for it is in ``/proc/PID/comm``."""
+
+GROUP_FILES: Final = (
+    "cgroup.controllers",
+    "cgroup.procs",
+    "cpuset.cpus",
+    "cpuset.cpus.effective",
+    "cpuset.cpus.exclusive",
+    "cpuset.cpus.partition",
+    "cpuset.mems",
+    "cpuset.mems.effective",
+    "cpuset.effective_cpus",
+    "cpuset.effective_mems",
+    "cpuset.cpu_exclusive",
+)
+"""Files of a control group, version 2 and 1; of its processes no more than whether there are any."""
+
+
+_KERNEL_WORDS: Final = frozenset(
+    {
+        "cgroup_disable",
+        "default_hugepagesz",
+        "hugepages",
+        "hugepagesz",
+        "irqaffinity",
+        "isolcpus",
+        "kthread_cpus",
+        "maxcpus",
+        "nohz",
+        "nohz_full",
+        "nosmt",
+        "nr_cpus",
+        "numa",
+        "numa_balancing",
+        "possible_cpus",
+        "rcu_nocb_poll",
+        "rcu_nocbs",
+        "skew_tick",
+        "systemd.cpu_affinity",
+        "systemd.unified_cgroup_hierarchy",
+        "tuned.non_isolcpus",
+    }
+)
+_SERIAL: Final = re.compile(r"^Serial[ \t]*:.*\n?", re.MULTILINE | re.IGNORECASE)
+_IDENTIFICATION: Final = re.compile(r"(\bidentification = )[0-9A-Fa-f]+")
+_BANNED: Final = re.compile(r"\s*(?:export\s+)?IRQBALANCE_BANNED_(?:CPULIST|CPUS)=")
+_CPUSET_MOUNTS: Final = frozenset({"cgroup", "cgroup2", "cpuset"})
+_SYSTEMD_LINE: Final = re.compile(r"\s*(?:\[.*\]|CPUAffinity\s*=.*)")
+
+
+def kernel_words(text: str) -> str:
+    r"""Return the words of a kernel command line that are about CPUs, NUMA and huge pages.
+
+    >>> kernel_words("BOOT_IMAGE=/vmlinuz root=/dev/sda1 isolcpus=2-7 quiet\n")
+    'isolcpus=2-7\n'
+    """
+    words = text.split()
+    if "--" in words:
+        # What follows is for the first program, not for the kernel.
+        words = words[: words.index("--")]
+    return f"{' '.join(word for word in words if word.partition('=')[0] in _KERNEL_WORDS)}\n"
+
+
+def _processor_lines(text: str) -> str:
+    """Return ``/proc/cpuinfo`` without serial numbers, which ARM boards and mainframes print."""
+    return _IDENTIFICATION.sub(r"\g<1>0", _SERIAL.sub("", text))
+
+
+def _cpuset_mounts(text: str) -> str:
+    """Return the lines of a mount table that are about control groups and cpusets."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if len(fields := line.split()) > 2 and fields[2] in _CPUSET_MOUNTS)
+
+
+def _cpuset_groups(text: str) -> str:
+    """Return the lines of ``/proc/self/cgroup`` that say which cpuset a process is in."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if line.partition(":")[2].partition(":")[0] in ("cpuset", ""))
+
+
+def _affinity_lines(text: str) -> str:
+    r"""Return the section headings and ``CPUAffinity`` of a systemd configuration.
+
+    >>> _affinity_lines("[Manager]\nDefaultEnvironment=TOKEN=x\nCPUAffinity=0 1\n")
+    '[Manager]\nCPUAffinity=0 1\n'
+    """
+    return "".join(line for line in text.splitlines(keepends=True) if _SYSTEMD_LINE.match(line))
+
+
+def _interrupt_names(text: str) -> str:
+    r"""Return the numbered lines of ``/proc/interrupts`` without the counts of each CPU, under an empty heading.
+
+    >>> _interrupt_names("      CPU0  CPU1\n 24:   17   0  PCI-MSI  nvme0q1\nNMI:   0   0  Non-maskable\n")
+    '\n24: PCI-MSI nvme0q1\n'
+    """
+    heading, _, rest = text.partition("\n")
+    columns = len(heading.split())
+    lines = ["\n"]
+    for line in rest.splitlines():
+        number, _, told = line.partition(":")
+        if number.strip().isdecimal():
+            lines.append(f"{number.strip()}: {' '.join(told.split()[columns:])}\n")
+    return "".join(lines)
+
+
+def _banned_lines(text: str) -> str:
+    """Return the lines of irqbalance's configuration that name CPUs."""
+    return "".join(line for line in text.splitlines(keepends=True) if _BANNED.match(line))
+
+
+def _any_process(text: str) -> str:
+    """Return one line where there are process ids, and nothing where there are none."""
+    return "0\n" if text.strip() else ""
+
+
+_FILTERS: Final[Mapping[str, Callable[[str], str]]] = {
+    "proc/cmdline": kernel_words,
+    "proc/cpuinfo": _processor_lines,
+    "proc/mounts": _cpuset_mounts,
+    "proc/self/cgroup": _cpuset_groups,
+    "proc/interrupts": _interrupt_names,
+    "*/cgroup.procs": _any_process,
+    "etc/default/irqbalance": _banned_lines,
+    "etc/sysconfig/irqbalance": _banned_lines,
+    "*/systemd/system.conf": _affinity_lines,
+    "*/systemd/system.conf.d/*": _affinity_lines,
+}
+"""Pattern of paths -> what is kept of the text; all of any other file."""
+
+
+def kept(path: str, data: bytes) -> bytes:
+    """Return what of the file at ``path`` goes into an archive."""
+    for pattern, filtered in _FILTERS.items():
+        if fnmatchcase(path, pattern):
+            return filtered(data.decode("utf-8", "replace")).encode()
+    return data
+
+
+NOTE: Final = "proc/hwloc-nofile-info"
+"""The note about a snapshot's architecture, as hwloc-gather-topology writes it."""
+LARGEST_FILE: Final = 16 * 2**20
+"""Larger files are no files of a kernel; ``/proc/cpuinfo`` of 4096 CPUs has about 6 MiB."""
+MOST_GROUPS: Final = 20_000
+"""Control groups that are read: a node with 1000 pods has about 4000."""
+
+_BOOT: Final = "proc/sys/kernel/random/boot_id"
+_POD_GROUPS: Final = ("kubepods", "kubepods.slice", "kubelet", "kubelet.slice")
+_WILD: Final = frozenset("*?[")
+
+
+@dataclass(slots=True)
+class Capture:
+    """Files, links and folders by path, and what could not be read."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
+    unread: dict[str, str] = field(default_factory=dict)
+    """Path -> why it could not be read, though it is there."""
+
+
+def capture_machine(tree: Tree) -> Capture:
+    """Capture what :func:`mooring.inputs.machines.loader.machine_of` reads: of the copy it makes the same machine."""
+    capture = Capture()
+    for pattern in MACHINE:
+        _take(tree, pattern, capture)
+    for pattern in NAMES:
+        capture.folders.update(path for path in _matches(tree, pattern) if tree.is_dir(path))
+    capture.folders.update(_matches(tree, INITIATORS))
+    _keep_places(tree, capture)
+    for path in _matches(tree, CPU_LINKS):
+        # Whatever the link says there: the kernel links nothing else under these names.
+        capture.links[path] = f"../../cpu/{path.rpartition('/')[2]}"
+    for path in cpuset_files(tree):
+        _take_file(tree, "/".join(part for part in path.split("/") if part), capture)
+    if NOTE not in capture.files and _is_this_computer(tree):
+        system = f"Architecture: {os.uname().machine}\nPageSize: {os.sysconf('SC_PAGE_SIZE')}\n"
+        capture.files[NOTE] = system.encode()
+    return capture
+
+
+def _keep_places(tree: Tree, capture: Capture) -> None:
+    """Put the files of PCI devices where the kernel has them: the path of a device names its PCIe root."""
+    for folder in _matches(tree, f"{PCI_DEVICES}/*"):
+        place = tree.place(folder)
+        if place is None or not place.startswith("sys/devices/"):
+            continue
+        capture.links[folder] = f"../../../{place.removeprefix('sys/')}"
+        capture.folders.discard(folder)
+        capture.folders.add(place)
+        for name in PCI_FILES:
+            data = capture.files.pop(f"{folder}/{name}", None)
+            if data is not None:
+                capture.files[f"{place}/{name}"] = data
+
+
+def capture_isolation(tree: Tree, *, service_names: bool = True) -> Capture:
+    """Capture what else may run on exclusive CPUs.
+
+    Args:
+        tree: the computer.
+        service_names: with the control groups of single services; else only those of pods and of whole slices.
+    """
+    capture = Capture()
+    for pattern in ISOLATION:
+        _take(tree, pattern, capture)
+    for entry in tree.names("proc"):
+        if entry.isdecimal() and (tree.read(f"proc/{entry}/comm") or "").strip() == PROCESS:
+            _take_file(tree, f"proc/{entry}/comm", capture)
+    for group in _groups(tree, service_names=service_names):
+        capture.folders.add(group)
+        for name in GROUP_FILES:
+            _take_file(tree, f"{group}/{name}", capture)
+    return capture
+
+
+def _take(tree: Tree, pattern: str, capture: Capture) -> None:
+    """Take the files that a pattern names, and the folders on the way to them."""
+    folder, _, name = pattern.rpartition("/")
+    for place in _matches(tree, folder):
+        if not tree.is_dir(place):
+            continue
+        capture.folders.add(place)
+        names = _fnmatched(tree.names(place), name) if _WILD & set(name) else (name,)
+        for found in names:
+            _take_file(tree, f"{place}/{found}", capture)
+    # A folder above one that is missing means something too: a CPU without topology is there, and offline.
+    while _WILD & set(folder):
+        folder = folder.rpartition("/")[0]
+        capture.folders.update(place for place in _matches(tree, folder) if tree.is_dir(place))
+
+
+def _take_file(tree: Tree, path: str, capture: Capture) -> None:
+    data = tree.data(path)
+    if data is not None and len(data) > LARGEST_FILE:
+        capture.unread[path] = f"larger than {LARGEST_FILE} bytes"
+    elif data is not None:
+        capture.files[path] = kept(path, data)
+    elif tree.is_dir(path):
+        capture.folders.add(path)
+    elif tree.exists(path):
+        capture.unread[path] = read_problem(tree, path).rpartition(": ")[2]
+
+
+def _matches(tree: Tree, pattern: str) -> Iterator[str]:
+    """Yield the paths that a pattern names and whose folder is there, in text order."""
+    parts = pattern.split("/")
+    found = [""]
+    for index, part in enumerate(parts):
+        if _WILD & set(part):
+            found = [_join(place, name) for place in found for name in _fnmatched(tree.names(place), part)]
+        else:
+            found = [_join(place, part) for place in found]
+            if index == len(parts) - 1 or _WILD & set(parts[index + 1]):
+                found = [place for place in found if tree.is_dir(place)]
+    return iter(found)
+
+
+def _fnmatched(names: tuple[str, ...], pattern: str) -> list[str]:
+    """Return the names that a pattern of a shell fits.
+
+    >>> _fnmatched(("cpu0", "cpu10", "cpuidle"), "cpu*[0-9]")
+    ['cpu0', 'cpu10']
+    """
+    return [name for name in names if fnmatchcase(name, pattern)]
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _groups(tree: Tree, *, service_names: bool) -> Iterator[str]:
+    """Yield control groups, parents first: all of them, or without single services outside of the kubelet's."""
+    root = GROUPS if tree.exists(f"{GROUPS}/cgroup.controllers") else f"{GROUPS}/cpuset"
+    if not tree.is_dir(root):
+        return
+    pending = [(root, True)]
+    count = 0
+    while pending and count < MOST_GROUPS:
+        group, inner = pending.pop()
+        count += 1
+        yield group
+        for name in reversed(tree.names(group)) if inner else ():
+            inside = f"{group}/{name}"
+            if tree.is_dir(inside):
+                of_pods = service_names or name in _POD_GROUPS or (group != root and inner)
+                pending.append((inside, of_pods))
+
+
+def _is_this_computer(tree: Tree) -> bool:
+    """Tell whether the tree is the computer that runs this, seen directly or at another place (``/host``)."""
+    if isinstance(tree, LiveTree):
+        return True
+    boot = tree.read(_BOOT)
+    return boot is not None and boot == LiveTree().read(_BOOT)

@@ -1,1 +1,0 @@
-"""Reading off a computer what a node archive needs."""

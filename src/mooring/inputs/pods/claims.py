@@ -1,0 +1,336 @@
+"""ResourceClaim objects.
+
+Source: resource.k8s.io/v1 of v1.37, ``status.allocation.devices.results`` and ``status.reservedFor``; v1beta1 and
+v1beta2 have the same form there.
+
+ResourceSlice objects: the devices that drivers offer.
+
+Source: resource.k8s.io/v1 of v1.37. A pool is what its slices of the highest generation say, and while a driver writes
+a new generation the slices of an older one are out of date. An attribute without a domain belongs to the driver's.
+v1beta1 has the fields of a device one level deeper, under ``basic``.
+
+Which claims a pod has, and which of its containers uses what of them.
+
+Source: core/v1 of v1.37: PodResourceClaim and PodResourceClaimStatus (KEP-4381): a claim is named directly, or made for
+the pod from a template, and then the status tells its name. PodExtendedResourceClaimStatus (KEP-5004): the scheduler
+makes one claim for the extended resources of a pod that drivers serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mooring.engine.core.dynamic import Attributes, AttributeValue, ClaimedDevice, DynamicDevice, ResourceClaim
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import ClaimUse, Container
+from mooring.inputs.decoding.fields import (
+    as_mapping,
+    flag_at,
+    inside,
+    list_at,
+    mapping_at,
+    name_at,
+    text_at,
+    wrong_kind,
+)
+
+CLAIM: Final = "ResourceClaim"
+
+
+def claim_of(obj: Mapping[str, Any], *, source: str) -> ResourceClaim:
+    """Return the claim that an object describes.
+
+    Args:
+        obj: of kind ResourceClaim.
+        source: where it comes from, for messages.
+
+    Raises:
+        InputError: a field has another form.
+    """
+    try:
+        metadata, status = mapping_at(obj, "metadata"), mapping_at(obj, "status")
+        name, namespace, uid = name_at(metadata, "name"), text_at(metadata, "namespace"), text_at(metadata, "uid")
+        try:
+            allocation = status.get("allocation")
+            devices = _devices(mapping_at(mapping_at(status, "allocation"), "devices"))
+            pods = frozenset(_pods(list_at(status, "reservedFor")))
+        except InputError as error:
+            raise inside(error, "status") from None
+    except InputError as error:
+        raise error.at(source) from None
+    return ResourceClaim(namespace or "default", name, uid, allocation is not None, devices, pods)
+
+
+def _devices(allocated: Mapping[str, Any]) -> tuple[ClaimedDevice, ...]:
+    try:
+        return tuple(_device(item) for item in list_at(allocated, "results"))
+    except InputError as error:
+        raise inside(error, "allocation.devices.results") from None
+
+
+def _device(item: object) -> ClaimedDevice:
+    fields = as_mapping(item)
+    return ClaimedDevice(
+        text_at(fields, "request"),
+        name_at(fields, "driver"),
+        name_at(fields, "pool"),
+        name_at(fields, "device"),
+        flag_at(fields, "adminAccess", default=False),
+        text_at(fields, "shareID"),
+    )
+
+
+def _pods(items: Iterable[object]) -> Iterable[str]:
+    for item in items:
+        fields = as_mapping(item)
+        if text_at(fields, "resource") == "pods":
+            yield text_at(fields, "uid")
+
+
+SLICE: Final = "ResourceSlice"
+_WORDS: Final[Mapping[type, str]] = {int: "a whole number", bool: "true or false", str: "a string"}
+_KINDS: Final[Mapping[str, type]] = {"int": int, "bool": bool, "string": str, "version": str}
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSlice:
+    """Part of a pool of devices."""
+
+    name: str
+    driver: str
+    pool: str
+    generation: int
+    node: str
+    """The only node that has the devices; empty when a selector or each device says which."""
+    devices: tuple[tuple[str, DynamicDevice], ...]
+    """Node, empty as above, and device."""
+
+
+def slice_of(obj: Mapping[str, Any], *, source: str) -> ResourceSlice:
+    """Return the slice that an object describes.
+
+    Args:
+        obj: of kind ResourceSlice.
+        source: where it comes from, for messages.
+
+    Raises:
+        InputError: a field has another form.
+    """
+    try:
+        name = text_at(mapping_at(obj, "metadata"), "name")
+        try:
+            return _slice(name, mapping_at(obj, "spec"))
+        except InputError as error:
+            raise inside(error, "spec") from None
+    except InputError as error:
+        raise error.at(source) from None
+
+
+def current_devices(slices: Iterable[ResourceSlice], node: str = "") -> tuple[DynamicDevice, ...]:
+    """Return the devices of the newest generation of each pool, by driver, pool and name.
+
+    Args:
+        slices: of any drivers.
+        node: whose devices; empty for all of them, those of no single node included.
+    """
+    found = list(slices)
+    newest: dict[tuple[str, str], int] = {}
+    for one in found:
+        pool = one.driver, one.pool
+        newest[pool] = max(one.generation, newest.get(pool, one.generation))
+    devices = {
+        (device.driver, device.pool, device.name): device
+        for one in found
+        if one.generation == newest[one.driver, one.pool]
+        for place, device in one.devices
+        if not node or place == node
+    }
+    return tuple(devices[key] for key in sorted(devices))
+
+
+def _slice(name: str, spec: Mapping[str, Any]) -> ResourceSlice:
+    driver, node = name_at(spec, "driver"), text_at(spec, "nodeName")
+    pool = mapping_at(spec, "pool")
+    generation = pool.get("generation", 0)
+    if type(generation) is not int:
+        raise wrong_kind(generation, "a whole number", "pool.generation")
+    try:
+        pool_name = name_at(pool, "name")
+    except InputError as error:
+        raise inside(error, "pool") from None
+    devices = []
+    for index, item in enumerate(list_at(spec, "devices")):
+        try:
+            fields = as_mapping(item)
+            devices.append((text_at(fields, "nodeName") or node, _published_device(driver, pool_name, fields)))
+        except InputError as error:
+            raise inside(error, f"devices[{index}]") from None
+    return ResourceSlice(name, driver, pool_name, generation, node, tuple(devices))
+
+
+def _published_device(driver: str, pool: str, fields: Mapping[str, Any]) -> DynamicDevice:
+    inner = mapping_at(fields, "basic") or fields
+    return DynamicDevice(
+        driver,
+        pool,
+        name_at(fields, "name"),
+        _attributes(driver, mapping_at(inner, "attributes")),
+        flag_at(inner, "allowMultipleAllocations", default=False),
+    )
+
+
+def _attributes(driver: str, content: Mapping[str, Any]) -> Attributes:
+    found: dict[str, AttributeValue] = {}
+    for name, item in content.items():
+        field = f"attributes.{name:.80}"
+        if not isinstance(item, dict):
+            raise wrong_kind(item, "a mapping", field)
+        for value in _values(item, field):
+            found[name if "/" in name else f"{driver}/{name}"] = value
+    return found
+
+
+def _values(item: Mapping[str, Any], field: str) -> Iterator[AttributeValue]:
+    """Yield the value of an attribute; nothing for one of a kind that this release does not know."""
+    for name, value in item.items():
+        kind = _KINDS.get(name.removesuffix("s"))
+        if kind is None:
+            continue
+        place, values = f"{field}.{name:.20}", value if name.endswith("s") else [value]
+        if not isinstance(values, list):
+            raise wrong_kind(value, "a list", place)
+        for one in values:
+            if type(one) is not kind:
+                raise wrong_kind(one, _WORDS[kind], place)
+        yield tuple(values) if name.endswith("s") else values[0]
+
+
+_CLAIMS: Final = "resourceClaims"
+_CLAIM_STATUSES: Final = "resourceClaimStatuses"
+_EXTENDED: Final = "extendedResourceClaimStatus"
+
+
+def claims_of_pod(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of a pod's claims; one of a template has a name when its pod's status tells it.
+
+    Args:
+        obj: the pod.
+        spec: of it.
+
+    Raises:
+        InputError: a field has another form.
+
+    >>> spec = {"resourceClaims": [{"name": "cpus", "resourceClaimName": "fast"}, {"name": "own"}]}
+    >>> claims_of_pod({"status": {"resourceClaimStatuses": [{"name": "own", "resourceClaimName": "a-own-1"}]}}, spec)
+    ('fast', 'a-own-1')
+    """
+    named = [claim for claim in _names(obj, spec).values() if claim]
+    extended = _extended(obj)
+    if extended:
+        named.append(text_at(extended, "resourceClaimName"))
+    return tuple(dict.fromkeys(claim for claim in named if claim))
+
+
+def unmade_claims_of_pod(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the pod's own names of claims of which nothing tells the name: those still to be made from templates.
+
+    Args:
+        obj: the pod.
+        spec: of it.
+
+    Raises:
+        InputError: a field has another form.
+
+    >>> unmade_claims_of_pod({}, {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]})
+    ('gpu',)
+    """
+    return tuple(name for name, claim in _names(obj, spec).items() if not claim)
+
+
+def with_claims(obj: Mapping[str, Any], spec: Mapping[str, Any], containers: list[Container]) -> list[Container]:
+    """Return a pod's containers with what they use of its claims.
+
+    Args:
+        obj: the pod.
+        spec: of it.
+        containers: of it, init containers first.
+
+    Raises:
+        InputError: a field has another form.
+    """
+    names, extended = _names(obj, spec), _extended(obj)
+    if not names and not extended:
+        return containers
+    uses = {container.name: list[ClaimUse]() for container in containers}
+    for field in ("initContainers", "containers"):
+        for index, item in enumerate(list_at(spec, field)):
+            try:
+                for use in _uses(as_mapping(item), names):
+                    uses[item["name"]].append(use)
+            except InputError as error:
+                raise inside(error, f"spec.{field}[{index}].resources") from None
+    for name, use in _extended_uses(extended):
+        uses.setdefault(name, []).append(use)
+    return [
+        replace(container, claims=tuple(dict.fromkeys(uses[container.name]))) if uses[container.name] else container
+        for container in containers
+    ]
+
+
+def _uses(item: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[ClaimUse]:
+    for index, entry in enumerate(list_at(mapping_at(item, "resources"), "claims")):
+        try:
+            fields = as_mapping(entry)
+            name, request = text_at(fields, "name"), text_at(fields, "request")
+        except InputError as error:
+            raise inside(error, f"claims[{index}]") from None
+        if names.get(name):
+            yield ClaimUse(names[name], request)
+
+
+def _extended(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    status = obj.get("status")
+    if not isinstance(status, dict) or not status.get(_EXTENDED):
+        return {}
+    try:
+        found = mapping_at(status, _EXTENDED)
+        text_at(found, "resourceClaimName")
+    except InputError as error:
+        raise inside(error, "status") from None
+    return found
+
+
+def _extended_uses(extended: Mapping[str, Any]) -> Iterator[tuple[str, ClaimUse]]:
+    """Yield container and use for each resource that a driver serves."""
+    try:
+        claim = text_at(extended, "resourceClaimName")
+        for item in list_at(extended, "requestMappings"):
+            fields = as_mapping(item)
+            if claim:
+                yield text_at(fields, "containerName"), ClaimUse(claim, text_at(fields, "requestName"))
+    except InputError as error:
+        raise inside(error, f"status.{_EXTENDED}") from None
+
+
+def _names(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return the pod's own name of a claim -> the claim's, empty while nothing tells it."""
+    if not spec.get(_CLAIMS):
+        return {}
+    status = obj.get("status")
+    made = dict(_entries(status, _CLAIM_STATUSES, "status")) if isinstance(status, dict) else {}
+    return {name: claim or made.get(name, "") for name, claim in _entries(spec, _CLAIMS, "spec")}
+
+
+def _entries(parent: Mapping[str, Any], field: str, place: str) -> Iterable[tuple[str, str]]:
+    try:
+        items = list_at(parent, field)
+    except InputError as error:
+        raise inside(error, place) from None
+    for index, item in enumerate(items):
+        try:
+            entry = as_mapping(item)
+            yield text_at(entry, "name"), text_at(entry, "resourceClaimName")
+        except InputError as error:
+            raise inside(error, f"{place}.{field}[{index}]") from None

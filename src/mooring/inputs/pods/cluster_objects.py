@@ -1,0 +1,282 @@
+"""LimitRange: what the API server's LimitRanger adds to the containers of a new pod, and the pods that it refuses.
+
+Source: API server v1.37.1, plugin/pkg/admission/limitranger/admission.go (PodMutateLimitFunc, PodValidateLimitFunc)
+and SetDefaults_LimitRangeItem. Limits have become requests before (SetDefaults_Pod). The API server takes several
+LimitRanges of a namespace, and the resources of one, in random order; here they are taken as the files have them, and
+resources by name.
+
+Amounts that do not fit into 64 bits: the API server takes them, and the kubelet computes with what is left.
+
+Claims and slices in documents, as kubectl prints them: alone, in lists, beside pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mooring.engine.core.dynamic import ResourceClaim
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.gotext import INT64_MAX
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import Pod, ResourceList
+from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
+from mooring.inputs.decoding.api_fields import Places
+from mooring.inputs.decoding.documents import located
+from mooring.inputs.decoding.fields import Document, as_mapping, inside, list_at, mapping_at, text_at
+from mooring.inputs.decoding.quantities import resource_list
+from mooring.inputs.pods.claims import CLAIM, SLICE, ResourceSlice, claim_of, slice_of
+from mooring.inputs.pods.defaults import is_supported, total_limits, total_requests
+
+KINDS: Final = frozenset({CLAIM, SLICE})
+_DEEPEST: Final = 8
+"""Lists inside lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicObjects:
+    """What is known of dynamic resource allocation."""
+
+    claims: tuple[ResourceClaim, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
+
+
+def dynamic_objects(documents: Iterable[Document]) -> DynamicObjects:
+    """Return the claims and slices of documents; other objects are passed over.
+
+    Raises:
+        InputError: one of them cannot be understood.
+    """
+    claims: list[ResourceClaim] = []
+    slices: list[ResourceSlice] = []
+    for document in documents:
+        with located(document):
+            for place, content in objects_of(document.content, KINDS):
+                try:
+                    if content.get("kind") == CLAIM:
+                        claims.append(claim_of(content, source=document.source))
+                    else:
+                        slices.append(slice_of(content, source=document.source))
+                except InputError as error:
+                    raise inside(error, place) if place else error from None
+    return DynamicObjects(tuple(claims), tuple(slices))
+
+
+def objects_of(
+    content: object, kinds: Collection[str], place: str = "", depth: int = 0
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield place and content of the objects of some kinds; what is no object is passed over."""
+    if not isinstance(content, dict) or depth > _DEEPEST:
+        return
+    kind = content.get("kind")
+    if not isinstance(kind, str):
+        return
+    if kind in kinds:
+        yield place, content
+    elif kind.endswith("List"):
+        items = content.get("items")
+        single = kind.removesuffix("List")
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            # The items of a ResourceClaimList need not name their kind.
+            named = {"kind": single, **item} if single and isinstance(item, dict) else item
+            yield from objects_of(named, kinds, f"{place}.items[{index}]".lstrip("."), depth + 1)
+
+
+LIMIT_RANGE: Final = "LimitRange"
+_ZERO: Final = Quantity.of_bytes(0)
+_CONTAINER: Final = "Container"
+_LISTS: Final = (("containers", "container"), ("initContainers", "init container"))
+"""Field of a pod's spec -> what the LimitRanger calls the containers in it, in its order."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitItem:
+    """One item of ``spec.limits``."""
+
+    type: str
+    """``Container`` or ``Pod``; others do not concern pods."""
+    min: ResourceList
+    max: ResourceList
+    ratio: ResourceList
+    """``maxLimitRequestRatio``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRange:
+    """One LimitRange."""
+
+    name: str
+    namespace: str
+    source: str
+    items: tuple[LimitItem, ...]
+    requests: Mapping[str, str]
+    """What a container gets that requests nothing of a resource."""
+    limits: Mapping[str, str]
+
+
+def limit_ranges(documents: Iterable[Document]) -> dict[str, list[LimitRange]]:
+    """Return the LimitRanges of documents by namespace.
+
+    Raises:
+        InputError: one of them cannot be understood.
+    """
+    found: dict[str, list[LimitRange]] = {}
+    for document in documents:
+        with located(document):
+            for place, content in objects_of(document.content, {LIMIT_RANGE}):
+                try:
+                    one = _limit_range(content, document.source)
+                except InputError as error:
+                    raise inside(error, place) if place else error from None
+                found.setdefault(one.namespace, []).append(one)
+    return found
+
+
+def _limit_range(content: Mapping[str, Any], source: str) -> LimitRange:
+    metadata = mapping_at(content, "metadata")
+    items = []
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+    for index, given in enumerate(list_at(mapping_at(content, "spec"), "limits")):
+        try:
+            item = as_mapping(given)
+            kind, least, most = text_at(item, "type"), resource_list(item, "min"), resource_list(item, "max")
+            items.append(LimitItem(kind, least, most, resource_list(item, "maxLimitRequestRatio")))
+            if kind == _CONTAINER:
+                default = {**most, **resource_list(item, "default")}
+                asked = {**least, **default, **resource_list(item, "defaultRequest")}
+                limits.update((name, str(amount)) for name, amount in default.items())
+                requests.update((name, str(amount)) for name, amount in asked.items())
+        except InputError as error:
+            raise inside(error, f"spec.limits[{index}]") from None
+    namespace = text_at(metadata, "namespace") or "default"
+    return LimitRange(text_at(metadata, "name"), namespace, source, tuple(items), requests, limits)
+
+
+def with_defaults(spec: Mapping[str, Any], one: LimitRange) -> tuple[dict[str, Any], str]:
+    """Return a pod's spec with the defaults of a LimitRange, and what the API server's annotation says of them."""
+    completed, said = dict(spec), []
+    for field, called in _LISTS:
+        if not isinstance(spec.get(field), list):
+            continue
+        completed[field] = containers = list(spec[field])
+        for index, container in enumerate(containers):
+            resources = container.get("resources") or {} if isinstance(container, dict) else None
+            if not isinstance(resources, dict):
+                continue
+            given = {part: resources.get(part) or {} for part in ("requests", "limits")}
+            if not all(isinstance(amounts, dict) for amounts in given.values()):
+                continue
+            given["requests"] = {**given["limits"], **given["requests"]}
+            for part, defaults in (("requests", one.requests), ("limits", one.limits)):
+                added = sorted(defaults.keys() - given[part].keys())
+                if added:
+                    given[part] = {**defaults, **given[part]}
+                    said.append(f"{', '.join(added)} {part[:-1]} for {called} {container.get('name')}")
+            containers[index] = {**container, "resources": {**resources, **given}}
+    return completed, "; ".join(said)
+
+
+def check_limits(pod: Pod, ranges: Iterable[LimitRange]) -> None:
+    """Check a new pod against the LimitRanges of its namespace.
+
+    Raises:
+        InputError: the API server would refuse it, with its words.
+    """
+    for one in ranges:
+        wrong = list(dict.fromkeys(message for item in one.items for message in _violations(pod, item)))
+        if wrong:
+            words = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
+            raise InputError(
+                f'the API server refuses it: pods "{pod.name}" is forbidden: {words}',
+                remedy=f"change the pod, or the LimitRange {one.namespace}/{one.name} ({one.source})",
+            )
+
+
+def _violations(pod: Pod, item: LimitItem) -> Iterator[str]:
+    if item.type == _CONTAINER:
+        # Apps are checked before init containers.
+        for container in sorted(pod.containers, key=lambda one: one.kind.value != "app"):
+            yield from _outside(item, container.requests, container.limits)
+    elif item.type == "Pod":
+        requests, limits = total_requests(pod.containers), total_limits(pod.containers)
+        for total, whole in ((requests, "requests"), (limits, "limits")):
+            given: ResourceList = getattr(pod.resources, whole) if pod.resources else {}
+            total.update((name, amount) for name, amount in given.items() if is_supported(name))
+        yield from _outside(item, requests, limits)
+
+
+def _outside(item: LimitItem, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+    for name, least in sorted(item.min.items()):
+        begin = f"minimum {name} usage per {item.type} is {least}"
+        if name not in requests:
+            yield f"{begin}. No request is specified"
+        elif requests[name] < least:
+            yield f"{begin}, but request is {requests[name]}"
+        elif name in limits and limits[name] < least:
+            yield f"{begin}, but limit is {limits[name]}"
+    for name, most in sorted(item.max.items()):
+        begin = f"maximum {name} usage per {item.type} is {most}"
+        if name not in limits:
+            yield f"{begin}. No limit is specified"
+        elif limits[name] > most:
+            yield f"{begin}, but limit is {limits[name]}"
+        elif name in requests and requests[name] > most:
+            yield f"{begin}, but request is {requests[name]}"
+    for name, most in sorted(item.ratio.items()):
+        begin = f"{name} max limit to request ratio per {item.type} is {most}"
+        request, limit = requests.get(name, _ZERO), limits.get(name, _ZERO)
+        if request.is_zero or limit.is_zero:
+            what = "request" if request.is_zero else "limit"
+            yield f"{begin}, but no {what} is specified or {what} is 0"
+        elif limit.nano * 10**9 > most.nano * request.nano:
+            yield f"{begin}, but provided ratio is {limit.nano / request.nano:f}"
+
+
+TOO_LARGE: Final = "MOOR-518"
+_CONTAINERS: Final = ("containers", "initContainers")
+_SHORT: Final = 15
+"""Characters of a quantity that can only be too large with a suffix that caps it (``Ei``)."""
+
+
+def large_quantities(content: Mapping[str, Any], place: str, places: Places) -> Iterator[Finding]:
+    """Yield a warning for each request or limit of a pod that does not fit into 64 bits.
+
+    Args:
+        content: a v1 Pod that was read without an error.
+        place: where it is in its document; empty for the document itself.
+        places: names the lines and columns of fields.
+    """
+    found = dict(_large(content["spec"], f"{place}.spec" if place else "spec"))
+    lines = places(list(found)) if found else {}
+    for field, problem in found.items():
+        yield Finding("warning", field, f"{lines[field]}: {problem}", TOO_LARGE)
+
+
+def _large(spec: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:
+    holders = [(place, spec)]
+    for kind in _CONTAINERS:
+        holders += [(f"{place}.{kind}[{index}]", one) for index, one in enumerate(spec.get(kind) or ())]
+    for where, holder in holders:
+        resources = holder.get("resources") or {}
+        for amounts in ("requests", "limits"):
+            for name, value in (resources.get(amounts) or {}).items():
+                text = str(value)
+                if len(text) > _SHORT and (problem := _problem(name, text)):
+                    yield f"{where}.resources.{amounts}.{name}", problem
+
+
+def _problem(name: str, text: str) -> str:
+    try:
+        quantity = Quantity.parse(text)
+    except QuantitySyntaxError:
+        return ""
+    unit, scale = ("thousandths", 10**6) if name == "cpu" else ("units", 10**9)
+    if abs(quantity.nano) // scale <= INT64_MAX:
+        return ""
+    left = quantity.milli if name == "cpu" else quantity.units
+    return (
+        f"an amount of {len(text)} characters does not fit into 64 bits: the API server takes it, and the kubelet "
+        f"computes with {left} {unit}"
+    )

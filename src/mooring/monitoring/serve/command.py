@@ -1,0 +1,111 @@
+"""``mooring serve``: a node or a cluster as live pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.cli import options
+from mooring.cli.options import NodeOptions
+from mooring.cli.output import YES, check_destination, emit_document, tell
+from mooring.cli.verb import Seconds, Verb, needs_extra
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.monitoring.serve import node_html, recording, run, sources
+    from mooring.monitoring.serve.cluster import run as cluster_run
+    from mooring.service import options as service_options
+
+if TYPE_CHECKING:
+    from mooring.monitoring.serve.run import ServeOptions
+
+DEFAULT_LISTEN = "127.0.0.1:9478"
+_EXPORT = "--export"
+
+EPILOG = """\b
+Examples:
+  mooring serve
+  mooring serve --agent
+  mooring serve --cluster --kubeconfig ~/.kube/config
+  mooring serve --node node.tar.gz
+  mooring serve --machine epyc-7763-2s-nps4 --config kubelet.yaml -f pods.yaml
+  mooring serve --listen 0.0.0.0:9478 --certificate tls.crt --key tls.key --kubeconfig kubeconfig
+  mooring serve --export node.html
+"""
+
+
+@click.command("serve", cls=Verb, epilog=EPILOG)
+@options.pods("Pods to admit after those that run already; repeatable.")
+@options.node_options("offline", "devices", "stop_at_crash")
+@click.option("--agent", is_flag=True, help="Show the node of the agent on this computer, from its status.")
+@click.option("--cluster", is_flag=True, help="Show all nodes of a cluster, from what they publish.")
+@options.agent_socket
+@click.option(
+    "--listen",
+    default=DEFAULT_LISTEN,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where the pages are served. Beyond loopback each person needs a token of the cluster.",
+)
+@click.option(
+    "--period",
+    type=Seconds(0.2, 3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two readings of the node.",
+)
+@click.option("--certificate", default="", metavar="FILE", help="Certificate for HTTPS, PEM.")
+@click.option("--key", default="", metavar="FILE", help="Its key, PEM.")
+@options.kubeconfig("the pod's service account")
+@click.option(
+    _EXPORT, "export", default="", metavar="FILE", help="Write the node as one file, with no server; - for stdout."
+)
+def command(
+    inputs: NodeOptions,
+    socket: str,
+    listen: str,
+    period: float,
+    certificate: str,
+    key: str,
+    kubeconfig: str,
+    export: str,
+    *,
+    agent: bool,
+    cluster: bool,
+) -> int:
+    """Show a node in the browser, live: what holds what, why, and what would happen to other pods. Nothing is written.
+
+    The node is that of the running kubelet on this computer, the one that the options describe, or with --agent that of
+    the agent.
+    """
+    with needs_extra("kube", source="mooring serve"):
+        if export:
+            check_destination(export, _EXPORT)
+        asked = _options(listen, kubeconfig, certificate, key)
+        if cluster:
+            if export:
+                emit_document(cluster_run.export_cluster(asked.kubeconfig), export, _EXPORT)
+            else:
+                cluster_run.serve_cluster(asked, tell)
+            return YES
+        if not export:
+            sources.check_rereadable(inputs)
+        source = sources.agent_source(socket) if agent or socket else sources.described_source(inputs)
+        first = source()
+        if export:
+            emit_document(node_html.exported(first), export, _EXPORT)
+            return YES
+        recorded = recording.Recording(first)
+        app = run.node_application(recorded, run.guard_of(asked), loopback=asked.is_loopback)
+        with run.looking(recorded, source, period):
+            run.run_application(app, asked, tell)
+    return YES
+
+
+def _options(listen: str, kubeconfig: str, certificate: str, key: str) -> ServeOptions:
+    address = service_options.parse_address(listen, source="--listen", example=DEFAULT_LISTEN)
+    if address is None:
+        raise click.UsageError("--listen needs an address")
+    return run.ServeOptions(address, kubeconfig, certificate, key)

@@ -1,0 +1,223 @@
+"""What is known of the pods over the observations that are judged together.
+
+Much of it comes late: which pods were refused, and that there were any which no observation shows.
+
+Which pods may have been on a node, or not, when its kubelet was asked about a pod that it refused.
+
+Between two observations the active pods are known only in part: pods have left at some time, others came and went
+unseen, and a kubelet counts the requests of a refused pod again while it ends that pod. What the managers gave such a
+pod is not released until then.
+
+Source: kubelet v1.37.1, pkg/kubelet/kubelet_pods.go (filterOutInactivePods): a failed pod that a kubelet is ending is
+active.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from itertools import chain, combinations, islice, product
+from typing import Final, NamedTuple, TypeVar
+
+from mooring.engine.core.pod import Pod
+from mooring.engine.devicemanager.state import Holdings
+from mooring.engine.kubelet.admit import AdmitMode, added, admit
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node.resources import POD_LEVEL, allocatable, pod_requests
+from mooring.monitoring.shadow.observed import ObservedNode, ObservedPod
+from mooring.published.restored import holds
+
+
+@dataclass(slots=True)
+class Window:
+    """The pods by what became of them."""
+
+    pods: Mapping[str, ObservedPod]
+    refused: dict[str, ObservedPod]
+    """By uid; those that were not decided before."""
+    possible: dict[str, ObservedPod]
+    """Pods that were admitted and that no observation lists, or that were gone before anything was told of them."""
+    waiting: dict[str, ObservedPod]
+    """Pods that the kubelet lists and has not decided about at the end, as far as is known."""
+    ran: frozenset[str]
+    """Uids of pods that ran before they were refused: their kubelet started again."""
+    traced: Mapping[str, int] = field(default_factory=dict)
+    """Number of the observation that shows first what a refused pod left behind, by uid."""
+    used: set[str] = field(default_factory=set)
+    """Uids of the pods that are asked about in stretches that were found."""
+
+    def known_at(self, look: ObservedNode) -> Window:
+        """Return what is known of the pods, without those that nothing was known of at an observation."""
+        refused, possible = (
+            {uid: one for uid, one in pods.items() if uid in look.pods} for pods in (self.refused, self.possible)
+        )
+        return replace(self, refused=refused, possible=possible)
+
+    def asked_between(self, begin: int, end: int) -> Window:
+        """Return what is known of the pods, without refused ones that were asked about before or later.
+
+        What such a pod left behind is seen first by the look that follows.
+        """
+        others = {uid for uid, first in self.traced.items() if not begin < first <= end}
+        return replace(self, used=self.used | others)
+
+
+def window_of(before: ObservedNode, looks: Sequence[ObservedNode]) -> Window:
+    """Return what is known of the pods after the last of the looks that follow an observation."""
+    last = looks[-1]
+    pods = {uid: one for look in (before, *looks) for uid, one in look.pods.items()}
+    listed = frozenset().union(*(look.held - look.waiting for look in looks))
+    pods |= last.pods
+    decided = (before.held - before.waiting) | {uid for uid in before.pods if before.is_decided(uid)}
+    new = {uid: one for uid, one in last.pods.items() if uid not in decided}
+    ran = frozenset(uid for look in looks for uid, one in look.pods.items() if one.ran and not one.reason)
+    new = {uid: one for uid, one in new.items() if (one.reason and uid not in ran) or uid not in listed}
+    refused = {uid: one for uid, one in new.items() if one.reason}
+    possible = {uid: one for uid, one in new.items() if not one.reason and (one.ran or one.leaving)}
+    waiting = {uid: last.pods[uid] for uid in last.waiting if uid not in refused}
+    numbered = tuple(enumerate(looks, 1))
+    firsts = {uid: next((number for number, look in numbered if _is_traced(uid, look)), 0) for uid in refused}
+    traced = {uid: first for uid, first in firsts.items() if first and uid not in ran}
+    return Window(pods, refused, possible, waiting, ran, traced)
+
+
+def _is_traced(uid: str, look: ObservedNode) -> bool:
+    files = look.state.files
+    return uid in look.left or any(f'"{uid}"' in text for text in (files.cpu, files.memory) if text)
+
+
+MOST_OF_A_KIND: Final = 2
+"""Pods of one kind that are tried together where the refusal does not name how much was used."""
+MOST_CHOSEN: Final = 200
+"""Sets of pods of all kinds that are tried for one point of an order there."""
+MOST_SUMS: Final = 100_000
+"""Sets of pods of which the sum is compared with the amount that a refusal names."""
+MOST_NODES: Final = 80
+"""Nodes that are asked for one point of an order where the refusal names how much was used."""
+_USED: Final = re.compile(r"enough resource: (?P<resource>\S+), requested: \d+, used: (?P<used>\d+), ")
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Besides:
+    """Pods that may have been there, or not, at a point of an order."""
+
+    leaving: Sequence[str] = ()
+    """Uids of pods that left."""
+    arrived: Sequence[str] = ()
+    """Uids of pods that were not created before, so that they may have come later."""
+    possible: Sequence[Pod] = ()
+    """Pods that came and went unseen."""
+    ending: Sequence[Pod] = ()
+    """Pods that were refused or are deleted: while a kubelet ends them, their requests count, again or still."""
+    accepted: frozenset[str] = frozenset()
+    """Uids of those among them that the managers had accepted when the node resources check refused them."""
+    held: Holdings = field(default_factory=dict)
+    """Devices of pods that a kubelet which has just started knew, and has not released yet."""
+    has_started: bool = False
+    """Whether the kubelet has just started: until a plugin registers again, none of its devices are healthy."""
+
+
+class _Chosen(NamedTuple):
+    """Some of these pods, together."""
+
+    left: Sequence[str] = ()
+    guests: Sequence[Pod] = ()
+    ending: Sequence[Pod] = ()
+
+
+def possible_nodes(kubelet: Kubelet, besides: Besides, message: str) -> Iterator[Kubelet]:
+    """Yield a node, and what it may have been at that point as well.
+
+    Args:
+        kubelet: the node.
+        besides: pods that may have been there, or not.
+        message: of the refusal. Where it names how much was used, only nodes on which that much was used follow.
+    """
+    yield kubelet
+    devices = kubelet.node.providers.devices
+    if besides.held.keys() - devices.held.keys():
+        yield kubelet.with_devices(replace(devices, held={**besides.held, **devices.held}))
+    if besides.has_started and devices.devices:
+        unhealthy = {
+            name: tuple(replace(one, healthy=False) for one in known) for name, known in devices.devices.items()
+        }
+        yield kubelet.with_devices(replace(devices, devices=unhealthy))
+    active = kubelet.node.active
+    besides = replace(
+        besides,
+        leaving=[uid for uid in besides.leaving if uid in active],
+        possible=[pod for pod in besides.possible if pod.uid not in active],
+        ending=[pod for pod in besides.ending if pod.uid not in active],
+    )
+    named = _USED.search(message)
+    chosen: Iterator[_Chosen]
+    if named is None or named["resource"] == "pods":
+        few = product(_few(besides.leaving), _few(besides.possible), _few(besides.ending))
+        chosen = (_Chosen(left, guests, ending) for left, guests, ending in islice(few, MOST_CHOSEN))
+    else:
+        chosen = islice(_with_sum(kubelet, besides, named["resource"], int(named["used"])), MOST_NODES)
+    for some in chosen:
+        node = kubelet.without(some.left)
+        for pod in some.guests:
+            node, _ = admit(node, pod, AdmitMode.TRIAL)
+        used = reduce(added, map(pod_requests, some.ending), node.used)
+        yield node.counting(used) if some.ending else node
+        ends = reduce(partial(holding, besides.accepted), some.ending, node)
+        if ends is not node:
+            yield ends.counting(used)
+
+
+def holding(accepted: frozenset[str], node: Kubelet, pod: Pod) -> Kubelet:
+    """Return the node with what the managers gave a pod before it was refused, perhaps to some of its containers."""
+    _, answer = admit(node, pod, AdmitMode.TRIAL)
+    decided = answer.decided
+    if holds(decided.node, pod.uid) is None or (answer.admitted and pod.uid not in accepted):
+        return node
+    return replace(decided, node=decided.node.adopt([pod]))
+
+
+def _few(items: Sequence[_Item]) -> Iterator[tuple[_Item, ...]]:
+    return chain.from_iterable(combinations(items, count) for count in range(MOST_OF_A_KIND + 1))
+
+
+def _with_sum(kubelet: Kubelet, besides: Besides, resource: str, used: int) -> Iterator[_Chosen]:
+    """Yield the sets of pods with which this much of a resource is used, the smallest first."""
+    wanted = used - kubelet.used.get(resource, 0)
+    gone = dict.fromkeys([*besides.leaving, *(uid for uid in besides.arrived if uid in kubelet.node.active)])
+    counted = [_Chosen(guests=(pod,)) for pod in besides.possible if _may_count(pod, kubelet, resource)]
+    # The managers have released what a pod had that ends, and its requests count until it has ended.
+    ending = {pod.uid: pod for pod in (*besides.ending, *besides.possible)}
+    counted += [_Chosen(ending=(pod,)) for pod in ending.values() if _may_count(pod, kubelet, resource)]
+    amounts = {uid: pod_requests(kubelet.node.active[uid]).get(resource, 0) for uid in gone}
+    choices = (
+        *((-amount, _Chosen(left=(uid,))) for uid, amount in amounts.items()),
+        *((pod_requests(pod).get(resource, 0), one) for one in counted for pod in (*one.guests, *one.ending)),
+    )
+    # A pod that requests nothing of the resource changes no sum, but what is checked before: it may have left.
+    changing, others = [one for one in choices if one[0]], _Chosen(left=[uid for uid in gone if not amounts[uid]])
+    sets = chain.from_iterable(combinations(changing, count) for count in range(len(changing) + 1))
+    for some in islice(sets, MOST_SUMS):
+        if sum(amount for amount, _ in some) == wanted:
+            together = reduce(_together, (one for _, one in some), _Chosen())
+            if {pod.uid for pod in together.guests} & {pod.uid for pod in together.ending}:
+                continue
+            yield together
+            if others.left:
+                yield _together(together, others)
+            if released := [uid for uid in gone if uid not in together.left]:
+                ending_still = [kubelet.node.active[uid] for uid in released]
+                yield _together(together, _Chosen(left=released, ending=ending_still))
+
+
+def _may_count(pod: Pod, kubelet: Kubelet, resource: str) -> bool:
+    """Tell whether a pod can count where the refusal names a resource: CPU and memory are checked before others."""
+    before = POD_LEVEL[: POD_LEVEL.index(resource)] if resource in POD_LEVEL else POD_LEVEL
+    capacity, requests = allocatable(kubelet.settings.reservation), pod_requests(pod)
+    return all(requests.get(one, 0) <= capacity.get(one, 0) for one in before)
+
+
+def _together(some: _Chosen, others: _Chosen) -> _Chosen:
+    return _Chosen((*some.left, *others.left), (*some.guests, *others.guests), (*some.ending, *others.ending))

@@ -1,0 +1,128 @@
+"""The picture of a node from what its agent says: a status document, and the machine as the agent sees it.
+
+Nothing is decided here and no engine runs: the program that draws may be older or newer than the agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import UNSET
+
+from mooring.documents.plan import NUMANodePart
+from mooring.documents.status import AgentContainerPart, AgentPodPart, StatusDocument
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.devices import DeviceView
+from mooring.views.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
+
+
+def status_view(machine: Machine, document: StatusDocument) -> NodeView:
+    """Return the picture of a node as its agent sees it.
+
+    Raises:
+        InputError: the document lacks what a picture needs.
+    """
+    try:
+        return _view(machine, document)
+    except (ValueError, CPUSetSyntaxError) as error:
+        problem = f"the status lacks what a picture needs ({type(error).__name__}: {error})"
+        raise InputError(problem, source="the agent", remedy="use the same version of mooring as the agent") from None
+
+
+def _view(machine: Machine, document: StatusDocument) -> NodeView:
+    cpus, pods = document.cpus, document.pods
+    pools = Pools(_set(cpus.reserved), _set(cpus.shared) if _is_static(document) else None, _set(cpus.free))
+    held = [
+        RejectedPod(f"{pod.namespace}/{pod.name}", pod.reason, f"The agent holds it back: {pod.message}")
+        for pod in document.held
+    ]
+    return build_view(
+        machine,
+        owners=[*(owner for pod in pods for owner in _owners(pod)), *_claims(document)],
+        pools=pools,
+        memory=_memory(document.numa_nodes),
+        rejected=held,
+        subtitle=document.policies or "the engine does not run",
+        caption=list(_caption(document)),
+        devices=[*_devices(document)],
+    )
+
+
+def _is_static(document: StatusDocument) -> bool:
+    """Tell whether there is a shared pool: under CPU manager policy ``none`` every container may run everywhere."""
+    cpus = document.cpus
+    return bool(cpus.shared or cpus.exclusive or cpus.free)
+
+
+def _owners(pod: AgentPodPart) -> Iterator[CPUOwner]:
+    """Yield the owners of CPUs in a pod: first the pod as a whole, then its containers in their order."""
+    name, uid = f"{pod.namespace}/{pod.name}", pod.uid
+    if pod.cpus:
+        yield CPUOwner(name, uid, _set(pod.cpus), _nodes(pod.mems))
+    for container in pod.containers:
+        devices = frozenset((one.resource, one.id) for one in container.devices or ())
+        if container.cpus or devices:
+            leaving = _set(container.pending.releases) if container.pending is not UNSET else NO_CPUS
+            label = f"{name}/{container.name}"
+            yield CPUOwner(label, uid, _set(container.cpus), _nodes(container.mems), leaving, devices)
+
+
+def _devices(document: StatusDocument) -> Iterator[DeviceView]:
+    """Yield the devices that containers hold; one that several share belongs to the first."""
+    known: dict[tuple[str, str], DeviceView] = {}
+    for pod in document.pods:
+        for container in pod.containers:
+            owner = f"{pod.namespace}/{pod.name}/{container.name}"
+            for one in container.devices or ():
+                view = DeviceView(one.resource, one.id, tuple(one.numa_nodes), healthy=one.healthy, owner=owner)
+                known.setdefault((view.resource, view.id), view)
+    yield from sorted(known.values(), key=lambda view: (view.resource, view.id))
+
+
+def _claims(document: StatusDocument) -> Iterator[CPUOwner]:
+    """Yield what claims of dynamic resource allocation hold, share by share."""
+    for claim in document.claims or ():
+        for share in claim.shares:
+            label = f"claim {claim.namespace}/{claim.name} ({share.request})"
+            yield CPUOwner(label, claim.uid, _set(share.cpus))
+
+
+def _memory(nodes: list[NUMANodePart]) -> dict[int, MemoryUse]:
+    """Return the account of ordinary memory, where there is one; what is not allocatable is kept for the system."""
+    accounts = ((node, node.memory["memory"]) for node in nodes if node.memory and "memory" in node.memory)
+    return {
+        node.node: MemoryUse(max(node.memory_bytes - account.allocatable, 0), account.assigned)
+        for node, account in accounts
+    }
+
+
+def _caption(document: StatusDocument) -> Iterator[str]:
+    """Yield what is wrong and what is under way, for under the picture."""
+    for reason in document.reasons:
+        yield f"Not ready: {reason}."
+    for pod in document.pods:
+        for container in pod.containers:
+            if container.baseline is not UNSET or container.pending is not UNSET:
+                yield f"{pod.namespace}/{pod.name}/{container.name} {_resizing(container)}."
+
+
+def _resizing(container: AgentContainerPart) -> str:
+    """Return in words what a resized container has, its baseline, and what it releases."""
+    first = f" (baseline {container.baseline})" if container.baseline is not UNSET else ""
+    pending = container.pending
+    if pending is UNSET:
+        return f"has CPUs {container.cpus}{first}"
+    left = pending.seconds_left
+    when = f"in {left:.1f} s or a little later" if left else "now"
+    return f"has CPUs {container.cpus}{first}; {pending.releases} of them are released {when}"
+
+
+def _set(text: str) -> CPUSet:
+    return CPUSet.parse(text)
+
+
+def _nodes(text: str) -> tuple[int, ...]:
+    return tuple(int(node) for node in text.split(",") if node)
