@@ -1,4 +1,4 @@
-"""Periodic checks: what the kernel shows, against the state; what differs is an event of the reactor.
+"""The reconcile loop of the cgroups: what the kernel shows, against the state; what differs is an event of the reactor.
 
 Many containers are checked without the lock. What seems to differ is checked again under it, because the state may have
 moved on meanwhile. When a scale-down delay is over, CPUs are reclaimed: first from the container, then they are free
