@@ -24,7 +24,7 @@ _PROGRAMS = "kubectl|systemctl|crictl|mooring|rm|cp|mv|mkdir|chmod|mount|tee|cat
 _COMMAND = re.compile(rf"(?:^|[\s`'\"(:])(?:{_PROGRAMS}) (?:[-\w/.=]+ )*$")
 """A text that goes on with a word of a command."""
 
-_OWN = {"next(iter(codes))", "codes[0]", "document.code", "document['mooring']"}
+_OWN = {"next(iter(codes))", "codes[0]", "document.code", "document.mooring"}
 """Codes of this program, and its version."""
 
 
