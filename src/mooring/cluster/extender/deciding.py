@@ -11,8 +11,6 @@ from enum import Enum
 from functools import cache
 from weakref import WeakValueDictionary
 
-from cachetools import LRUCache
-
 from mooring.answers.base.prediction import ADMITTED, Prediction, check, predicted
 from mooring.cluster.extender.claims import asked_node
 from mooring.cluster.extender.scoring import Merit, merit_of
@@ -21,7 +19,7 @@ from mooring.engine.cpumanager.requests import exclusive_cpus, exclusive_cpus_of
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import Load, PodShape, load_of, view_key
+from mooring.engine.kubelet.shapes import Load, Memo, PodShape, load_of, view_key
 from mooring.engine.kubelet.start import emptied
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
@@ -164,14 +162,17 @@ class Decider:
             unknown: what to say about nodes of which nothing can be said.
         """
         self._unknown = unknown
-        self._answers: LRUCache[tuple[bytes, bytes], Prediction] = LRUCache(_MOST_ANSWERS)
-        self._afterwards: LRUCache[tuple[bytes, bytes], Kubelet] = LRUCache(_MOST_AFTERWARDS)
-        self._ever: LRUCache[tuple[object, ...], Prediction] = LRUCache(_MOST_ANSWERS)
-        self._merits: LRUCache[tuple[bytes, bytes], Merit] = LRUCache(_MOST_ANSWERS)
+        self._answers: Memo[tuple[bytes, bytes], Prediction] = Memo(_MOST_ANSWERS)
+        self._afterwards: Memo[tuple[bytes, bytes], Kubelet | None] = Memo(_MOST_AFTERWARDS)
+        self._ever: Memo[tuple[object, ...], Prediction | None] = Memo(_MOST_ANSWERS)
+        self._merits: Memo[tuple[bytes, bytes], Merit | None] = Memo(_MOST_ANSWERS)
         self.runs = 0
         """How often the engine was asked."""
-        self.hits = 0
+
+    @property
+    def hits(self) -> int:
         """How often an answer was known."""
+        return self._answers.hits + self._merits.hits
 
     def verdict(self, outlook: Outlook, shape: PodShape) -> NodeVerdict:
         """Say whether a pod of this shape may be bound to a node with this outlook."""
@@ -209,32 +210,31 @@ class Decider:
 
     def _asked(self, view: View, shape: PodShape) -> Prediction:
         key = view.key, shape.key
-        found = self._answers.get(key)
-        if found is not None:
-            self.hits += 1
-            return found
-        self.runs += 1
-        after, answer = predicted(asked_node(view.kubelet, shape), shape.pod)
-        self._answers[key] = answer
-        if answer.admitted:
-            self._afterwards[key] = after
-        return answer
+
+        def ask() -> Prediction:
+            after, answer = self._run(view.kubelet, shape)
+            if answer.admitted:
+                self._afterwards.put(key, after)
+            return answer
+
+        return self._answers.of(key, ask)
 
     def _merit(self, kind: NodeKind, view: View, shape: PodShape) -> Merit | None:
         key = view.key, shape.key
-        found = self._merits.get(key)
-        if found is not None:
-            self.hits += 1
-            return found
-        after = self._afterwards.get(key)
-        if after is None:
-            self.runs += 1
-            after, answer = predicted(asked_node(view.kubelet, shape), shape.pod)
-            if not answer.admitted:
-                return None
-        found = merit_of(after, shape.pod.uid, kind.distances)
-        self._merits[key] = found
-        return found
+
+        def admitted() -> Kubelet | None:
+            after, answer = self._run(view.kubelet, shape)
+            return after if answer.admitted else None
+
+        def ask() -> Merit | None:
+            after = self._afterwards.of(key, admitted)
+            return None if after is None else merit_of(after, shape.pod.uid, kind.distances)
+
+        return self._merits.of(key, ask)
+
+    def _run(self, kubelet: Kubelet, shape: PodShape) -> tuple[Kubelet, Prediction]:
+        self.runs += 1
+        return predicted(asked_node(kubelet, shape), shape.pod)
 
     def _ever_admitted(self, outlook: Outlook, shape: PodShape) -> bool:
         """Tell whether the node would admit the pod if it had no other."""
@@ -242,18 +242,16 @@ class Decider:
         if kind is None or not outlook.views:
             return False
         view = outlook.views[0].kubelet
-        devices = view.node.providers.devices.devices
-        key = kind.digest, repr(devices), shape.key
-        found = self._ever.get(key)
-        if found is None:
-            self.runs += 1
+
+        def ask() -> Prediction | None:
             empty = emptied(view)
             if empty is None:
-                return False
-            _, found = predicted(asked_node(empty, shape), shape.pod)
-            found = found if not found.admitted else check(shape, Load(), kind.settings)
-            self._ever[key] = found
-        return found.admitted
+                return None
+            _, found = self._run(empty, shape)
+            return found if not found.admitted else check(shape, Load(), kind.settings)
+
+        found = self._ever.of((kind.digest, repr(view.node.providers.devices.devices), shape.key), ask)
+        return found is not None and found.admitted
 
 
 @cache
