@@ -14,8 +14,7 @@ from mooring.engine.devicemanager import facts as device_facts
 from mooring.explain import reason
 from mooring.explain.codes.pages import all_codes
 from mooring.explain.story import Line, walk, without_details
-from mooring.views.decision import SIGNS, Mark
-from mooring.views.decision_rows import decision_view
+from mooring.views.decision import SIGNS, Mark, decision_view
 from mooring.views.svg.decision import decision_svg
 
 

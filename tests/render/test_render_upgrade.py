@@ -15,7 +15,7 @@ from tests.render.sample_machines import SampleShape, regular
 from mooring.documents.upgrade import UpgradeDocument, UpgradeListDocument
 from mooring.engine.core.cpuset import CPUSet
 from mooring.views.build import CPUOwner, build_view
-from mooring.views.html.upgrade import upgrade_page, upgrades_page
+from mooring.views.html.document import upgrade_page, upgrades_page
 
 MACHINE = ("--machine", "sockets=1 cores=4 threads=2 memory=8Gi")
 HOSTILE = "\x1b]<script>alert('&')</script>\"><img src=x>"

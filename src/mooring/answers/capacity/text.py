@@ -22,7 +22,7 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
 from mooring.explain.phrases import joined, nodes, plural, size
-from mooring.views.placements import placements_table
+from mooring.views.tables import placements_table
 
 _INDENT = (0, 0, 0, 2)
 _ORDER = (

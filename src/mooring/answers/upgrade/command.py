@@ -23,7 +23,7 @@ with lazily():
     from mooring.answers.upgrade import inputs as upgrade_inputs
     from mooring.answers.upgrade import text, upgrade_document, wording
     from mooring.engine.checkpoint import store
-    from mooring.views.html import upgrade as html
+    from mooring.views.html import document as html
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

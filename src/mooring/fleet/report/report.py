@@ -34,7 +34,7 @@ from mooring.fleet.simulation import SimulationResult
 from mooring.fleet.states import SharedState
 from mooring.fleet.work import REMADE, Fate, Record
 from mooring.views.build import CPUOwner
-from mooring.views.decision_rows import decision_view
+from mooring.views.decision import decision_view
 
 Shares = npt.NDArray[np.float64]
 CPU: Final = "cpu"

@@ -4,6 +4,10 @@ The templates escape every text. The policy in the page's head lets the browser 
 of our own script and styles: a name that slipped through the escaping could still do nothing. There is no other file
 and no network. Colours are the palette of the pictures, as CSS variables for light and dark: the reader's system
 decides which of the two is shown, until the reader does.
+
+Bars that compare, as a page: the picture, and the same figures as a table. It has no script.
+
+``mooring upgrade -o html``: what another release of the kubelet changes on one node or on several, as a page.
 """
 
 from __future__ import annotations
@@ -18,16 +22,37 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mooring.documents.parts import PlacementPart
+from mooring.documents.upgrade import UpgradeDocument, UpgradeListDocument
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
 from mooring.explain.phrases import cpus_text, nodes, plural
-from mooring.views.html.data import data_text
-from mooring.views.html.map import map_drawings
-from mooring.views.palette import OWNER_COLOURS, mixed, owner_style, text_on, use_style
+from mooring.views.html.data import data_text, map_drawings
 from mooring.views.report import ReportDistances, ReportPod, ReportView
-from mooring.views.svg.elements import DARK, FONT, LIGHT, MONO_FONT, PATTERNS, Ground, colour_rules, common_rules
-from mooring.views.view import CPUUse, OwnerView, PlacementRow
+from mooring.views.svg.elements import (
+    DARK,
+    FONT,
+    LIGHT,
+    MONO_FONT,
+    PATTERNS,
+    Ground,
+    colour_rules,
+    common_rules,
+    style_sheet,
+)
+from mooring.views.svg.picture import svg_text
+from mooring.views.svg.plot import Plot, plot_svg
+from mooring.views.view import (
+    OWNER_COLOURS,
+    CPUUse,
+    NodeView,
+    OwnerView,
+    PlacementRow,
+    mixed,
+    owner_style,
+    text_on,
+    use_style,
+)
 from mooring.views.wording import MARKS, meaning, numbers
 
 SCRIPTS = (
@@ -247,3 +272,35 @@ def _variables(ground: Ground, accent: str) -> str:
         colour = mixed(ground.page, accent, shade / (HEATS - 1) * 0.85)
         told += [f"--heat-{shade}:{colour}", f"--on-heat-{shade}:{text_on(colour)}"]
     return ";".join(told)
+
+
+def plot_page_text(plot: Plot) -> str:
+    """Return the page."""
+    # The styles of the page have the rules of the picture, and the policy allows no other style element.
+    return page_text("plot.html", title=plot.title, plot=plot, picture=plot_svg(plot).replace(style_sheet(), ""))
+
+
+def upgrade_page(document: UpgradeDocument, verdict: str, view: NodeView | None) -> str:
+    """Return the page of one node; it has no script.
+
+    Args:
+        document: what the new release changes.
+        verdict: the same in a sentence.
+        view: the node after the start of the new kubelet; None if it does not start.
+    """
+    # The styles of the page have the rules of the picture already, and the policy allows no other style element.
+    picture = "" if view is None else svg_text(view, _PICTURE_WIDTH).replace(style_sheet(), "")
+    title = f"{document.node or document.machine}: kubelet {document.from_} to {document.to}"
+    return page_text("upgrade.html", title=title, upgrade=document, verdict=verdict, picture=picture)
+
+
+def upgrades_page(document: UpgradeListDocument) -> str:
+    """Return the page of several nodes, with a row for each; it has no script."""
+    safe = sum(node.safe for node in document.nodes)
+    # Nodes of one cluster come from the same files, so that most findings are about all of them.
+    found = [one for place, one in enumerate(document.findings) if one not in document.findings[:place]]
+    return page_text("upgrades.html", title="Kubelet upgrade", nodes=document.nodes, safe=safe, found=found)
+
+
+_PICTURE_WIDTH = 1144
+"""Pixels that the page has for the picture."""
