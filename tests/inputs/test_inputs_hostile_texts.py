@@ -38,6 +38,8 @@ PAYLOADS = {
     "shell": "'x; touch P #$(touch P)",
 }
 MACHINE = ("--machine", "sockets=1 numa=2 cores=8 memory=16Gi")
+LARGER = ("--machine", "sockets=1 numa=4 cores=8 memory=16Gi")
+"""Has the NUMA node of the devices."""
 NODE = (*MACHINE, "--config", str(EXAMPLES / "kubelet.yaml"))
 PODS = ("-f", str(EXAMPLES / "pods.yaml"))
 LIVE = ("--config", str(EXAMPLES / "fleet" / "live-kubelet.yaml"))
@@ -175,7 +177,13 @@ def kinds(folder: Path) -> Iterator[Kind]:
     settings = [(*one, *PODS) if one[0] != "topology" else one[:3] for one in settings]
     yield Kind("configuration", config, documents(EXAMPLES / "kubelet.yaml"), settings)
     devices = folder / "devices.yaml"
-    beside = ("-f", EXAMPLES / "devices" / "pods.yaml", "--config", devices, "--machine", "epyc-7763-2s-nps4")
+    beside = (
+        "-f",
+        EXAMPLES / "devices" / "pods.yaml",
+        "--config",
+        devices,
+        *LARGER,
+    )
     yield Kind("devices", devices, documents(EXAMPLES / "devices" / "kubelet.yaml"), formed(forms, *beside))
     node, one = folder / "node", folder / "one.yaml"
     one.write_text(POD, encoding="utf-8")
