@@ -22,7 +22,6 @@ from mooring.engine.kubelet.shapes import is_plain
 from mooring.engine.kubelet.start import start_on
 from mooring.explain.phrases import plural
 from mooring.fleet.cluster import NodeCluster, NodeGroup, RunningNode, RunningPod, offered
-from mooring.fleet.live.archive import BUDGET, NODE, POD, ClusterObjects, name_of
 from mooring.fleet.live.machines import (
     NamedMachine,
     NodeObject,
@@ -37,6 +36,7 @@ from mooring.inputs.configuration.node_configuration import NodeConfiguration, c
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_relations import ZONE
+from mooring.published.cluster_archive import BUDGET, NODE, POD, ClusterObjects, name_of
 from mooring.published.facts_document import digest_of, facts_of
 from mooring.published.objects import FACTS, STATE, NodeFacts, NodeState
 from mooring.published.possible_kubelets import NodeFaults, NodeKnowledge, possible_kubelets, unjudged
