@@ -44,8 +44,8 @@ def filled(nodes: int, policy: str) -> tuple[Question, Kubelet]:
     """Return the question about a node with all its pods, and the kubelet that runs them."""
     description = machine(nodes, CPUS // nodes)
     start = start_kubelet(description, config_of(policy), MooringConfig(), StateTexts())
-    assert start.kubelet is not None, start.refusal
-    kubelet = start.kubelet
+    assert isinstance(start, Kubelet), start
+    kubelet = start
     for number in range(PODS):
         kubelet, _ = kubelet.admit(pod(f"pod-{number:03d}", SIZES[number % len(SIZES)], "1Gi"))
     active = tuple(kubelet.node.active.values())

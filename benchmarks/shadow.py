@@ -32,7 +32,7 @@ from mooring.engine.checkpoint.device_file import DEVICE_FILE, device_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.published.facts_document import kubelet_document
@@ -202,9 +202,9 @@ def played(root: Path) -> PlayedNode:
     """Return the node with its first pods."""
     info = machine(NODES)
     start = start_kubelet(info, configured("best-effort"), MooringConfig(), StateTexts())
-    if start.kubelet is None:
-        raise ValueError(start.refusal)
-    node = PlayedNode(root, PlayedCluster(), start.kubelet)
+    if isinstance(start, NotStarted):
+        raise SystemExit(start.refusal.message)
+    node = PlayedNode(root, PlayedCluster(), start)
     for number in range(PODS):
         node.arrive(pinned=number < PINNED)
     return node

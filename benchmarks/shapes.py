@@ -89,8 +89,8 @@ def whole(policy: str, total: int, **options: str) -> KubeletConfig:
 def started(info: MachineInfo, kubelet: KubeletConfig, share: float) -> Kubelet:
     """Return a running kubelet, filled with pods of 4 CPUs until ``share`` of the CPUs is taken."""
     start = start_kubelet(info, kubelet, MooringConfig(), StateTexts())
-    assert start.kubelet is not None
-    running = start.kubelet
+    assert isinstance(start, Kubelet)
+    running = start
     for number in range(int(info.num_cores * share) // 4):
         running, decision = running.admit(pod(f"filler-{number}"))
         assert decision.admitted

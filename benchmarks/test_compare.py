@@ -10,7 +10,7 @@ from mooring.answers.base.trace import Trace
 from mooring.answers.compare.answer import Comparison, compare
 from mooring.answers.compare.variant import ALL_OPTIONS, Variant, changes_between, option_sets
 from mooring.engine.core.machine import Machine
-from mooring.inputs.pods.steps import Admit
+from mooring.engine.kubelet.events import Admit
 
 SIZES = (1, 2, 1, 1, 4, 2)
 """CPUs of the pods in turn: more than the node has, so that some of every shape are refused."""

@@ -11,7 +11,7 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.cpumanager.hints import generate_hints
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.take import take
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node import Node
 
@@ -48,9 +48,8 @@ def test_admission_decision(benchmark: BenchmarkFixture, policy: str, nodes: int
 def test_admission_with_text_of_the_state_file(
     benchmark: BenchmarkFixture, nodes: int, cpus: int, share: float
 ) -> None:
-    start = start_kubelet(machine(nodes, cpus), config("best-effort", nodes * cpus), MooringConfig(), StateTexts())
-    kubelet = start.kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(machine(nodes, cpus), config("best-effort", nodes * cpus), MooringConfig(), StateTexts())
+    assert isinstance(kubelet, Kubelet)
     for number in range(int(nodes * cpus * share) // 4):
         kubelet, _ = kubelet.admit(pod(f"filler-{number}"))
     after, decision = benchmark(kubelet.admit, pod("asked"))

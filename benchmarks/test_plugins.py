@@ -13,8 +13,8 @@ from mooring.engine.core.plugins import ChosenPlugin, PluginChoice, Watch
 from mooring.engine.node import Node
 from mooring.engine.plugins import CPURequest, hookimpl
 from mooring.engine.plugins.host import PluginHost, machine_view
+from mooring.engine.plugins.loading import Watchman, points_of
 from mooring.inputs.configuration.mooring_config import plugin_choice
-from mooring.plugging.loading import Watchman, points_of
 
 
 class Scores:

@@ -39,8 +39,8 @@ CONFIG = whole("best-effort", 256)
 
 def busy() -> Kubelet:
     start = start_kubelet(machine(8), CONFIG, MooringConfig(), StateTexts())
-    assert start.kubelet is not None
-    kubelet = start.kubelet
+    assert isinstance(start, Kubelet)
+    kubelet = start
     for number in range(EXCLUSIVE + SHARING):
         uid = f"pod{number}"
         asked = pod(uid) if number < EXCLUSIVE else Pod(uid, uid, containers=(Container("main"),))

@@ -32,7 +32,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.admit import AdmitResult, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_on
+from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.explain.alignment import extent_of_nodes
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.loader import load_machine
@@ -229,9 +229,9 @@ class Node:
             path.write_text(f"{json.dumps(content)}\n---\n{json.dumps(own)}\n", encoding="utf-8")
             found = load_config(path)
         start = start_on(self.machine, found.kubelet, found.mooring, StateTexts())
-        if start.kubelet is None:
-            raise RuntimeError(f"{self.machine.name}: {start.refusal}")
-        return start.kubelet.with_devices(DeviceState(self.devices))
+        if isinstance(start, NotStarted):
+            raise SystemExit(f"{self.machine.name}: {start.refusal.message}")
+        return start.with_devices(DeviceState(self.devices))
 
 
 def outcomes(machine: Machine, policy: str, setting: Setting, pods: Sequence[Arrival]) -> tuple[list[Outcome], int]:

@@ -20,7 +20,7 @@ from mooring.engine.core.machine import Machine
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitResult, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_on
+from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pods import pod_from_object
 
@@ -45,9 +45,9 @@ def started(machine: Machine, policy: str, scope: str) -> Kubelet:
         topology_manager_scope=scope,
     )
     start = start_on(machine, config, MooringConfig(), StateTexts())
-    if start.kubelet is None:
+    if isinstance(start, NotStarted):
         raise SystemExit(f"{machine.name}: {start.refusal}")
-    return start.kubelet.with_devices(DeviceState(devices_on(machine)))
+    return start.with_devices(DeviceState(devices_on(machine)))
 
 
 def following(kubelet: Kubelet) -> Kubelet:

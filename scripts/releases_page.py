@@ -13,12 +13,16 @@ from pathlib import Path
 from mooring.engine.core.gates import MANAGER_GATES, Gate
 from mooring.engine.core.release import NEWEST
 from mooring.engine.releases.catalog import RELEASES
-from mooring.engine.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE
-from mooring.engine.releases.gates import known_gates
-from mooring.engine.releases.history import standing
-from mooring.engine.releases.metrics import METRIC_HISTORY, metric_name
-from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
-from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.engine.releases.config_fields import (
+    DEFAULT_HISTORY,
+    FIELDS_SINCE,
+)
+from mooring.engine.releases.flags import (
+    METRIC_HISTORY,
+    metric_name,
+)
+from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY, known_gates
+from mooring.engine.releases.rule import RELEASE_NAMES, standing
 from mooring.engine.releases.rules import RULES
 from mooring.engine.releases.state_files import FileFormats, state_file_rules
 

@@ -11,7 +11,7 @@ from tests.laws.strategies_whole_node import configurations, hardware, pods
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.engine.core.config import MooringConfig
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 
 
@@ -19,11 +19,10 @@ from mooring.engine.kubelet.start import start_kubelet
 @settings(deadline=None, max_examples=60)
 def test_lives_of_pods_get_the_planners_decisions(data: st.DataObject) -> None:
     machine, config = data.draw(hardware()), data.draw(configurations())
-    planned = start_kubelet(
-        machine.info, config, MooringConfig(fixed_defects=frozenset({"pod-restart"})), StateTexts()
-    ).kubelet
-    assume(planned is not None)
-    assert planned is not None
+    planned = start_kubelet(machine.info, config, MooringConfig(fixed_defects=frozenset({"pod-restart"})), StateTexts())
+    assume(isinstance(planned, Kubelet))
+    assert isinstance(planned, Kubelet)
+    assert isinstance(planned, Kubelet)
     runtime = Runtime()
     world = World(machine.info, config)
     agent = SimulatedAgent(world, runtime, Disk())

@@ -35,8 +35,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod
-from mooring.engine.extensions.claimed import claim_of
-from mooring.engine.extensions.owners import claim_key
+from mooring.engine.extensions.owners import claim_key, claim_of
 from mooring.engine.node.claims import Claim, Share
 from mooring.service.agent_status import read_status
 from mooring.service.messages import PrepareRequestMessage, ShareMessage

@@ -13,6 +13,7 @@ from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.machineinfo import Core
+from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import restart_kubelet
 from mooring.inputs.configuration.mooring_config import plugin_choice
 
@@ -52,6 +53,6 @@ def test_an_agent_that_starts_anew_finds_them_in_its_journal() -> None:
     state = placed()
     files = state.kubelet.files
     started = restart_kubelet(state.kubelet)
-    assert started.kubelet is not None
-    assert started.kubelet.files == files
-    assert started.kubelet.node.cpu.assignments == state.kubelet.node.cpu.assignments
+    assert isinstance(started, Kubelet)
+    assert started.files == files
+    assert started.node.cpu.assignments == state.kubelet.node.cpu.assignments

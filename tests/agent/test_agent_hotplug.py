@@ -21,7 +21,7 @@ from mooring.agent.status.snapshot import overlaps
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
 from mooring.engine.core.pod import Pod
-from mooring.engine.node.mixed import ANNOTATION
+from mooring.engine.node.isolation import ANNOTATION
 
 ALL = 0xFF
 EXTENDED = MooringConfig(frozenset({CPU_HOTPLUG, MIXED_CPUS}), frozenset({"pod-restart"}))

@@ -18,7 +18,7 @@ from mooring.agent.reactor.desired import expected, set_of
 from mooring.agent.state import Options
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 
 
@@ -34,8 +34,8 @@ class HotplugLives(AgentLives):
         mooring = MooringConfig(frozenset({CPU_HOTPLUG}), frozenset({"pod-restart"}), replace_offline=chosen)
         self.world = World(INFO, CONFIG, Options(opt_out_annotation=OPT_OUT), mooring=mooring)
         start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
-        assert start.kubelet is not None
-        self.fresh, self.all_cpus = start.kubelet, CPUMask((1 << INFO.num_cores) - 1)
+        assert isinstance(start, Kubelet)
+        self.fresh, self.all_cpus = start, CPUMask((1 << INFO.num_cores) - 1)
         self.online = self.all_cpus
         self._connect()
         for number, pod in enumerate([shared("s"), *(guaranteed(f"a{one}", size) for one, size in enumerate(sizes))]):

@@ -22,8 +22,7 @@ from mooring.agent.interrupts.files import (
     mask_text,
 )
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.extensions.interrupts import InterruptCPUs, Owner
-from mooring.engine.extensions.steering import NEW, Kept, Memory, Step, steer
+from mooring.engine.extensions.interrupts import NEW, InterruptCPUs, Kept, Memory, Owner, Step, steer
 from mooring.inputs.machines.hardware.kernelfiles import parse_mask
 
 

@@ -26,7 +26,7 @@ from mooring.agent.status.snapshot import overlaps
 from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
-from mooring.engine.node.mixed import ANNOTATION
+from mooring.engine.node.isolation import ANNOTATION
 
 ASKS = {ANNOTATION: "true"}
 MIXING = MooringConfig(frozenset({MIXED_CPUS, ASSIGNED_CPUSET}), frozenset({"pod-restart"}))

@@ -17,7 +17,7 @@ from tests.agent.test_agent_reactor_laws import AgentLives, any_pods
 
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.engine.core.config import MIXED_CPUS
-from mooring.engine.node.mixed import ANNOTATION
+from mooring.engine.node.isolation import ANNOTATION
 
 
 class MixedLives(AgentLives):

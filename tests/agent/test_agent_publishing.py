@@ -77,8 +77,8 @@ def test_publishing_needs_a_cluster(node: Node) -> None:
 
 def kubelet(**more: Any) -> Kubelet:
     start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts(**more))
-    assert start.kubelet is not None
-    return start.kubelet
+    assert isinstance(start, Kubelet)
+    return start
 
 
 def test_engines_without_news_are_the_same_observation() -> None:

@@ -58,7 +58,6 @@ from mooring.engine.core.moment import Moment
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import ContainerKind, Pod, QoS
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import Start
 from mooring.engine.node import Decision
 
 INIT, APP = ContainerKind.INIT, ContainerKind.APP
@@ -735,8 +734,7 @@ def test_who_waits_is_judged_anew_even_where_the_engine_starts_on_the_very_same_
 ) -> None:
     state = create(small_state(), guaranteed("a", "8")).state
     kubelet = state.kubelet
-    begun = Start(kubelet, None, kubelet.files)
-    monkeypatch.setattr("mooring.agent.reactor.resume.start_kubelet", lambda *_: begun)
+    monkeypatch.setattr("mooring.agent.reactor.resume.start_kubelet", lambda *_: kubelet)
     made = reconfigured(state, kubelet.settings.config, kubelet.mooring)
     assert isinstance(made, Resumed)
     held, node = made.state.held["a"], made.state.kubelet.node

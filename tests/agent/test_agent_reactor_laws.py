@@ -20,7 +20,7 @@ from mooring.agent.nri.types import LinuxResources
 from mooring.agent.state import AgentState, Options
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Container, ContainerKind, Pod
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 
 OPT_OUT = "example.org/share"
@@ -51,11 +51,11 @@ class AgentLives(RuleBasedStateMachine):
             config = data.draw(configurations())
             # Not every configuration starts on every machine.
             start = start_kubelet(machine.info, config, MooringConfig(), StateTexts())
-            if start.kubelet is not None:
+            if isinstance(start, Kubelet):
                 break
-        self.fresh = start.kubelet
+        self.fresh = start
         self.world = World(machine.info, config, Options(opt_out_annotation=OPT_OUT))
-        topology = start.kubelet.settings.topology
+        topology = start.settings.topology
         assert topology is not None
         self.all_cpus = topology.all_cpus
         self._connect()

@@ -9,8 +9,8 @@ from unittest import mock
 
 import pytest
 
-from mooring.engine.checkpoint import backups
-from mooring.engine.checkpoint.backups import replace_with_backups
+from mooring.engine.checkpoint import salvage
+from mooring.engine.checkpoint.salvage import replace_with_backups
 from mooring.engine.core.errors import InputError
 
 BEFORE = {"cpu_manager_state": "old cpu \udcff", "memory_manager_state": "old memory"}
@@ -103,7 +103,7 @@ def test_when_the_disk_fails_everything_is_as_it_was(
 def test_an_endless_number_of_backups_is_refused(folder: Path) -> None:
     (folder / "cpu_manager_state.bak-1").touch()
     with (
-        mock.patch.object(backups, "MOST_BACKUPS", 2),
+        mock.patch.object(salvage, "MOST_BACKUPS", 2),
         pytest.raises(InputError, match="too many backups"),
     ):
         replace_with_backups(folder, BEFORE, AFTER)

@@ -9,21 +9,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.checkpoint.checkpoint_states import cpu_states, memory_states
+from tests.faults import inner_text
 
-from mooring.engine.checkpoint import cpu_load, memory_load
+from mooring.engine.checkpoint import cpu_file, memory_file
 from mooring.engine.checkpoint.checksum import legacy_checksum
-from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_of, cpu_text_v2, cpu_text_v3, initial_cpu_text
-from mooring.engine.checkpoint.cpu_load import ContainerIDs, load_cpu_state
-from mooring.engine.checkpoint.formats import LoadRefusal
+from mooring.engine.checkpoint.cpu_file import (
+    ContainerIDs,
+    cpu_state_text,
+    cpu_text_of,
+    cpu_text_v2,
+    cpu_text_v3,
+    initial_cpu_text,
+    load_cpu_state,
+)
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import parse
-from mooring.engine.checkpoint.gotypes import GoStruct
-from mooring.engine.checkpoint.memory_file import initial_memory_text, memory_state_text, memory_text_of, memory_text_v1
-from mooring.engine.checkpoint.memory_load import load_memory_state
-from mooring.engine.checkpoint.structures import CPU_V1, CPU_V2, CPU_V3, MEMORY_V1, MEMORY_V2, fresh
+from mooring.engine.checkpoint.gotypes import CPU_V1, CPU_V2, CPU_V3, MEMORY_V1, MEMORY_V2, GoStruct, fresh
+from mooring.engine.checkpoint.memory_file import (
+    initial_memory_text,
+    load_memory_state,
+    memory_state_text,
+    memory_text_of,
+    memory_text_v1,
+)
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.node.start import not_restored
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.engine.releases.state_files import state_file_rules
 
@@ -63,14 +76,14 @@ def read(release: str, text: str, containers: ContainerIDs = IDS, *, pod_level: 
 
 def refusal(release: str, text: str, *, pod_level: bool = False) -> str:
     found = read(release, text, pod_level=pod_level)
-    assert isinstance(found, LoadRefusal), found
-    return found.message
+    assert isinstance(found, StartRefusal), found
+    return inner_text(found)
 
 
 def memory_refusal(release: str, text: str) -> str:
     found = load_memory_state(text, policy="Static", pod_level=False, release=release)
-    assert isinstance(found, LoadRefusal), found
-    return found.message
+    assert isinstance(found, StartRefusal), found
+    return inner_text(found)
 
 
 @given(cpu_states, releases, st.booleans(), st.booleans())
@@ -83,8 +96,8 @@ def test_a_release_reads_what_it_writes_and_both_readers_agree(
     kept = replace(state, pods=state.pods if rules.keeps_pods else {}, baselines=state.baselines if keeps else {})
     gates = {"pod_level": pod_level, "baselines": baselines, "release": release}
     assert load_cpu_state(text, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
-    assert cpu_load.canonical_cpu_state(text, **gates) == kept  # type: ignore[arg-type]
-    assert cpu_load.read_strictly(text, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
+    assert cpu_file.canonical_cpu_state(text, **gates) == kept  # type: ignore[arg-type]
+    assert cpu_file.read_strictly(text, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
 
 
 @given(memory_states, releases, st.booleans())
@@ -92,9 +105,9 @@ def test_a_release_reads_the_memory_file_that_it_writes(state: MemoryState, rele
     rules = state_file_rules(release, pod_level=pod_level)
     text = memory_text_of(release, state, pod_level=pod_level)
     kept = state if rules.keeps_pods else replace(state, pods={})
-    strict = memory_load.read_strictly(text, policy=state.policy, pod_level=pod_level, release=release)
+    strict = memory_file.read_strictly(text, policy=state.policy, pod_level=pod_level, release=release)
     assert strict == kept
-    assert memory_load.canonical_memory_state(text, pod_level=pod_level, release=release) in (kept, None)
+    assert memory_file.canonical_memory_state(text, pod_level=pod_level, release=release) in (kept, None)
 
 
 @pytest.mark.parametrize("release", SPECIFIED)
@@ -158,7 +171,7 @@ def test_checksum_0_is_accepted_but_for_memory_up_to_1_35(release: str) -> None:
     memory = '{"policyName":"Static","machineState":{},"checksum":0}'
     found = load_memory_state(memory, policy="Static", pod_level=False, release=release)
     if release in OLD:
-        assert found == LoadRefusal("memory", "checkpoint is corrupted")
+        assert found == not_restored("memory", "checkpoint is corrupted")
     else:
         assert found == MemoryState("Static", {}, {})
 
@@ -213,7 +226,7 @@ def test_checksums_are_accepted_under_the_names_of_the_specification(
             load_memory_state(text, policy="Static", pod_level=pod_level, release=release)
             if "machineState" in members
             else read(release, text, pod_level=pod_level),
-            LoadRefusal,
+            StartRefusal,
         )
     ]
     assert found == list(accepted)
@@ -260,7 +273,7 @@ def test_a_file_with_entries_of_pods_is_read_where_its_format_is_known(release: 
 def test_damage_of_one_part_of_a_newest_file_counts_where_that_part_is_read(part: str) -> None:
     whole = json.loads(cpu_state_text(STATE, pod_level=False, baselines=False))
     text = json.dumps({**whole, part: whole[part] ^ 1})
-    refused = {release for release in SPECIFIED if isinstance(read(release, text), LoadRefusal)}
+    refused = {release for release in SPECIFIED if isinstance(read(release, text), StartRefusal)}
     assert refused == ({"1.37"} if part == "dataChecksum" else set(SPECIFIED) - {"1.37"})
 
 

@@ -15,12 +15,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.checkpoint.checkpoint_states import cpu_states, memory_states
 
-from mooring.engine.checkpoint import cpu_load, memory_load
+from mooring.engine.checkpoint import cpu_file, memory_file
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.engine.checkpoint.formats import LoadRefusal
 from mooring.engine.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.moment import Moment
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
@@ -49,18 +49,18 @@ ODD = (
 
 def cpu_readings(text: str, *, pod_level: bool, baselines: bool, releases: bool) -> tuple[object, object]:
     """Return what is read in a text, and what Go's rules alone say."""
-    found = cpu_load.canonical_cpu_state(text, pod_level=pod_level, baselines=baselines)
+    found = cpu_file.canonical_cpu_state(text, pod_level=pod_level, baselines=baselines)
     policy = "static" if found is None else found.policy
-    quick = cpu_load.load_cpu_state(text, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases)
-    strict = cpu_load.read_strictly(text, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases)
+    quick = cpu_file.load_cpu_state(text, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases)
+    strict = cpu_file.read_strictly(text, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases)
     return shown(quick), shown(strict)
 
 
 def memory_readings(text: str, *, pod_level: bool) -> tuple[object, object]:
-    found = memory_load.canonical_memory_state(text, pod_level=pod_level)
+    found = memory_file.canonical_memory_state(text, pod_level=pod_level)
     policy = "Static" if found is None else found.policy
-    quick = memory_load.load_memory_state(text, policy=policy, pod_level=pod_level)
-    return shown(quick), shown(memory_load.read_strictly(text, policy=policy, pod_level=pod_level))
+    quick = memory_file.load_memory_state(text, policy=policy, pod_level=pod_level)
+    return shown(quick), shown(memory_file.read_strictly(text, policy=policy, pod_level=pod_level))
 
 
 def shown(read: object) -> str:
@@ -108,13 +108,13 @@ def test_files_of_any_memory_state_are_read_alike(state: MemoryState) -> None:
 def test_what_the_writers_write_takes_the_quick_way(cpu: CPUState, memory: MemoryState) -> None:
     # Without any baselines the assignments become them, which is for the strict reader; sizes may be too large.
     text = cpu_state_text(cpu, pod_level=True, baselines=True)
-    assert cpu_load.canonical_cpu_state(text, pod_level=True, baselines=True) == cpu
+    assert cpu_file.canonical_cpu_state(text, pod_level=True, baselines=True) == cpu
     bare = replace(cpu, pods={}, baselines={})
     text = cpu_state_text(cpu, pod_level=False, baselines=False)
-    assert cpu_load.canonical_cpu_state(text, pod_level=False, baselines=False) == bare
+    assert cpu_file.canonical_cpu_state(text, pod_level=False, baselines=False) == bare
     text = memory_state_text(memory, pod_level=True)
     small = all(int(number) < 2**63 for number in re.findall(r"[0-9]{19,}", text))
-    assert memory_load.canonical_memory_state(text, pod_level=True) in ((memory,) if small else (memory, None))
+    assert memory_file.canonical_memory_state(text, pod_level=True) in ((memory,) if small else (memory, None))
 
 
 def test_pending_releases_are_left_to_the_strict_reader() -> None:
@@ -123,21 +123,21 @@ def test_pending_releases_are_left_to_the_strict_reader() -> None:
         "static", CPUMask(1), {"uid": {"main": CPUMask(0b110)}}, {}, {"uid": {"main": CPUMask(0b010)}}, pre
     )
     text = cpu_state_text(state, pod_level=True, baselines=True)
-    read = cpu_load.load_cpu_state(text, policy="static", pod_level=True, baselines=True, releases=True)
+    read = cpu_file.load_cpu_state(text, policy="static", pod_level=True, baselines=True, releases=True)
     assert read == state
-    assert cpu_load.canonical_cpu_state(text, pod_level=True, baselines=True) is None
+    assert cpu_file.canonical_cpu_state(text, pod_level=True, baselines=True) is None
     assert_read_alike(text)
 
 
 def test_another_policy_is_refused_as_ever() -> None:
     text = cpu_state_text(CPUState("static", CPUMask(1), {}), pod_level=False, baselines=False)
-    refusal = cpu_load.load_cpu_state(text, policy="none", pod_level=False, baselines=False)
-    assert refusal == cpu_load.read_strictly(text, policy="none", pod_level=False, baselines=False)
-    assert isinstance(refusal, LoadRefusal)
+    refusal = cpu_file.load_cpu_state(text, policy="none", pod_level=False, baselines=False)
+    assert refusal == cpu_file.read_strictly(text, policy="none", pod_level=False, baselines=False)
+    assert isinstance(refusal, StartRefusal)
     memory = memory_state_text(MemoryState("Static", {}, {}), pod_level=False)
-    refused = memory_load.load_memory_state(memory, policy="None", pod_level=False)
-    assert refused == memory_load.read_strictly(memory, policy="None", pod_level=False)
-    assert isinstance(refused, LoadRefusal)
+    refused = memory_file.load_memory_state(memory, policy="None", pod_level=False)
+    assert refused == memory_file.read_strictly(memory, policy="None", pod_level=False)
+    assert isinstance(refused, StartRefusal)
 
 
 texts: st.SearchStrategy[str] = st.one_of(
@@ -177,15 +177,15 @@ def with_member(text: str, change: Callable[[dict[str, Any]], object]) -> str:
 def test_wrong_checksums_are_never_taken(text: str) -> None:
     for name in ("checksum", "dataChecksum"):
         wrong = with_member(text, lambda outer, name=name: outer.update({name: outer[name] ^ 1}))  # type: ignore[misc]
-        assert cpu_load.canonical_cpu_state(wrong, pod_level=True, baselines=True) is None
-        assert memory_load.canonical_memory_state(wrong, pod_level=True) is None
+        assert cpu_file.canonical_cpu_state(wrong, pod_level=True, baselines=True) is None
+        assert memory_file.canonical_memory_state(wrong, pod_level=True) is None
         assert_read_alike(wrong)
 
 
 def test_a_text_that_nests_without_end_is_left_to_the_strict_reader() -> None:
     for text in ("[" * 100_000, '{"data":' + "[" * 100_000, json.dumps({"data": "[" * 100_000})):
-        assert cpu_load.canonical_cpu_state(text, pod_level=True, baselines=True) is None
-        assert memory_load.canonical_memory_state(text, pod_level=True) is None
+        assert cpu_file.canonical_cpu_state(text, pod_level=True, baselines=True) is None
+        assert memory_file.canonical_memory_state(text, pod_level=True) is None
 
 
 @pytest.mark.corpus

@@ -11,12 +11,10 @@ from zlib import crc32
 
 import pytest
 
-from mooring.engine.checkpoint.cpu_file import cpu_state_text
-from mooring.engine.checkpoint.cpu_load import load_cpu_state
-from mooring.engine.checkpoint.formats import LoadRefusal
-from mooring.engine.checkpoint.memory_file import memory_state_text
-from mooring.engine.checkpoint.memory_load import load_memory_state
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
+from mooring.engine.checkpoint.memory_file import load_memory_state, memory_state_text
 from mooring.engine.core.bits import list_text
+from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
@@ -49,7 +47,7 @@ def recorded_texts(node: object) -> Iterator[tuple[str, str]]:
             yield from recorded_texts(item)
 
 
-def rewritten(manager: str, text: str) -> str | LoadRefusal:
+def rewritten(manager: str, text: str) -> str | StartRefusal:
     """Load a text as a kubelet of its own policy with all gates on, and write what was loaded."""
     policy = json.loads(text)["policyName"]
     if manager == "cpu":
@@ -82,14 +80,14 @@ def gates(scenario: Scenario) -> tuple[bool, bool]:
     )
 
 
-def load_cpu(scenario: Scenario) -> CPUState | LoadRefusal | None:
+def load_cpu(scenario: Scenario) -> CPUState | StartRefusal | None:
     pod_level, baselines = gates(scenario)
     policy = scenario["kubelet"].get("cpuManagerPolicy", "none")
     text = scenario["files"].get(CPU_FILE)
     return load_cpu_state(text, policy=policy, pod_level=pod_level, baselines=baselines) if text is not None else None
 
 
-def load_memory(scenario: Scenario) -> MemoryState | LoadRefusal | None:
+def load_memory(scenario: Scenario) -> MemoryState | StartRefusal | None:
     pod_level, _ = gates(scenario)
     policy = scenario["kubelet"].get("memoryManagerPolicy", "None")
     text = scenario["files"].get(MEMORY_FILE)
@@ -99,7 +97,7 @@ def load_memory(scenario: Scenario) -> MemoryState | LoadRefusal | None:
 def refusal_texts(scenario: Scenario) -> list[str]:
     """Return the refusals of both managers; the kubelet starts the CPU manager first and stops at its refusal."""
     loaded = (load_cpu(scenario), load_memory(scenario))
-    return [outcome.kubelet_text() for outcome in loaded if isinstance(outcome, LoadRefusal)]
+    return [outcome.message for outcome in loaded if isinstance(outcome, StartRefusal)]
 
 
 @pytest.mark.corpus

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.checkpoint.checksum import data_checksum
-from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.engine.checkpoint.cpu_load import load_cpu_state
-from mooring.engine.checkpoint.formats import LoadRefusal, describe_format
-from mooring.engine.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
-from mooring.engine.checkpoint.memory_load import load_memory_state
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, load_cpu_state
+from mooring.engine.checkpoint.formats import describe_format
+from mooring.engine.checkpoint.memory_file import load_memory_state, memory_state_text, memory_text_v1, memory_text_v2
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 
@@ -41,7 +40,7 @@ CPU_TEXTS = [cpu_state_text(CPU, pod_level=True, baselines=True), cpu_text_v3(CP
 MEMORY_TEXTS = [memory_state_text(MEMORY, pod_level=True), memory_text_v2(MEMORY), memory_text_v1(MEMORY)]
 
 
-def load(text: str) -> list[CPUState | MemoryState | LoadRefusal]:
+def load(text: str) -> list[CPUState | MemoryState | StartRefusal]:
     return [
         load_cpu_state(text, policy="static", pod_level=True, baselines=True),
         load_memory_state(text, policy="Static", pod_level=True),
@@ -55,7 +54,7 @@ def as_text(data: bytes) -> str:
 @pytest.mark.parametrize("text", CPU_TEXTS + MEMORY_TEXTS, ids=lambda text: describe_format(text)[-20:])
 def test_a_file_cut_off_anywhere_is_refused(text: str) -> None:
     for length in range(len(text)):
-        assert all(isinstance(outcome, LoadRefusal) for outcome in load(text[:length])), length
+        assert all(isinstance(outcome, StartRefusal) for outcome in load(text[:length])), length
 
 
 # A file of CPU V3 or memory V2 that loses its checksum is taken by the kubelet for the format before, without
@@ -67,7 +66,7 @@ def test_one_wrong_byte_in_a_cpu_file_is_refused_or_harmless(text: str, data: st
     original = load_cpu_state(text, policy="static", pod_level=True, baselines=True)
     assert isinstance(original, CPUState)
     outcome = load_cpu_state(as_text(spoil(text, data)), policy="static", pod_level=True, baselines=True)
-    assert isinstance(outcome, LoadRefusal) or outcome in (original, replace(original, pods={}))
+    assert isinstance(outcome, StartRefusal) or outcome in (original, replace(original, pods={}))
 
 
 @given(st.sampled_from(MEMORY_TEXTS), st.data())
@@ -75,7 +74,7 @@ def test_one_wrong_byte_in_a_memory_file_is_refused_or_harmless(text: str, data:
     original = load_memory_state(text, policy="Static", pod_level=True)
     assert isinstance(original, MemoryState)
     outcome = load_memory_state(as_text(spoil(text, data)), policy="Static", pod_level=True)
-    assert isinstance(outcome, LoadRefusal) or outcome in (original, replace(original, pods={}))
+    assert isinstance(outcome, StartRefusal) or outcome in (original, replace(original, pods={}))
 
 
 def spoil(text: str, data: st.DataObject) -> bytes:
@@ -87,7 +86,7 @@ def spoil(text: str, data: st.DataObject) -> bytes:
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(data: bytes) -> None:
-    assert all(isinstance(outcome, LoadRefusal) for outcome in load(as_text(data)))
+    assert all(isinstance(outcome, StartRefusal) for outcome in load(as_text(data)))
     assert describe_format(as_text(data))
 
 
@@ -116,16 +115,16 @@ def test_any_document_with_a_right_checksum_gets_an_answer(document: dict[str, A
     data = json.dumps(document)
     file = {"data": data, "dataChecksum": data_checksum(data)}
     for outcome in load(json.dumps(document | file if whole else file)):
-        assert isinstance(outcome, CPUState | MemoryState | LoadRefusal)
-        if isinstance(outcome, LoadRefusal):
-            assert outcome.kubelet_text().startswith(f"start {outcome.manager} manager error: ")
+        assert isinstance(outcome, CPUState | MemoryState | StartRefusal)
+        if isinstance(outcome, StartRefusal):
+            assert outcome.message.startswith(f"start {outcome.faults[0].names[0]} manager error: ")
 
 
 @given(documents)
 def test_any_document_of_the_older_formats_gets_an_answer(document: dict[str, Any]) -> None:
     for policy in ("static", "Static"):
         text = json.dumps({"policyName": policy} | document | {"checksum": 0})
-        assert all(isinstance(outcome, CPUState | MemoryState | LoadRefusal) for outcome in load(text))
+        assert all(isinstance(outcome, CPUState | MemoryState | StartRefusal) for outcome in load(text))
         assert describe_format(text).count("state") == 1
 
 
@@ -148,6 +147,6 @@ def test_any_document_of_the_older_formats_gets_an_answer(document: dict[str, An
     ids=lambda text: ascii(text[:30]),
 )
 def test_hostile_texts_are_refused(text: str) -> None:
-    assert isinstance(load_cpu_state(text, policy="static", pod_level=True, baselines=True), LoadRefusal)
-    assert isinstance(load_memory_state(text, policy="Static", pod_level=True), LoadRefusal)
+    assert isinstance(load_cpu_state(text, policy="static", pod_level=True, baselines=True), StartRefusal)
+    assert isinstance(load_memory_state(text, policy="Static", pod_level=True), StartRefusal)
     assert describe_format(text)

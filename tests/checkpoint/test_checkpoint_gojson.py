@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from mooring.engine.checkpoint.gojson import Decoded, decode, quoted
 from mooring.engine.checkpoint.goscan import parse, unquote
-from mooring.engine.checkpoint.gotypes import GoStruct
-from mooring.engine.checkpoint.structures import (
+from mooring.engine.checkpoint.gotypes import (
     CPU_DATA,
     CPU_V2,
     CPU_V4,
     MEMORY_DATA,
     MEMORY_V1,
     MEMORY_V3,
+    GoStruct,
     fresh,
 )
 

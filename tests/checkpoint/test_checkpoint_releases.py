@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.faults import inner_text
 
 from mooring.engine.checkpoint.checksum import data_checksum
-from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.engine.checkpoint.cpu_load import load_cpu_state
-from mooring.engine.checkpoint.formats import LoadRefusal
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, load_cpu_state
 from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.moment import Moment
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 
@@ -117,8 +117,8 @@ def test_a_release_that_is_no_cpu_list_stops_the_start_and_only_with_the_extensi
 
     text = json.dumps(outer | {"dataChecksum": data_checksum(data)})
     refusal = load_cpu_state(text, policy="static", pod_level=False, baselines=True, releases=True)
-    assert isinstance(refusal, LoadRefusal)
-    assert refusal.message.startswith(
+    assert isinstance(refusal, StartRefusal)
+    assert inner_text(refusal).startswith(
         'could not parse pre-assigned cpuset "1-x" for container "app" in pod "uid": strconv.Atoi'
     ), refusal.message
     assert loaded(text, releases=False).pre_assignments == {}

@@ -9,12 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.engine.checkpoint.contents import CPUContents, cpu_contents, memory_contents
-from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.engine.checkpoint.cpu_load import cpu_family
+from mooring.engine.checkpoint.cpu_file import cpu_family, cpu_state_text, cpu_text_v2, cpu_text_v3
 from mooring.engine.checkpoint.formats import FormatFamily
 from mooring.engine.checkpoint.goscan import JSONSyntaxError, parse, parse_prefix
-from mooring.engine.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
-from mooring.engine.checkpoint.memory_load import MEMORY_FAMILY
+from mooring.engine.checkpoint.memory_file import MEMORY_FAMILY, memory_state_text, memory_text_v1, memory_text_v2
 from mooring.engine.checkpoint.salvage import Salvage, json_of, salvaged
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState

@@ -8,20 +8,16 @@ from typing import Any
 import pytest
 
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
-from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, initial_cpu_text
-from mooring.engine.checkpoint.cpu_load import load_cpu_state
-from mooring.engine.checkpoint.formats import LoadRefusal
+from mooring.engine.checkpoint.cpu_file import (
+    cpu_state_text,
+    cpu_text_v2,
+    cpu_text_v3,
+    initial_cpu_text,
+    load_cpu_state,
+)
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import parse
-from mooring.engine.checkpoint.gotypes import GoStruct
-from mooring.engine.checkpoint.memory_file import (
-    initial_memory_text,
-    memory_state_text,
-    memory_text_v1,
-    memory_text_v2,
-)
-from mooring.engine.checkpoint.memory_load import load_memory_state
-from mooring.engine.checkpoint.structures import (
+from mooring.engine.checkpoint.gotypes import (
     CPU_LEGACY_NAME,
     CPU_V1,
     CPU_V2,
@@ -29,12 +25,22 @@ from mooring.engine.checkpoint.structures import (
     MEMORY_LEGACY_NAME,
     MEMORY_V1,
     MEMORY_V2,
+    GoStruct,
     fresh,
+)
+from mooring.engine.checkpoint.memory_file import (
+    initial_memory_text,
+    load_memory_state,
+    memory_state_text,
+    memory_text_v1,
+    memory_text_v2,
 )
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.engine.node.start import not_restored
 
 Members = dict[str, Any]
 ENTRIES = {"pod": {"container1": "4-6", "container2": "1-3"}}
@@ -176,7 +182,7 @@ def masks(entries: dict[str, dict[str, str]]) -> dict[str, dict[str, CPUMask]]:
     return {pod: {name: mask(text) for name, text in held.items()} for pod, held in entries.items()}
 
 
-def load(members: Members, policy: str = "none", *, gates: bool = False) -> CPUState | LoadRefusal:
+def load(members: Members, policy: str = "none", *, gates: bool = False) -> CPUState | StartRefusal:
     return load_cpu_state(json.dumps(members), policy=policy, pod_level=gates, baselines=gates)
 
 
@@ -210,7 +216,7 @@ def with_data(number: int) -> Members:
 )
 def test_data_loads(number: int, policy: str, expected: CPUState | str) -> None:
     loaded = load(with_data(number), policy)
-    assert loaded == (LoadRefusal("cpu", expected) if isinstance(expected, str) else expected)
+    assert loaded == (not_restored("cpu", expected) if isinstance(expected, str) else expected)
 
 
 def test_pod_sets_and_baselines_are_loaded_behind_their_gates() -> None:
@@ -248,12 +254,12 @@ def test_pod_sets_and_baselines_are_loaded_behind_their_gates() -> None:
     ids=["no-data", "no-data-checksum", "v1-without-entries", "v1-with-entries"],
 )
 def test_cpu_files_that_are_refused(members: Members, expected: str) -> None:
-    assert load(members) == LoadRefusal("cpu", expected)
+    assert load(members) == not_restored("cpu", expected)
 
 
 def test_broken_cpu_file_is_refused_with_the_bare_text() -> None:
     refusal = load_cpu_state("{", policy="none", pod_level=False, baselines=False)
-    assert refusal == LoadRefusal("cpu", "unexpected end of JSON input")
+    assert refusal == not_restored("cpu", "unexpected end of JSON input")
 
 
 @pytest.mark.parametrize("pod_level", [False, True])
@@ -261,7 +267,7 @@ def test_v2_under_its_own_name_is_accepted_only_without_pod_level_managers(pod_l
     members = cpu("static", "7-9", ENTRIES) | {"checksum": 1692845551}
     loaded = load_cpu_state(json.dumps(members), policy="static", pod_level=pod_level, baselines=False)
     if pod_level:
-        assert loaded == LoadRefusal("cpu", "checkpoint is corrupted")
+        assert loaded == not_restored("cpu", "checkpoint is corrupted")
     else:
         assert loaded == CPUState("static", mask("7-9"), masks(ENTRIES))
 
@@ -283,12 +289,12 @@ def test_v3_with_checksum_0_is_taken_for_v2_and_loses_its_pod_sets() -> None:
 
 def test_v3_with_a_wrong_checksum_is_corrupted() -> None:
     members = cpu("static", "1-2", KEP_ENTRIES, KEP_PODS) | {"checksum": 1}
-    assert load(members, "static", gates=True) == LoadRefusal("cpu", "checkpoint is corrupted")
+    assert load(members, "static", gates=True) == not_restored("cpu", "checkpoint is corrupted")
 
 
 def test_an_empty_object_is_a_v2_file_without_a_policy() -> None:
     message = 'configured policy "none" differs from state checkpoint policy ""'
-    assert load({}) == LoadRefusal("cpu", message)
+    assert load({}) == not_restored("cpu", message)
 
 
 V4_FILES = [
@@ -407,7 +413,7 @@ TWO_NODES = MemoryState(
 )
 
 
-def memory(members: Members, policy: str = "static") -> MemoryState | LoadRefusal:
+def memory(members: Members, policy: str = "static") -> MemoryState | StartRefusal:
     return load_memory_state(json.dumps(members), policy=policy, pod_level=False)
 
 
@@ -477,12 +483,12 @@ def test_first_memory_files() -> None:
     ids=["no-data", "no-data-checksum", "wrong-v1", "wrong-type"],
 )
 def test_memory_files_that_are_refused(members: Members, expected: str) -> None:
-    assert memory(members) == LoadRefusal("memory", expected)
+    assert memory(members) == not_restored("memory", expected)
 
 
 def test_memory_policy_must_be_the_configured_one() -> None:
     message = '[memorymanager] configured policy "none" differs from state checkpoint policy "static"'
-    assert memory({"data": M0_DATA, "dataChecksum": 1849615440}, "none") == LoadRefusal("memory", message)
+    assert memory({"data": M0_DATA, "dataChecksum": 1849615440}, "none") == not_restored("memory", message)
 
 
 def test_v1_with_checksum_0_is_accepted() -> None:
@@ -498,7 +504,7 @@ def test_v2_is_accepted_and_its_pod_blocks_depend_on_the_gate(pod_level: bool) -
 def test_what_the_kubelet_would_crash_on_is_refused() -> None:
     node = memory({"policyName": "static", "machineState": {"0": None}})
     table = memory({"policyName": "static", "machineState": {"0": {"memoryMap": {"memory": None}}}})
-    assert isinstance(node, LoadRefusal)
-    assert isinstance(table, LoadRefusal)
+    assert isinstance(node, StartRefusal)
+    assert isinstance(table, StartRefusal)
     assert "would crash" in node.message
     assert "would crash" in table.message

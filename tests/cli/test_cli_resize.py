@@ -9,8 +9,7 @@ import pytest
 from tests.cli.command import EXAMPLES, NODE, PODS, mooring
 from tests.documents.validation import complaints
 
-from mooring.engine.checkpoint.cpu_file import cpu_state_text
-from mooring.engine.checkpoint.cpu_load import load_cpu_state
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.moment import Moment
 from mooring.engine.cpumanager.state import CPUState, PreAssignment

@@ -16,8 +16,7 @@ from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import ContainerKind, PodLevelGates
 from mooring.engine.core.topology import CPUPlace, Topology, build_topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked
-from mooring.engine.cpumanager.hints import MOST_LISTED, generate_hints
-from mooring.engine.cpumanager.policy_hints import container_hints, pod_hints
+from mooring.engine.cpumanager.hints import MOST_LISTED, container_hints, generate_hints, pod_hints
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
 

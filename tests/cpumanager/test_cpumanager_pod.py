@@ -17,10 +17,10 @@ from mooring.engine.cpumanager.facts import (
     PartitionKept,
     PodPartitioned,
 )
+from mooring.engine.cpumanager.hints import pod_hints
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.pod_allocation import allocate_pod
 from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy
-from mooring.engine.cpumanager.policy_hints import pod_hints
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.cpumanager.static import Allocated, allocate, remove
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS, StatusSizes
-from mooring.engine.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
 
 OFF = PodLevelGates()
 ON = PodLevelGates(managers=True)

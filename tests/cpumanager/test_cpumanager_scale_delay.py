@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.faults import text_of
 
 from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY
 from mooring.engine.core.gates import FeatureGates, resolve_gates
@@ -17,12 +18,12 @@ RESIZE, DELAY = "InPlacePodVerticalScalingExclusiveCPUs", "InPlacePodVerticalSca
 
 def gates(**configured: bool) -> FeatureGates:
     found = resolve_gates({"CPUManagerPolicyAlphaOptions": True, **configured}, V137, ON)
-    assert not isinstance(found, str), found
+    assert isinstance(found, FeatureGates), found
     return found
 
 
-def parsed(text: str, **configured: bool) -> CPUOptions | str:
-    return parse_options({"scale-delay-time": text}, gates(**configured), ON)
+def parsed(text: str, **configured: bool) -> object:
+    return text_of(parse_options({"scale-delay-time": text}, gates(**configured), ON))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_the_option_belongs_to_the_alpha_group() -> None:
 
 def test_without_the_extension_the_option_is_unknown() -> None:
     expected = 'unknown CPU Manager Policy option: "scale-delay-time"'
-    assert parse_options({"scale-delay-time": "0s"}, gates(**{RESIZE: True}), {EXCLUSIVE_RESIZE}) == expected
+    assert text_of(parse_options({"scale-delay-time": "0s"}, gates(**{RESIZE: True}), {EXCLUSIVE_RESIZE})) == expected
 
 
 def test_other_options_stand_beside_it() -> None:
@@ -67,8 +68,8 @@ def test_other_options_stand_beside_it() -> None:
 
 def test_the_gate_of_pods_is_known_with_the_extension_only_and_needs_the_other() -> None:
     unknown = f"unrecognized feature gate: {DELAY}"
-    assert resolve_gates({DELAY: True, RESIZE: True}, V137, {EXCLUSIVE_RESIZE}) == unknown
+    assert text_of(resolve_gates({DELAY: True, RESIZE: True}, V137, {EXCLUSIVE_RESIZE})) == unknown
     unmet = f"{DELAY} is enabled, but depends on features that are disabled: [{RESIZE}]"
-    assert resolve_gates({DELAY: True}, V137, ON) == unmet
+    assert text_of(resolve_gates({DELAY: True}, V137, ON)) == unmet
     assert gates()[DELAY] is False
     assert gates(**{RESIZE: True, DELAY: True})[DELAY] is True

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.cpumanager.machines import fixture, mask, text
 from tests.cpumanager.pods import container, guaranteed, pod_level, static_policy
+from tests.faults import text_of
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
-from mooring.engine.core.decision import Endless
+from mooring.engine.core.decision import Endless, Fault
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
 from mooring.engine.cpumanager.facts import (
@@ -19,9 +20,9 @@ from mooring.engine.cpumanager.facts import (
     ExistingCPUsKept,
     WholeCoresChecked,
 )
+from mooring.engine.cpumanager.hints import container_hints, pod_hints
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
-from mooring.engine.cpumanager.policy_hints import container_hints, pod_hints
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.cpumanager.static import Allocated, allocate, remove, start
 from mooring.engine.cpumanager.take import take
@@ -95,21 +96,23 @@ STARTS = [
 @pytest.mark.parametrize(("reserved", "strict", "before", "outcome"), STARTS)
 def test_starts(reserved: str, strict: bool, before: CPUState, outcome: str) -> None:
     after = start(static_policy("2S12", reserved=reserved, strict=strict), before)
-    if isinstance(after, str):
-        assert after == outcome
+    if isinstance(after, Fault):
+        assert after.text == outcome
     else:
         assert (text(after.default), after.assignments) == (outcome, before.assignments)
 
 
 def test_a_pod_without_containers_keeps_the_pool_from_being_filled() -> None:
     policy = static_policy("2S12", reserved="0")
-    assert start(policy, CPUState("static", NO_CPUS, {"u": {}})) == "default cpuset cannot be empty"
+    assert text_of(start(policy, CPUState("static", NO_CPUS, {"u": {}}))) == "default cpuset cannot be empty"
 
 
 def test_pod_sets_count_as_known_only_when_they_are_managed() -> None:
     policy = static_policy("2S12", reserved="0")
     before = replace(state("0-7"), pods={"u": mask("8-11")})
-    assert start(policy, before) == ('current set of available CPUs "0-11" doesn\'t match with CPUs in state "0-7"')
+    assert text_of(start(policy, before)) == (
+        'current set of available CPUs "0-11" doesn\'t match with CPUs in state "0-7"'
+    )
     assert start(replace(policy, gates=MANAGED), before) is before
 
 

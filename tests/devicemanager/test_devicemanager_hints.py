@@ -15,9 +15,8 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager import hints as engine
 from mooring.engine.devicemanager.hints import container_hints, generate_hints, pod_device_requests, pod_hints
 from mooring.engine.devicemanager.state import Device, DeviceState, ReusableDevices
-from mooring.engine.topologymanager.entries import AnyHints
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
-from mooring.engine.topologymanager.wide import Family
+from mooring.engine.topologymanager.wide import AnyHints, Family
 
 GPU = "vendor.example/gpu"
 NIC = "vendor.example/nic"

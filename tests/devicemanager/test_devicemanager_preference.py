@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.devicemanager.allocation import DevicesAllocated, allocate
-from mooring.engine.devicemanager.preference import preferred
+from mooring.engine.devicemanager.allocation import DevicesAllocated, allocate, preferred
 from mooring.engine.devicemanager.state import Device, DeviceState, Preference, ReusableDevices
 
 GPU = "vendor.example/gpu"

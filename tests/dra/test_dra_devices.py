@@ -10,7 +10,7 @@ from mooring.cluster.dra.objects import ClaimableCPUs
 from mooring.cluster.dra.slices import is_same, newest_generation, offered, slices
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.topology import discover_topology
-from mooring.engine.extensions.claimed import HeldClaim, HeldShare
+from mooring.engine.extensions.owners import HeldClaim, HeldShare
 from mooring.inputs.machines.loader import load_machine
 
 # Two NUMA nodes with four cores each; CPU n and n + 8 are siblings.

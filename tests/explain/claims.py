@@ -16,8 +16,8 @@ from mooring.engine.core.bits import members
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
-from mooring.engine.memorymanager.requests import container_requests, pod_requests
+from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.engine.memorymanager.policy import container_requests, pod_requests
 from mooring.engine.node import Decision, Node
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}

@@ -9,8 +9,8 @@ from tests.explain.claims import ASKS, LEFT, NODES, WHO, Say, Told, fewest, ids,
 
 from mooring.engine.core.bits import mask_of
 from mooring.engine.core.pod import ContainerKind
-from mooring.engine.topologymanager.entries import AnyHints
 from mooring.engine.topologymanager.hints import Hints
+from mooring.engine.topologymanager.wide import AnyHints
 
 STAY = (
     rf"{ASKS}, and the kubelet keeps it on {NODES.format('home')}, where (?:an init container of the pod got its "

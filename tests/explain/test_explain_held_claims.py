@@ -22,7 +22,7 @@ from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import claim_key, entry_of
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
@@ -124,10 +124,8 @@ def test_without_the_claims_in_the_way_the_pod_is_admitted_and_with_any_of_them_
             held[f"c{owner}"] = held.get(f"c{owner}", 0) | 1 << cpu
     state = claims_state(**held)
     found = story(state, pod(need))
-    start = start_kubelet(
-        MACHINE, NODE, Question(Machine("small", MACHINE), NODE).mooring, StateTexts(_text(state))
-    ).kubelet
-    assert start is not None
+    start = start_kubelet(MACHINE, NODE, Question(Machine("small", MACHINE), NODE).mooring, StateTexts(_text(state)))
+    assert isinstance(start, Kubelet)
     free = start
     for claim in found.claims.in_the_way:
         free = free.release(claim.uid)

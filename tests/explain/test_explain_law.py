@@ -17,8 +17,9 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.cpumanager.facts import ExistingCPUsKept, PodShareCut
 from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node.facts import PodNotSupported, PodWithdrawn
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explain.codes.pages import all_codes
@@ -26,7 +27,6 @@ from mooring.explain.explanation_document import explanation_document
 from mooring.explain.story import PodVerdict, Story, Taking
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 from mooring.views.decision import decision_view
 from mooring.views.svg.decision import decision_svg
 
@@ -39,13 +39,13 @@ CODES = frozenset(all_codes())
 def answers(scenario: Scenario, machines: dict[str, MachineInfo]) -> Iterator[tuple[Answer, Kubelet]]:
     """Yield the answers of a scenario with the kubelet that gave them, until it would not return or not start."""
     files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
-    kubelet = start_kubelet(machines[scenario.machine], scenario.kubelet, MooringConfig(), files).kubelet
-    if kubelet is None:
+    kubelet = start_kubelet(machines[scenario.machine], scenario.kubelet, MooringConfig(), files)
+    if isinstance(kubelet, NotStarted):
         return
     kubelet = kubelet.with_devices(DeviceState(device_table(scenario.devices)))
     queue = [(pod, True) for pod in scenario.active]
     steps = list(scenario.steps)
-    while kubelet is not None and (queue or steps):
+    while isinstance(kubelet, Kubelet) and (queue or steps):
         if queue:
             pod, running = queue.pop(0)
             kubelet, answer = answered(kubelet, pod, running=running)
@@ -60,7 +60,7 @@ def answers(scenario: Scenario, machines: dict[str, MachineInfo]) -> Iterator[tu
             queue = [(step.pod, False)]
         elif isinstance(step, Restart):
             queue = [(pod, True) for pod in kubelet.node.active.values()]
-            kubelet = restart_kubelet(kubelet, step.kubelet).kubelet
+            kubelet = restart_kubelet(kubelet, step.kubelet)
 
 
 def check(answer: Answer, kubelet: Kubelet) -> Story:

@@ -17,10 +17,9 @@ from tests.explain.situations import container, planned, pod, policy, simple, to
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.node.facts import HintsGiven
 from mooring.engine.topologymanager import merge as topology_merge
-from mooring.engine.topologymanager.entries import AnyHints
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import NOT_POSSIBLE, Hints
-from mooring.engine.topologymanager.wide import Demand, Family, SocketRule
+from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, SocketRule
 from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.opinions import opinions_of

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 
 import pytest
-from tests.planner.recordings import recorded
+from tests.explain.refused_starts import recorded_starts
 
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.explain.remedies import remedy
 
 WITHOUT_ADVICE = (
@@ -40,18 +40,9 @@ FILES = (
 )
 
 
-POLICY_CHANGED = (
-    "start memory manager error: could not restore state from checkpoint: [memorymanager] configured policy "
-    '"None" differs from state checkpoint policy "Static"'
-)
-
-
-def refusals(name: str) -> Iterator[StartRefusal]:
-    for content in recorded(f"{name}.jsonl.gz"):
-        expect = content["expect"]
-        for found in (expect, *expect.get("steps", ())):
-            if found and "startError" in found:
-                yield StartRefusal(found.get("startErrorStage", ""), found["startError"])
+@cache
+def refusals(name: str) -> tuple[StartRefusal, ...]:
+    return tuple(start.refusal for start in recorded_starts(f"{name}.jsonl.gz") if start.error)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -77,20 +68,20 @@ def test_advice_is_whole_sentences_that_name_the_manager(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "advice"),
+    ("fault", "advice"),
     [
-        ('unknown Topology Manager Policy option: "x"', "Known are prefer-closest-numa-nodes and"),
-        ("reserved-cpus: 99 is not a subset of online-cpus: 0-7", "Name only CPUs that are online"),
+        (Fault("", Cause.UNKNOWN_TOPOLOGY_OPTION, names=("x",)), "Known are prefer-closest-numa-nodes and"),
+        (Fault("", Cause.CPUS_NOT_ONLINE), "Name only CPUs that are online"),
         (
-            POLICY_CHANGED,
+            Fault("", Cause.POLICY_CHANGED, names=("memory",)),
             "Another policy wrote the state file. Drain the node and delete the memory manager's state file",
         ),
-        ("start cpu manager error: default cpuset cannot be empty", "The state file contradicts itself"),
-        ('start cpu manager error: not all reserved cpus: "0" are present', "The CPUs or the reservation differ"),
-        ("the sky is falling", ""),
+        (Fault("", Cause.FILE_CONTRADICTS, names=("cpu",)), "The state file contradicts itself"),
+        (Fault("", Cause.CPUS_CHANGED, names=("cpu",)), "The CPUs or the reservation differ"),
+        (Fault("the sky is falling"), ""),
     ],
 )
-def test_advice(message: str, advice: str) -> None:
-    text = remedy(StartRefusal("start", message))
+def test_advice(fault: Fault, advice: str) -> None:
+    text = remedy(StartRefusal.of("start", fault))
     assert text.startswith(advice)
     assert bool(text) == bool(advice)

@@ -14,12 +14,13 @@ from tests.planner.recordings import CORPORA, MACHINES
 
 from mooring.answers.base.trace import load_machines
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.engine.core.decision import Rejection
+from mooring.engine.core.decision import Rejection, Shortage
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
@@ -28,7 +29,6 @@ from mooring.explain.chapters import Circumstances
 from mooring.explain.why import why, why_out_of
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 EVERY = 36
 """Of the recorded scenarios one of so many is looked at."""
@@ -52,10 +52,10 @@ def told(kubelet: Kubelet, pod: Pod, *, running: bool = False) -> tuple[Kubelet,
 def recorded_sentences(scenario: Scenario, machines: dict[str, MachineInfo]) -> Iterator[Told]:
     """Yield what is told of every pod of a scenario, until the kubelet would not return."""
     files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
-    kubelet = start_kubelet(machines[scenario.machine], scenario.kubelet, scenario.mooring, files).kubelet
-    queue = [(pod, True) for pod in scenario.active] if kubelet else []
+    kubelet = start_kubelet(machines[scenario.machine], scenario.kubelet, scenario.mooring, files)
+    queue = [(pod, True) for pod in scenario.active]
     steps = list(scenario.steps)
-    while kubelet is not None and (queue or steps):
+    while isinstance(kubelet, Kubelet) and (queue or steps):
         if queue:
             kubelet, answer = told(kubelet, queue[0][0], running=True)
             del queue[0]
@@ -66,7 +66,7 @@ def recorded_sentences(scenario: Scenario, machines: dict[str, MachineInfo]) -> 
                 continue
             if isinstance(step, Restart):
                 queue = [(pod, True) for pod in kubelet.node.active.values()]
-                kubelet = restart_kubelet(kubelet, step.kubelet).kubelet
+                kubelet = restart_kubelet(kubelet, step.kubelet)
                 continue
             assert isinstance(step, Admit)
             kubelet, answer = told(kubelet, step.pod)
@@ -171,8 +171,8 @@ def test_sentences_about_random_pods_are_true(
     story: tuple[MachineInfo, KubeletConfig, list[Pod]], ended: set[int], restart: bool
 ) -> None:
     info, config, arriving = story
-    kubelet = start_kubelet(info, config, MooringConfig(), StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(info, config, MooringConfig(), StateTexts())
+    assert isinstance(kubelet, Kubelet)
     for number, pod in enumerate(arriving):
         kubelet, answer = told(kubelet, pod)
         if answer.decision.endless:
@@ -182,9 +182,9 @@ def test_sentences_about_random_pods_are_true(
             kubelet, _ = kubelet.remove(pod.uid)
     if restart:
         running = list(kubelet.node.active.values())
-        kubelet = restart_kubelet(kubelet).kubelet
-        for pod in running if kubelet is not None else ():
-            assert kubelet is not None
+        kubelet = restart_kubelet(kubelet)
+        for pod in running if isinstance(kubelet, Kubelet) else ():
+            assert isinstance(kubelet, Kubelet)
             kubelet, answer = told(kubelet, pod, running=True)
             if answer.decision.endless:
                 return
@@ -192,10 +192,7 @@ def test_sentences_about_random_pods_are_true(
 
 
 def out_of(resource: str, requested: int, used: int, capacity: int) -> str:
-    message = (
-        f"Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
-    )
-    return why_out_of(Rejection(f"OutOf{resource}", message)).sentence
+    return why_out_of(Rejection(f"OutOf{resource}", "", Shortage(resource, requested, used, capacity))).sentence
 
 
 def test_the_node_resources_check_is_reported_in_the_units_of_people() -> None:
@@ -218,8 +215,8 @@ def with_devices(policy: str, scope: str = "container") -> Kubelet:
         topology_manager_scope=scope,
         reserved_system_cpus="0",
     )
-    kubelet = start_kubelet(INFOS[1], config, MooringConfig(), StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(INFOS[1], config, MooringConfig(), StateTexts())
+    assert isinstance(kubelet, Kubelet)
     nics = tuple(Device(f"nic-{number}", (number,)) for number in range(2))
     return kubelet.with_devices(DeviceState({"example.com/nic": nics}))
 
@@ -267,7 +264,7 @@ def test_too_few_devices_under_policy_none_are_reported_with_the_kubelets_figure
 def test_a_pod_level_pod_shares_for_the_reason_of_its_release(release: str, clause: str) -> None:
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
     info = parse_compact("sockets=1 cores=8 memory=16Gi").info
-    kubelet = start_kubelet(info, config, MooringConfig(release=RELEASES[release]), StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(info, config, MooringConfig(release=RELEASES[release]), StateTexts())
+    assert isinstance(kubelet, Kubelet)
     _, answer = told(kubelet, pod_level("u", "2", container("c", "2")))
     assert clause in answer.text

@@ -8,7 +8,7 @@ from mooring.engine.core.dynamic import AttributeValue, ClaimedDevice, DynamicDe
 from mooring.engine.core.machine import PCIDevice
 from mooring.engine.core.pod import ClaimUse, Container, Pod
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.extensions.device_location import claimed_devices, dynamic_devices, located
+from mooring.engine.extensions.device_alignment import claimed_devices, dynamic_devices, located
 
 DRIVER = "gpu.example.com"
 STANDARD = "resource.kubernetes.io"

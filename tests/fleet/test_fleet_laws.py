@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 from tests.fleet.clusters import ALIGNED, LOOSE, arrival, asked, cluster, group
 
 from mooring.engine.kubelet.admit import AdmitMode
-from mooring.engine.kubelet.events import after_event
+from mooring.engine.kubelet.events import Admit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import answer_of
@@ -23,7 +23,6 @@ from mooring.fleet.states import held_text
 from mooring.fleet.work import ControllerKind, PodArrival, PodPhase, Record, Work, Workload, work_of
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement, Taint
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 LAW = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 WEB = PodSelector(("default",), (Requirement("app", Operator.IN, ("web",)),))

@@ -18,7 +18,7 @@ from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import admit
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.machines.compact import parse_compact
@@ -168,8 +168,8 @@ def node_state(data: bytes) -> object:
 
 def state_seeds() -> list[bytes]:
     """Return a node with a pod and a device."""
-    started = start_kubelet(_FACTS.machine, _FACTS.config, _FACTS.mooring, StateTexts()).kubelet
-    assert started is not None
+    started = start_kubelet(_FACTS.machine, _FACTS.config, _FACTS.mooring, StateTexts())
+    assert isinstance(started, Kubelet)
     [pinned] = pods_of(documents_in(json.dumps({"apiVersion": "v1", "kind": "Pod", **_POD}).encode(), NAME))
     files = admit(started, pinned)[0].files
     devices = DeviceState({}, {"u": {"c": {"vendor/gpu": frozenset({"g0"})}}})

@@ -8,7 +8,7 @@ from mooring.cluster.extender.claims import ClaimView
 from mooring.engine.checkpoint.device_file import HeldDevices, device_record, device_text, without_answers
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import PCIDevice
-from mooring.engine.extensions.device_location import dynamic_devices
+from mooring.engine.extensions.device_alignment import dynamic_devices
 from mooring.inputs.archive.claims import reduced_claims
 from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.decoding.fields import mapping_at

@@ -21,7 +21,7 @@ from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.admit import admit
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
@@ -65,8 +65,8 @@ def _honest() -> dict[str, Any]:
         reserved_memory=(ReservedMemory(0, {"memory": "1Gi"}),),
     )
     facts = NodeFacts(parse_compact("sockets=2 numa=2 cores=4 threads=2 memory=64Gi").info, config, _EXTENDED)
-    kubelet = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
+    assert isinstance(kubelet, Kubelet)
     for number in range(2):
         kubelet, answer = admit(kubelet, pod_from_object(_pod(f"p{number}", "1", "1Gi", {}), source="honest"))
         assert answer.admitted

@@ -15,8 +15,7 @@ from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
-from mooring.explain.remedies import refusal_code
+from mooring.engine.kubelet.start import refusal_of, restart_kubelet, start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 
 INFO = parse_compact("cores=16 threads=1").info
@@ -38,8 +37,8 @@ def pod(cpus: int) -> Pod:
 
 def shrinking() -> Kubelet:
     """Return a kubelet in the middle of a delay: a pod grew from two to four CPUs and is to have three."""
-    kubelet = start_kubelet(INFO, CONFIG, MOORING, StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(INFO, CONFIG, MOORING, StateTexts())
+    assert isinstance(kubelet, Kubelet)
     kubelet = kubelet.at(Moment(100 * SECOND, "boot"))
     kubelet, decision = kubelet.admit(pod(2))
     assert decision.admitted
@@ -56,8 +55,8 @@ def data_of(files: StateTexts) -> dict[str, object]:
 
 def after_start(kubelet: Kubelet, boot: str | None = None) -> Kubelet:
     start = restart_kubelet(kubelet, boot=boot)
-    assert start.kubelet is not None
-    again, readmission = start.kubelet.readmit(kubelet.node.active.values())
+    assert isinstance(start, Kubelet)
+    again, readmission = start.readmit(kubelet.node.active.values())
     assert readmission.decisions[0].admitted
     return again
 
@@ -98,8 +97,8 @@ def test_a_delay_that_was_over_in_between_is_applied_at_the_first_reconciliation
 def test_a_kubelet_without_the_extension_starts_on_the_file_and_keeps_the_cpus() -> None:
     """A node is rolled back in the middle of a delay (KEP-6122, cases 8 and 9)."""
     kubelet = shrinking()
-    old = start_kubelet(INFO, PLAIN, MooringConfig(), kubelet.files).kubelet
-    assert old is not None
+    old = start_kubelet(INFO, PLAIN, MooringConfig(), kubelet.files)
+    assert isinstance(old, Kubelet)
     old, readmission = old.readmit([pod(3)])
     assert readmission.decisions[0].admitted
     assert str(readmission.decisions[0].containers["app"].cpus) == "1-4"
@@ -108,8 +107,8 @@ def test_a_kubelet_without_the_extension_starts_on_the_file_and_keeps_the_cpus()
     old, _ = old.admit(replace(pod(2), uid="new", name="new"))
     assert not {"preAssignments", "baselines"} & data_of(old.files).keys()
     # And forward again: what the containers have becomes their baseline.
-    new = start_kubelet(INFO, CONFIG, MOORING, old.files).kubelet
-    assert new is not None
+    new = start_kubelet(INFO, CONFIG, MOORING, old.files)
+    assert isinstance(new, Kubelet)
     assert new.node.cpu.baselines == new.node.cpu.assignments
 
 
@@ -133,9 +132,9 @@ def test_a_pool_that_is_empty_is_refused_in_the_words_of_the_kubelet_that_starts
     state: CPUState, extended: str, plain: str
 ) -> None:
     files = StateTexts(cpu_state_text(state, pod_level=False, baselines=True))
-    refusal = start_kubelet(INFO, CONFIG, MOORING, files).refusal
+    refusal = refusal_of(start_kubelet(INFO, CONFIG, MOORING, files))
     assert refusal is not None
     assert refusal.message == f"start cpu manager error: {extended}"
-    assert refusal_code(refusal)
-    without = start_kubelet(INFO, PLAIN, MooringConfig(), files).refusal
+    assert refusal.code
+    without = refusal_of(start_kubelet(INFO, PLAIN, MooringConfig(), files))
     assert (without.message if without is not None else "") == (f"start cpu manager error: {plain}" if plain else "")

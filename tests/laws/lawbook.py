@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.pod import ContainerKind, Pod
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.settings import Settings
 

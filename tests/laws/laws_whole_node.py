@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.devicemanager.hints import device_requests
 from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import Node

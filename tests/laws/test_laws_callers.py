@@ -21,12 +21,11 @@ from mooring.answers.capacity.replicas import Subject
 from mooring.answers.compare.variant import Variant
 from mooring.cluster.extender.deciding import Decider, PossibleNodes
 from mooring.engine.core.config import PLUGINS
-from mooring.engine.kubelet.events import Readmit, after_event
+from mooring.engine.kubelet.events import Admit, Offline, Readmit, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.node import Decision
 from mooring.inputs.pods.scenario import Scenario
-from mooring.inputs.pods.steps import Admit, Offline
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.possible_kubelets import NodeKnowledge
 from mooring.published.restored import NodeKind, kind_of
@@ -205,8 +204,8 @@ def test_the_extender_decides_as_the_plan(question: Question) -> None:
 def test_events_one_by_one_are_the_plan(question: Question) -> None:
     assume(PLUGINS not in question.mooring.extensions)
     plan = planned(question)
-    kubelet = opened_for(question).start.kubelet
-    assert kubelet is not None
+    kubelet = opened_for(question).start
+    assert isinstance(kubelet, Kubelet)
     offline = (Offline(question.offline),) if question.offline else ()
     events = (*map(Readmit, question.active), *offline, *map(Admit, question.pods))
     answers = iter(plan.answers)

@@ -15,7 +15,7 @@ from mooring.engine.core.config import FIXABLE_DEFECTS, MooringConfig
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.kubelet.start import refusal_of, restart_kubelet, start_kubelet
 from mooring.engine.node import Node
 
 
@@ -28,8 +28,8 @@ class Story(RuleBasedStateMachine):
     def start(self, data: st.DataObject, info: MachineInfo) -> None:
         config = data.draw(configurations(info))
         found = start_kubelet(info, config, MooringConfig(fixed_defects=FIXABLE_DEFECTS), StateTexts())
-        assert found.kubelet is not None, found.refusal
-        self.kubelet = found.kubelet
+        assert isinstance(found, Kubelet), found
+        self.kubelet = found
         self.count = 0
 
     @property
@@ -80,11 +80,11 @@ class Story(RuleBasedStateMachine):
         found = restart_kubelet(before)
         if not before.node.cpu.default and before.node.cpu.assignments:
             # The one state that a kubelet makes and does not start on: everything is exclusive (strict reservation).
-            assert found.refusal == StartRefusal("start", "start cpu manager error: default cpuset cannot be empty")
+            assert refusal_of(found) == StartRefusal("start", "start cpu manager error: default cpuset cannot be empty")
             return
-        assert found.kubelet is not None, found.refusal
+        assert isinstance(found, Kubelet), found
         assert found.files == before.files
-        self.kubelet, readmission = found.kubelet.readmit(before.node.active.values())
+        self.kubelet, readmission = found.readmit(before.node.active.values())
         assert readmission.refused == ()
         assert self.kubelet.files == before.files
         assert [*self.node.active.values()] == [*before.node.active.values()]

@@ -13,10 +13,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
 
-from mooring.engine.checkpoint.cpu_file import cpu_state_text
-from mooring.engine.checkpoint.cpu_load import load_cpu_state
-from mooring.engine.checkpoint.memory_file import memory_state_text
-from mooring.engine.checkpoint.memory_load import load_memory_state
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
+from mooring.engine.checkpoint.memory_file import load_memory_state, memory_state_text
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
 from mooring.engine.core.decision import StartRefusal

@@ -31,8 +31,14 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.node import Node
-from mooring.engine.node.resize.answer import DEFERRED, Resize
-from mooring.engine.node.resize.feasibility import EXCLUSIVE_CPUS, EXCLUSIVE_MEMORY, STATIC_CPUS, STATIC_MEMORY
+from mooring.engine.node.resize.feasibility import (
+    DEFERRED,
+    EXCLUSIVE_CPUS,
+    EXCLUSIVE_MEMORY,
+    STATIC_CPUS,
+    STATIC_MEMORY,
+    Resize,
+)
 from mooring.engine.node.resize.resizing import reconcile, resize, retry
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE

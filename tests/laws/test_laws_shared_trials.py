@@ -14,7 +14,8 @@ from mooring.answers.compare.measures import judge
 from mooring.answers.compare.trial import SharedKubelet, Trial, is_alike_in_both_scopes, run_trials
 from mooring.answers.compare.variant import Dimension, Variant, option_sets
 from mooring.engine.core.pod import Pod
-from mooring.inputs.pods.steps import Admit, Remove, Restart
+from mooring.engine.kubelet.events import Admit, Remove, Restart
+from mooring.engine.kubelet.kubelet import Kubelet
 
 TOPOLOGY = (Dimension.TOPOLOGY_POLICY, Dimension.TOPOLOGY_SCOPE, Dimension.TOPOLOGY_OPTIONS)
 LAW = settings(
@@ -86,9 +87,9 @@ def test_a_new_pod_with_one_container_gets_the_same_hints_in_both_scopes(questio
     def hints(pod: Pod, scope: str) -> object:
         config = replace(question.config, topology_manager_policy="best-effort", topology_manager_scope=scope)
         start = opened_for(replace(question, config=config)).start
-        if start.kubelet is None or not is_alike_in_both_scopes(pod, start.kubelet.node.providers):
+        if not isinstance(start, Kubelet) or not is_alike_in_both_scopes(pod, start.node.providers):
             return None
-        _, decision = start.kubelet.decide(pod)
+        _, decision = start.decide(pod)
         # A pod whose devices the kubelet beside the agent refuses is asked about no further.
         given_ones = decision.pod_hints if scope == "pod" else (decision.hints or {}).get(pod.containers[0].name)
         return given_ones, decision.affinity, decision.containers, decision.reason, decision.message

@@ -9,8 +9,9 @@ import pytest
 from mooring.engine.core.config import CPU_HOTPLUG, REPLACE, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.events import Offline, Online
 from mooring.inputs.configuration.mooring_config import mooring_config
-from mooring.inputs.pods.steps import Offline, Online, hotplug_step
+from mooring.inputs.pods.steps import hotplug_step
 
 ON = MooringConfig(frozenset({CPU_HOTPLUG}))
 

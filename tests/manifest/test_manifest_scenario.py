@@ -18,9 +18,9 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import QoS
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.inputs.pods import scenario as scenario_file
 from mooring.inputs.pods.scenario import MergeCase, Scenario, load_scenarios, scenario
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 CORPORA = sorted((Path(__file__).parents[1] / "corpora").glob("*.jsonl.gz"))
 POD = {"metadata": {"name": "p1", "uid": "u1"}, "spec": {"containers": [{"name": "c", "resources": {}}]}}

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 
 from mooring.engine.core.bits import NUMAMask, mask_of, members
-from mooring.engine.memorymanager.account import charge
 from mooring.engine.memorymanager.reuse import Leftover
-from mooring.engine.memorymanager.state import MemoryTable, NUMANodeState
+from mooring.engine.memorymanager.state import MemoryTable, NUMANodeState, charge
 
 TYPES = ("memory", "hugepages-2Mi")
 

@@ -31,12 +31,10 @@ from mooring.engine.core.bits import NUMAMask, mask_of
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Container, Pod, PodLevelGates, QoS
 from mooring.engine.memorymanager import static as engine
-from mooring.engine.memorymanager.account import charge, release
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryReleased
-from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.requests import NOT_INT64
+from mooring.engine.memorymanager.policy import NOT_INT64, MemoryPolicy
 from mooring.engine.memorymanager.reuse import ReusableMemory
-from mooring.engine.memorymanager.state import MemoryState, NUMANodeState
+from mooring.engine.memorymanager.state import MemoryState, NUMANodeState, charge, release
 from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, remove
 from mooring.engine.topologymanager.hints import Hint
 

@@ -12,13 +12,11 @@ from tests.memorymanager.strategies_memory import TYPES, Situation, situations
 from mooring.engine.core.bits import NUMAMask, members
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.memorymanager import hints as engine
-from mooring.engine.memorymanager.account import charge
 from mooring.engine.memorymanager.hints import best_hint, calculate_hints
 from mooring.engine.memorymanager.reuse import Leftover
-from mooring.engine.memorymanager.state import NUMANodeState
-from mooring.engine.topologymanager.entries import AnyHints
+from mooring.engine.memorymanager.state import NUMANodeState, charge
 from mooring.engine.topologymanager.hints import Hints
-from mooring.engine.topologymanager.wide import Family
+from mooring.engine.topologymanager.wide import AnyHints, Family
 
 
 def as_pairs(hints: AnyHints | None) -> list[tuple[Nodes, bool]]:

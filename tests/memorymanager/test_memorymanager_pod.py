@@ -28,12 +28,18 @@ from tests.memorymanager.small_memory import (
 
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.engine.memorymanager import policy_hints
+from mooring.engine.memorymanager import hints as policy_hints
 from mooring.engine.memorymanager import static as engine
 from mooring.engine.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
 from mooring.engine.memorymanager.pod_allocation import allocate_pod
-from mooring.engine.memorymanager.pod_partition import EMPTY_SHARED_POOL, partition, shared_pool_error
-from mooring.engine.memorymanager.pod_restore import restored_blocks, without_orphans, without_pod
+from mooring.engine.memorymanager.pod_partition import (
+    EMPTY_SHARED_POOL,
+    partition,
+    restored_blocks,
+    shared_pool_error,
+    without_orphans,
+    without_pod,
+)
 from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.reuse import ReusableMemory
 from mooring.engine.memorymanager.start import DIFFERENT, start
@@ -82,27 +88,27 @@ NO_SHARED = (
 )
 def test_who_shares_must_find_something(containers: Sequence[Container], text: str) -> None:
     whole = pod_level(*containers, memory=10)
-    assert shared_pool_error(whole, {"memory": 10}, BOTH) == text
+    assert shared_pool_error(whole, {"memory": 10}, BOTH)[0] == text
 
 
 def test_every_type_is_checked_and_memory_is_said_for_huge_pages_too() -> None:
     whole = pod_level(container("a", 4, M2=6), shared("b"), memory=10, M2=6)
-    assert shared_pool_error(whole, {"memory": 10, HUGE: 6}, BOTH) == NO_SHARED.replace(
+    assert shared_pool_error(whole, {"memory": 10, HUGE: 6}, BOTH)[0] == NO_SHARED.replace(
         "memory requests", f"{HUGE} requests"
     )
     init = pod_level(container("s", 4, SIDECAR, M2=6), shared("i", INIT), memory=10, M2=6)
-    assert shared_pool_error(init, {"memory": 10, HUGE: 6}, BOTH) == NO_INIT.replace("memory", HUGE)
+    assert shared_pool_error(init, {"memory": 10, HUGE: 6}, BOTH)[0] == NO_INIT.replace("memory", HUGE)
 
 
 def test_a_container_with_requests_of_other_types_only_shares_nothing() -> None:
     # "No requests" is asked of the container, not of the type: b takes no huge pages and counts as no sharer.
     whole = pod_level(container("a", 4, M2=6), container("b", 2), memory=10, M2=6)
-    assert shared_pool_error(whole, {"memory": 10, HUGE: 6}, BOTH) == ""
+    assert shared_pool_error(whole, {"memory": 10, HUGE: 6}, BOTH)[0] == ""
 
 
 def test_a_container_without_huge_pages_takes_none_of_them() -> None:
     whole = pod_level(container("a", 4), container("b", 2, M2=5), shared("c"), memory=10, M2=6)
-    assert shared_pool_error(whole, {"memory": 10, HUGE: 6}, BOTH) == ""
+    assert shared_pool_error(whole, {"memory": 10, HUGE: 6}, BOTH)[0] == ""
 
 
 # The partition.

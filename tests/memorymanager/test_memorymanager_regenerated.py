@@ -20,13 +20,13 @@ from tests.memorymanager.small_memory import (
 
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates, QoS
-from mooring.engine.memorymanager import policy_hints
+from mooring.engine.memorymanager import hints as policy_hints
 from mooring.engine.memorymanager.facts import MemoryHintsAsked
 from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.reuse import ReusableMemory
 from mooring.engine.memorymanager.state import Block, MemoryState
-from mooring.engine.topologymanager.entries import ResourceHints
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
+from mooring.engine.topologymanager.wide import ResourceHints
 
 POLICY = static(empty_nodes(20, 20, M2=(9, 9)))
 SANE = static(POLICY.default_nodes, "memory-nil-hints")

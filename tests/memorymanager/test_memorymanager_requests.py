@@ -5,14 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.faults import text_of
 from tests.memorymanager.small_memory import APP, BOTH, HUGE, INIT, LARGE, SIDECAR, container, pod, pod_level
 
 from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.machineinfo import HugePages, MachineInfo, NUMANode
 from mooring.engine.core.pod import ContainerKind, PodLevelGates
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.memorymanager.machine import default_machine_state, hugepages_type, reserved_table, wrapped_nodes
-from mooring.engine.memorymanager.requests import NOT_INT64, container_requests, pod_requests
+from mooring.engine.memorymanager.policy import (
+    NOT_INT64,
+    container_requests,
+    default_machine_state,
+    hugepages_type,
+    pod_requests,
+    reserved_table,
+    wrapped_nodes,
+)
 
 OFF = PodLevelGates()
 
@@ -121,7 +129,8 @@ def test_pools_are_named_by_page_size_in_binary_units(kib: int, name: str) -> No
 
 
 def reserve(*entries: ReservedMemory, node: str = "100", fixed: frozenset[str] = frozenset()) -> object:
-    return reserved_table(entries, [0, 1], {"memory": Quantity.parse(node), "cpu": Quantity.parse("1")}, fixed)
+    amounts = {"memory": Quantity.parse(node), "cpu": Quantity.parse("1")}
+    return text_of(reserved_table(entries, [0, 1], amounts, fixed))
 
 
 def test_reserved_memory_is_kept_by_node() -> None:

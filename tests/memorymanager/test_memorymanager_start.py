@@ -26,14 +26,13 @@ from tests.memorymanager.small_memory import (
 from mooring.engine.core.bits import NUMAMask, mask_of
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.release import ReleaseRules
-from mooring.engine.memorymanager import policy_hints, replay
-from mooring.engine.memorymanager.account import charge, charge_in_order, release
+from mooring.engine.memorymanager import hints as policy_hints
+from mooring.engine.memorymanager import start as replay
 from mooring.engine.memorymanager.facts import StartLeftToChance
-from mooring.engine.memorymanager.pod_restore import without_pod
-from mooring.engine.memorymanager.replay import Containers
+from mooring.engine.memorymanager.pod_partition import without_pod
 from mooring.engine.memorymanager.reuse import ReusableMemory
-from mooring.engine.memorymanager.start import DIFFERENT, EMPTY_WITH_ASSIGNMENTS, start
-from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState
+from mooring.engine.memorymanager.start import DIFFERENT, EMPTY_WITH_ASSIGNMENTS, Containers, start
+from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, charge_in_order, release
 from mooring.engine.memorymanager.static import MemoryAllocated, allocate, remove
 
 Assignments = Mapping[str, Mapping[str, tuple[Block, ...]]]

@@ -12,7 +12,7 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node
-from mooring.engine.node.resize.answer import Resize
+from mooring.engine.node.resize.feasibility import Resize
 from mooring.engine.node.resize.resizing import resize
 
 CPUS_GATE = "InPlacePodVerticalScalingExclusiveCPUs"

@@ -8,8 +8,7 @@ from tests.node.nodes import config, machine
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.extensions.claimed import claim_of, claims_of
-from mooring.engine.extensions.owners import OwnerKind, claim_key, state_owner
+from mooring.engine.extensions.owners import OwnerKind, claim_key, claim_of, claims_of, state_owner
 from mooring.engine.kubelet.adoption import held_by_others
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
@@ -135,16 +134,16 @@ def test_pods_and_claims_do_not_meet_and_the_removal_of_pods_leaves_claims_alone
 
 def test_a_restart_from_the_files_keeps_claims_with_their_names() -> None:
     start = start_kubelet(INFO, config(), MooringConfig(), StateTexts())
-    assert start.kubelet is not None
-    kubelet, _ = start.kubelet.claim(asked(4))
+    assert isinstance(start, Kubelet)
+    kubelet, _ = start.claim(asked(4))
     again = restart_kubelet(kubelet)
-    assert isinstance(again.kubelet, Kubelet)
-    node = again.kubelet.settled().node
+    assert isinstance(again, Kubelet)
+    node = again.settled().node
     assert claim_of(node.cpu, "u1") == claim_of(kubelet.node.cpu, "u1")
     held = claim_of(node.cpu, "u1")
     assert held is not None
     assert (held.namespace, held.name, held.shares[0].device) == ("shop", "cpus", "numa1")
-    assert again.kubelet.release("u1").node.cpu == replace(start.kubelet.node.cpu)
+    assert again.release("u1").node.cpu == replace(start.node.cpu)
 
 
 def test_claims_are_no_pods_of_which_somebody_forgot_the_manifest() -> None:

@@ -13,10 +13,9 @@ from tests.laws.strategies_whole_node import configurations, hardware, pods
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.topology import Topology
-from mooring.engine.extensions.claimed import HeldClaim, claims_of
-from mooring.engine.extensions.owners import OwnerKind, state_owner
-from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.extensions.owners import HeldClaim, OwnerKind, claims_of, state_owner
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node.claims import Claim, Share, claimable
 
 FIXED = MooringConfig(fixed_defects=frozenset({"pod-restart"}))
@@ -29,9 +28,9 @@ class PodsAndClaims(RuleBasedStateMachine):
             machine, config = data.draw(hardware()), data.draw(configurations())
             # Defect pod-restart loses CPUs of pods, claims or not.
             start = start_kubelet(machine.info, config, FIXED, StateTexts())
-            if start.kubelet is not None and start.kubelet.settings.cpu is not None:
+            if isinstance(start, Kubelet) and start.settings.cpu is not None:
                 break
-        self.kubelet = self.fresh = start.kubelet
+        self.kubelet = self.fresh = start
         self.number = 0
         self.claims: dict[str, HeldClaim] = {}
 
@@ -89,11 +88,11 @@ class PodsAndClaims(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         start = restart_kubelet(self.kubelet)
-        if start.kubelet is None:
+        if isinstance(start, NotStarted):
             event("does not start")
             return
         active = self.kubelet.node.active
-        self.kubelet, _ = start.kubelet.readmit(active.values())
+        self.kubelet, _ = start.readmit(active.values())
 
     @invariant()
     def claims_have_what_they_got(self) -> None:

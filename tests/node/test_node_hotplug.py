@@ -30,8 +30,16 @@ from mooring.engine.extensions.facts import CPUsBroken, CPUsReplaced, CPUsRestor
 from mooring.engine.extensions.offline import effective_pool, usable
 from mooring.engine.node import Node
 from mooring.engine.node.claims import Claim, Share, claim, claimable
-from mooring.engine.node.hotplug import Broken, RestoredSet, broken, came_online, remembered, replanned, went_offline
-from mooring.engine.node.hotplug_findings import hotplug_findings
+from mooring.engine.node.hotplug import (
+    Broken,
+    RestoredSet,
+    broken,
+    came_online,
+    hotplug_findings,
+    remembered,
+    replanned,
+    went_offline,
+)
 from mooring.engine.node.metrics.metrics import Metrics, fold
 
 

@@ -12,21 +12,26 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.extensions.interrupt_owners import owners_of
 from mooring.engine.extensions.interrupts import (
     ANNOTATION,
+    NEW,
     Interrupt,
     InterruptCPUs,
+    Kept,
+    Memory,
     Owner,
     Place,
+    Steering,
     Why,
     Wish,
+    owners_of,
     place,
+    steer,
     union,
     wish_of,
+    written,
 )
 from mooring.engine.extensions.owners import claim_key
-from mooring.engine.extensions.steering import NEW, Kept, Memory, Steering, steer, written
 
 CPUS = range(8)
 ALL = CPUSet.from_ids(CPUS)

@@ -28,8 +28,8 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
 from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted
 from mooring.engine.node.metrics import names as name
-from mooring.engine.node.metrics.labels import REASONS, labels, pod_admission, rejection
 from mooring.engine.node.metrics.metrics import Histogram, Metrics, fold, observe_duration, samples
+from mooring.engine.node.metrics.names import REASONS, labels, pod_admission, rejection
 
 REQUESTS = "topology_manager_admission_requests_total"
 ERRORS = "topology_manager_admission_errors_total"

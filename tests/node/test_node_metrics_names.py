@@ -109,7 +109,7 @@ def test_buckets_begin_and_end_where_the_kubelets_do(metric: str, count: int, fi
 
 def gates(**configured: bool) -> FeatureGates:
     resolved = resolve_gates(configured, known_gates("1.37"))
-    assert not isinstance(resolved, str)
+    assert isinstance(resolved, FeatureGates)
     return resolved
 
 

@@ -16,18 +16,18 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.cpumanager.facts import CPUsAssigned, CPUsReleased, CPUsTaken
-from mooring.engine.cpumanager.pod_restore import POD_RESTART
+from mooring.engine.cpumanager.pod_allocation import POD_RESTART
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node import Decision, Readmission
 from mooring.engine.node.facts import KubeletStarted
 from mooring.engine.node.metrics.metrics import NUMA_GAUGE, Metrics
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 EVERY = {"real-kubelet": 1, "admission-podlevel": 4}
 """One scenario of so many is run; of the other files one of :data:`EVERY_OTHER`."""
@@ -102,8 +102,8 @@ def machines() -> dict[str, MachineInfo]:
 def run(scenario: Scenario, mooring: MooringConfig) -> Iterator[Watched]:
     """Yield the kubelet after its start and after every step; a restart makes another one."""
     files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
-    kubelet = start_kubelet(machines()[scenario.machine], scenario.kubelet, mooring, files).kubelet
-    if kubelet is None:
+    kubelet = start_kubelet(machines()[scenario.machine], scenario.kubelet, mooring, files)
+    if isinstance(kubelet, NotStarted):
         return
     watched = Watched(kubelet.with_devices(DeviceState(device_table(scenario.devices))))
     yield watched
@@ -122,8 +122,8 @@ def run(scenario: Scenario, mooring: MooringConfig) -> Iterator[Watched]:
             yield watched
         elif isinstance(step, Restart):
             pods = watched.kubelet.node.active.values()
-            restarted = restart_kubelet(watched.kubelet, step.kubelet).kubelet
-            if restarted is None:
+            restarted = restart_kubelet(watched.kubelet, step.kubelet)
+            if isinstance(restarted, NotStarted):
                 return
             watched = Watched(restarted)
             watched.kubelet, readmission = restarted.readmit(pods, watched.observer)

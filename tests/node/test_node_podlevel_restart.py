@@ -148,12 +148,12 @@ def test_fixed_a_restart_changes_nothing(policy: str, name: str) -> None:
 def test_fixed_the_state_files_stay_as_they_are(name: str) -> None:
     mooring = MooringConfig(fixed_defects=frozenset(FIX))
     start = start_kubelet(TWO, managed("restricted", memory=True), mooring, StateTexts())
-    assert isinstance(start.kubelet, Kubelet)
-    kubelet, decision = start.kubelet.admit(SHAPES[name])
+    assert isinstance(start, Kubelet)
+    kubelet, decision = start.admit(SHAPES[name])
     assert decision.admitted
     again = restart_kubelet(kubelet)
-    assert isinstance(again.kubelet, Kubelet)
-    after, readmission = again.kubelet.readmit([SHAPES[name]])
+    assert isinstance(again, Kubelet)
+    after, readmission = again.readmit([SHAPES[name]])
     assert readmission.refused == ()
     assert after.files == kubelet.files
 
@@ -308,12 +308,12 @@ def without_baselines(state: CPUState) -> CPUState:
 
 def test_switched_off_and_read_from_files_it_is_the_same() -> None:
     start = start_kubelet(TWO, managed("restricted", memory=True), MooringConfig(), StateTexts())
-    assert isinstance(start.kubelet, Kubelet)
+    assert isinstance(start, Kubelet)
     pod = whole("3", container("a", "3", memory="4Gi"))
-    kubelet, _ = start.kubelet.admit(pod)
+    kubelet, _ = start.admit(pod)
     again = restart_kubelet(kubelet, gate_off(memory=True))
-    assert isinstance(again.kubelet, Kubelet)
-    after, _ = again.kubelet.readmit([pod])
+    assert isinstance(again, Kubelet)
+    after, _ = again.readmit([pod])
     node, _ = restarted(kubelet.node, settings(gate_off(memory=True)))
     assert (without_baselines(after.node.cpu), after.node.memory) == (without_baselines(node.cpu), node.memory)
 

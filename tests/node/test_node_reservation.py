@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.faults import text_of
 from tests.node.nodes import GIB, machine
 
 from mooring.engine.core.config import KubeletConfig
@@ -19,8 +20,8 @@ KUBE = "--kube-reserved value failed to parse: "
 NO_EVICTION = KubeletConfig(eviction_hard={})
 
 
-def answer(config: KubeletConfig, info: MachineInfo) -> Reservation | str:
-    return reserve(config, info, topology_of(info))
+def answer(config: KubeletConfig, info: MachineInfo) -> object:
+    return text_of(reserve(config, info, topology_of(info)))
 
 
 def reserved(config: KubeletConfig, info: MachineInfo | None = None) -> Reservation:
@@ -228,7 +229,7 @@ def test_capacity_and_allocatable() -> None:
 def test_more_than_there_is_leaves_nothing_and_is_reported() -> None:
     found = reserved(KubeletConfig(kube_reserved={"memory": "17Gi"}))
     assert found.allocatable("memory") == 0
-    assert found.overcommitment() == (
+    assert text_of(found.overcommitment()) == (
         'invalid Node Allocatable configuration. Resource "memory" has a reservation of '
         f"{{{{{17 * GIB + 100 * 2**20} 0}} {{<nil>}}  BinarySI}} but capacity of "
         f"{{{{{16 * GIB} 0}} {{<nil>}}  BinarySI}}. Expected capacity >= reservation."
@@ -238,7 +239,7 @@ def test_more_than_there_is_leaves_nothing_and_is_reported() -> None:
 def test_every_resource_of_which_too_much_is_kept_is_named() -> None:
     """The kubelet joins the errors of all resources (v1.37.1, node_container_manager_linux.go)."""
     kubelet = KubeletConfig(kube_reserved={"cpu": "17", "memory": "17Gi"}, eviction_hard={})
-    assert reserved(kubelet).overcommitment() == (
+    assert text_of(reserved(kubelet).overcommitment()) == (
         'invalid Node Allocatable configuration. Resource "cpu" has a reservation of {{17000 -3} {<nil>}  DecimalSI} '
         "but capacity of {{16000 -3} {<nil>}  DecimalSI}. Expected capacity >= reservation. "
         f'Resource "memory" has a reservation of {{{{{17 * GIB} 0}} {{<nil>}}  BinarySI}} '
@@ -247,4 +248,4 @@ def test_every_resource_of_which_too_much_is_kept_is_named() -> None:
 
 
 def test_all_of_it_may_be_reserved() -> None:
-    assert reserved(KubeletConfig(kube_reserved={"memory": "16Gi"}, eviction_hard={})).overcommitment() == ""
+    assert text_of(reserved(KubeletConfig(kube_reserved={"memory": "16Gi"}, eviction_hard={})).overcommitment()) == ""

@@ -25,7 +25,7 @@ from mooring.engine.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.extensions.cpu_resize import NOT_RESIZED
 from mooring.engine.node import Node
-from mooring.engine.node.resize.answer import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
+from mooring.engine.node.resize.feasibility import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
 from mooring.engine.node.resize.resizing import reconcile, resize, resize_state, retry
 
 

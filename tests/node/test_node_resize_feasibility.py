@@ -21,9 +21,9 @@ from tests.node.resizable import (
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import PodResources, QoS
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.extensions.cpu_change import INCONSISTENT, NO_BASELINE, PROHIBITED
+from mooring.engine.extensions.cpu_resize import INCONSISTENT, NO_BASELINE, PROHIBITED
 from mooring.engine.node import Node
-from mooring.engine.node.resize.answer import INFEASIBLE
+from mooring.engine.node.resize.feasibility import INFEASIBLE
 from mooring.engine.node.resize.resizing import resize
 
 STATIC_CPUS = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.faults import read_text
 
 from mooring.engine.core.config import KubeletConfig, ReservedMemory
 from mooring.engine.core.gates import FeatureGates, resolve_gates
@@ -23,7 +24,7 @@ CGROUPS = (
 def errors(config: KubeletConfig, **gates: bool) -> str:
     resolved = resolve_gates(gates, known_gates("1.37"))
     assert isinstance(resolved, FeatureGates)
-    return validate(config, resolved)
+    return read_text(validate(config, resolved))
 
 
 def test_the_default_configuration_is_valid() -> None:

@@ -13,8 +13,8 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.events import Admit
 from mooring.inputs.machines.loader import load_machine
-from mooring.inputs.pods.steps import Admit
 
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
 

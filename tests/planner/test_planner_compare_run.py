@@ -24,7 +24,7 @@ from mooring.answers.compare.variant import ALL_OPTIONS, Dimension, Variant, cha
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.start import refusal_of, start_kubelet
 
 ASKED = trace([*pods(3, 8, 2), pod("with-init", 2, init=4), pod("huge", 40)])
 
@@ -38,7 +38,9 @@ def test_all_options_are_all_sets_of_cpu_options_times_policies_scopes_and_topol
 def test_the_legal_combinations_are_those_with_which_the_kubelet_starts() -> None:
     small = machine(SMALL)
     variants = varied(small, STATIC, *ALL_OPTIONS)
-    starts = [start_kubelet(small.info, one.config, MooringConfig(), StateTexts()).refusal is None for one in variants]
+    starts = [
+        refusal_of(start_kubelet(small.info, one.config, MooringConfig(), StateTexts())) is None for one in variants
+    ]
     found = compare(trace(pods(2)), variants)
     assert len(found.results) == sum(starts) == 392
     assert sum(one.count for one in found.left_out) == len(variants) - sum(starts)

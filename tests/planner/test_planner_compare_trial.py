@@ -22,10 +22,10 @@ from mooring.answers.compare.variant import ALL_OPTIONS, Variant
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod, QoS
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.inputs.machines.machineinfo_json import machines_of_lines
 from mooring.inputs.pods.scenario import Scenario, load_scenarios, scenario
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 CORPORA = Path(__file__).resolve().parents[1] / "corpora"
 VARIANTS = varied(machine(), STATIC, *ALL_OPTIONS)

@@ -20,7 +20,7 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.replay import replayed
+from mooring.engine.memorymanager.start import replayed
 from mooring.engine.memorymanager.state import Block, MemoryState
 from mooring.engine.node.settings import Settings, build_settings
 

@@ -11,8 +11,7 @@ from tests.planner.doctor_nodes import CONFIG, MACHINE
 from mooring.answers.base.question import Question
 from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
 from mooring.answers.doctor.problem import Problem
-from mooring.engine.checkpoint.cpu_file import cpu_state_text
-from mooring.engine.checkpoint.cpu_load import load_cpu_state
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machine import Machine

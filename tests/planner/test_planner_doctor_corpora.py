@@ -19,7 +19,7 @@ from tests.planner.recordings import CORPORA
 from mooring.answers.doctor.diagnosis import Diagnosis, diagnose, with_repairs
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.start import refusal_of, start_kubelet
 
 RECORDINGS = {"state-files.jsonl.gz": 363, "admission-lifecycle-restart.jsonl.gz": 199}
 """File -> refused starts."""
@@ -109,7 +109,9 @@ def test_every_refused_start_has_its_cause_and_a_repair_that_starts(name: str, p
             text = question.files.cpu if repair.file.startswith("cpu") else question.files.memory
             assert (repair.text is None) == (text in NOTHING), (start.id, text)
         files = with_repairs(question.files, diagnosis.repairs)
-        assert start_kubelet(question.machine.info, question.config, question.mooring, files).refusal is None, start.id
+        assert refusal_of(start_kubelet(question.machine.info, question.config, question.mooring, files)) is None, (
+            start.id
+        )
 
 
 @pytest.mark.corpus

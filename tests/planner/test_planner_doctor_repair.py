@@ -25,9 +25,9 @@ from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.static import start as start_cpu
 from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.start import refusal_of, start_kubelet
 from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.replay import replayed
+from mooring.engine.memorymanager.start import replayed
 from mooring.engine.memorymanager.start import start as start_memory
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.engine.node.settings import Settings, build_settings
@@ -276,7 +276,7 @@ def check(question: Question) -> None:
     """The doctor agrees with the engine about the files, and the engine with the doctor about the repair."""
     diagnosis = diagnose(question)
     try:
-        refused = start_kubelet(question.machine.info, question.config, question.mooring, question.files).refusal
+        refused = refusal_of(start_kubelet(question.machine.info, question.config, question.mooring, question.files))
     except KubeletCrashError:
         refused = diagnosis.refusal
         assert refused is not None

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from mooring.answers.base.kubelet_release import KubeletVersion, chosen_release, node_versions
+from mooring.answers.base.inputs.configuration import node_versions
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.release import NEWEST
+from mooring.engine.releases.catalog import KubeletVersion, chosen_release
 from mooring.inputs.decoding.fields import Document
 
 

@@ -16,7 +16,7 @@ from mooring.answers.base.views.rows import mixed_lines
 from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.config import MIXED_CPUS, MooringConfig
 from mooring.engine.core.machine import Machine
-from mooring.engine.node.mixed import ANNOTATION
+from mooring.engine.node.isolation import ANNOTATION
 
 EXTENDED = MooringConfig(frozenset({MIXED_CPUS}))
 POD = guaranteed("a", "2", "1", annotations={f"{ANNOTATION}.main": "true"})

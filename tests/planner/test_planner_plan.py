@@ -27,10 +27,10 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources,
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import Device
+from mooring.engine.kubelet.events import Admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts, read
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
-from mooring.inputs.pods.steps import Admit
 from mooring.views.view import CPUUse
 
 MACHINE = replace(

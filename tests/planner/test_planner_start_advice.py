@@ -10,10 +10,10 @@ from tests.explain.refused_starts import RecordedStart, recorded_starts
 from mooring.answers.base.question import Question
 from mooring.answers.base.start.advice import GENERAL, advice_to_start, start_advice
 from mooring.engine.core.config import CheckedFields, GivenFlag, KubeletConfig, MooringConfig, ReservedMemory
-from mooring.engine.core.decision import StartRefusal
-from mooring.engine.kubelet.start import start_on
+from mooring.engine.core.decision import Cause, Fault, StartRefusal
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.start import NotStarted, refusal_of, start_on
 from mooring.engine.releases.catalog import RELEASES
-from mooring.explain.remedies import refusal_code
 from mooring.inputs.machines.compact import parse_compact
 
 WITHOUT_TRIED_ADVICE = {
@@ -41,13 +41,13 @@ def one_of_each(name: str) -> list[RecordedStart]:
 @pytest.mark.parametrize("name", ["admission-config-errors", "state-files", "admission-numa-large"])
 def test_a_kubelet_starts_with_the_advice_about_every_recorded_refusal(name: str) -> None:
     for start in one_of_each(f"{name}.jsonl.gz"):
-        refusal = StartRefusal(start.stage, start.error)
+        refusal = start.refusal
         found = advice_to_start(start.question, refusal)
         if found is None:
-            assert refusal_code(refusal) in WITHOUT_TRIED_ADVICE, start.error
+            assert refusal.code in WITHOUT_TRIED_ADVICE, start.error
             continue
         asked = found.question
-        assert start_on(asked.machine, asked.config, asked.mooring, asked.files).kubelet is not None
+        assert isinstance(start_on(asked.machine, asked.config, asked.mooring, asked.files), Kubelet)
         assert asked != start.question
 
 
@@ -89,13 +89,14 @@ SMALL = replace(parse_compact("sockets=2 cores=4 threads=2 memory=64Gi"), findin
 )
 def test_advice_names_every_change_that_it_takes(config: KubeletConfig, advice: str) -> None:
     question = Question(SMALL, config)
-    refusal = start_on(SMALL, config, question.mooring, question.files).refusal
+    refusal = refusal_of(start_on(SMALL, config, question.mooring, question.files))
     assert refusal is not None
     assert start_advice(question, refusal) == (f"{advice}: the kubelet then starts (run here)." if advice else "")
 
 
 def test_advice_that_was_not_run_says_so() -> None:
-    refusal = StartRefusal("memoryManager", "could not covert a variable of type Quantity to int64")
+    fault = Fault("could not covert a variable of type Quantity to int64", Cause.RESERVED_AMOUNT)
+    refusal = StartRefusal.of("memoryManager", fault)
     assert start_advice(Question(SMALL, STATIC), refusal).startswith(GENERAL)
 
 
@@ -112,7 +113,7 @@ def test_a_gate_of_another_release_is_no_misspelling(gate: str, advice: str) -> 
     config = replace(STATIC, feature_gates={gate: True})
     question = Question(SMALL, config, MooringConfig(release=RELEASES["1.34"]))
     begun = start_on(question.machine, question.config, question.mooring, question.files)
-    assert begun.refusal is not None
+    assert isinstance(begun, NotStarted)
     assert start_advice(question, begun.refusal).startswith(advice)
 
 
@@ -144,7 +145,7 @@ def test_a_difference_that_is_the_default_threshold_is_named(
     reserved = (SUMS.reserved_memory[0], ReservedMemory(1, {"memory": memory}))
     config = replace(SUMS, eviction_hard=thresholds, reserved_memory=reserved)
     question = Question(SMALL, config)
-    refusal = start_on(question.machine, config, question.mooring, question.files).refusal
+    refusal = refusal_of(start_on(question.machine, config, question.mooring, question.files))
     assert refusal is not None
     assert start_advice(question, refusal) == f"{advice}: the kubelet then starts (run here)."
 
@@ -152,7 +153,7 @@ def test_a_difference_that_is_the_default_threshold_is_named(
 def test_a_flag_that_the_kubelet_does_not_have_is_removed_from_its_file() -> None:
     flags = (GivenFlag("--containerd", "kubelet.service:3"), GivenFlag("--x", "flags.txt:1"))
     question = Question(SMALL, replace(STATIC, checked=CheckedFields(flags=flags)))
-    refusal = start_on(question.machine, question.config, question.mooring, question.files).refusal
+    refusal = refusal_of(start_on(question.machine, question.config, question.mooring, question.files))
     assert refusal == StartRefusal("flags", "failed to parse kubelet flag: unknown flag: --containerd")
     advice = "Remove --containerd from kubelet.service:3 and remove --x from flags.txt:1"
     assert start_advice(question, refusal) == f"{advice}: the kubelet then starts (run here)."
@@ -161,6 +162,6 @@ def test_a_flag_that_the_kubelet_does_not_have_is_removed_from_its_file() -> Non
 def test_a_field_that_is_only_checked_is_removed() -> None:
     checked = CheckedFields(values={"enforceNodeAllocatable": ["pods", "kube-reserved"], "eventBurst": 3})
     question = Question(SMALL, replace(STATIC, checked=checked))
-    refusal = start_on(question.machine, question.config, question.mooring, question.files).refusal
+    refusal = refusal_of(start_on(question.machine, question.config, question.mooring, question.files))
     assert refusal is not None
     assert start_advice(question, refusal) == "Remove enforceNodeAllocatable: the kubelet then starts (run here)."

@@ -18,8 +18,7 @@ from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
-from mooring.engine.memorymanager.account import charge
-from mooring.engine.memorymanager.state import Block, MemoryState
+from mooring.engine.memorymanager.state import Block, MemoryState, charge
 
 CONFIG = managed("best-effort", "container", memory=True)
 MEMORY = 1 << 30
@@ -27,7 +26,7 @@ MEMORY = 1 << 30
 
 def planned(info: MachineInfo, blocks: dict[str, Block], *pods: Pod) -> Plan:
     """Plan on a memory file whose assignments came in the order of ``blocks``, by pod uid."""
-    kubelet = start_kubelet(info, CONFIG, MooringConfig(), StateTexts()).kubelet
+    kubelet = start_kubelet(info, CONFIG, MooringConfig(), StateTexts())
     assert isinstance(kubelet, Kubelet)
     nodes = kubelet.node.memory.nodes
     for block in blocks.values():

@@ -15,7 +15,7 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.plugins import ChosenPlugin, OutOfTimeError, PluginPlacement
 from mooring.engine.plugins import Room, Selected, Withheld
-from mooring.engine.plugins.hooks import POINTS
+from mooring.engine.plugins.rules import POINTS
 
 RAISED: tuple[type[BaseException], ...] = (
     ValueError,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.plugging.loading import GROUP
+from mooring.engine.plugins.loading import GROUP
 
 SOURCE = '''
 from mooring.engine.core.errors import InputError

@@ -10,8 +10,8 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import CPUFacts
 from mooring.engine.core.plugins import UNWATCHED, ChosenPlugin, PluginChoice, PluginPlacement, Watch
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.chooser import CPUsWanted, Purpose
 from mooring.engine.cpumanager.options import TakeRules
+from mooring.engine.cpumanager.policy import CPUsWanted, Purpose
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.plugins.host import PluginHost, machine_view
 

@@ -17,9 +17,8 @@ from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import CoreKind, CPUFacts
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager.requests import exclusive_cpus
-from mooring.engine.extensions.hidden import hidden_of_pod
-from mooring.engine.extensions.owners import OwnerKind, state_owner
+from mooring.engine.cpumanager.policy import exclusive_cpus
+from mooring.engine.extensions.owners import OwnerKind, hidden_of_pod, state_owner
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node import Decision, Node
@@ -68,8 +67,8 @@ def node_on(
     """Return a started kubelet with plugins."""
     described = machine_named(machine) if isinstance(machine, str) else machine
     start = start_kubelet(described.info, config, plugged(*plugins), files or StateTexts())
-    assert start.kubelet is not None, start.refusal
-    return start.kubelet
+    assert isinstance(start, Kubelet), start
+    return start
 
 
 def named(plugin: str, placement: str = "", **settings: Any) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.extensions.hidden import without_hidden
+from mooring.engine.extensions.owners import without_hidden
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
 from mooring.explain.lines import story_lines
@@ -95,8 +95,8 @@ def test_they_come_back_with_the_container() -> None:
 def test_a_restart_on_the_state_file_changes_nothing() -> None:
     kubelet, before = node_on(SMT, "hidden-siblings").admit(hiding("web", 3))
     start = restart_kubelet(kubelet)
-    assert start.kubelet is not None
-    again, readmission = start.kubelet.readmit([hiding("web", 3)])
+    assert isinstance(start, Kubelet)
+    again, readmission = start.readmit([hiding("web", 3)])
     assert readmission.decisions[0].containers == before.containers
     assert readmission.decisions[0].hidden == before.hidden
     assert again.node.cpu.assignments == kubelet.node.cpu.assignments
@@ -110,8 +110,8 @@ def test_a_kubelet_without_the_plugin_gives_them_back() -> None:
     assert text is not None
     assert '"hidden:web"' in text
     start = start_kubelet(kubelet.info, STATIC, plugged("kubelet-rules"), kubelet.files)
-    assert start.kubelet is not None
-    plain, _ = start.kubelet.readmit([])
+    assert isinstance(start, Kubelet)
+    plain, _ = start.readmit([])
     assert not plain.settled().node.cpu.assignments
 
 
@@ -156,8 +156,8 @@ def test_a_container_with_hidden_siblings_cannot_be_resized() -> None:
     config = replace(STATIC, feature_gates={"InPlacePodVerticalScalingExclusiveCPUs": True})
     mooring = plugged("hidden-siblings", extensions=frozenset({"exclusive-resize"}))
     start = start_kubelet(machine_named(SMT).info, config, mooring, StateTexts())
-    assert start.kubelet is not None, start.refusal
-    kubelet, _ = start.kubelet.admit(hiding("web", 2))
+    assert isinstance(start, Kubelet), start
+    kubelet, _ = start.admit(hiding("web", 2))
     after, resize = kubelet.resize(hiding("web", 3))
     assert "hidden siblings" in str(resize)
     assert after.node.cpu == kubelet.node.cpu
@@ -278,8 +278,8 @@ def test_courses_keep_the_ledger(
             assert not list(breaks(kubelet.node))
     kubelet = kubelet.settled()
     start = restart_kubelet(kubelet)
-    assert start.kubelet is not None, start.refusal
-    again, _ = start.kubelet.readmit(kubelet.node.active.values())
+    assert isinstance(start, Kubelet), start
+    again, _ = start.readmit(kubelet.node.active.values())
     assert again.node.cpu.assignments == kubelet.node.cpu.assignments
     assert again.node.cpu.default == kubelet.node.cpu.default
     _all_leave(kubelet, empty)

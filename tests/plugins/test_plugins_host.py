@@ -13,10 +13,10 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import CoreKind, CPUFacts
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.chooser import CPUsChosen
 from mooring.engine.cpumanager.options import TakeError
+from mooring.engine.cpumanager.policy import CPUsChosen
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.extensions.hidden import with_hidden
+from mooring.engine.extensions.owners import with_hidden
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.plugins import AffinityRequest, CPURequest, Holder, PodView
 from mooring.engine.plugins.facts import PluginFailed

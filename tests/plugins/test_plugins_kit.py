@@ -12,8 +12,8 @@ import pytest
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.plugins import CPURequest, PodView, hookimpl
+from mooring.engine.plugins.loading import load_plugin
 from mooring.engine.plugins.shipped.kubelet_rules import KubeletRules
-from mooring.plugging.loading import load_plugin
 from mooring.plugintesting import MACHINES, BrokenRuleError, check_plugin
 
 SECONDS = 10**9

@@ -17,11 +17,10 @@ from mooring.engine.core.config import FIXABLE_DEFECTS, MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.core.pod import ContainerKind, Pod
-from mooring.engine.cpumanager.requests import exclusive_cpus
-from mooring.engine.extensions.hidden import hidden_of
-from mooring.engine.extensions.owners import state_owner
+from mooring.engine.cpumanager.policy import exclusive_cpus
+from mooring.engine.extensions.owners import hidden_of, state_owner
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node import Decision, Node
 from mooring.engine.plugins.facts import PluginsChose
 
@@ -114,8 +113,8 @@ class Story(RuleBasedStateMachine):
         plugins = PluginChoice(data.draw(hostile_plugins(lies=self.lies)))
         mooring = MooringConfig(fixed_defects=FIXABLE_DEFECTS, plugins=plugins)
         found = start_kubelet(info, config, mooring, StateTexts())
-        assert found.kubelet is not None, found.refusal
-        self.kubelet, self.count = found.kubelet, 0
+        assert isinstance(found, Kubelet), found
+        self.kubelet, self.count = found, 0
 
     @property
     def node(self) -> Node:
@@ -154,11 +153,11 @@ class Story(RuleBasedStateMachine):
         found = restart_kubelet(before)
         if not before.node.cpu.default and before.node.cpu.assignments:
             # The one state that a kubelet makes and does not start on: everything is exclusive (strict reservation).
-            assert found.kubelet is None
+            assert isinstance(found, NotStarted)
             return
-        assert found.kubelet is not None, found.refusal
+        assert isinstance(found, Kubelet), found
         assert found.files == before.files
-        self.kubelet, readmission = found.kubelet.readmit(before.node.active.values())
+        self.kubelet, readmission = found.readmit(before.node.active.values())
         assert readmission.refused == ()
         assert self.kubelet.files == before.files
 

@@ -8,7 +8,7 @@ import pytest
 from tests.plugins.installed_plugins import install
 
 from mooring.engine.core.errors import InputError
-from mooring.plugging.loading import known_plugins, load_plugin
+from mooring.engine.plugins.loading import known_plugins, load_plugin
 
 NAMES = {
     "good": "Good",

@@ -9,16 +9,10 @@ from tests.plugins.made_plugins import POD, answering, cpus, free, host_on, plug
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.plugins import ChosenPlugin, PluginPlacement
-from mooring.engine.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
 from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.cpumanager.policy import CPUsChosen, CPUsWanted, Purpose
 from mooring.engine.plugins import CPURequest, PodView, Room, Selected, Withheld, kubelet_choice
-from mooring.engine.plugins.facts import (
-    PluginFailed,
-    PluginFiltered,
-    PluginMadeRoom,
-    PluginsChose,
-    PluginScored,
-)
+from mooring.engine.plugins.facts import PluginFailed, PluginFiltered, PluginMadeRoom, PluginsChose, PluginScored
 
 ALL = "0-11"
 MACHINE = "2S12"

@@ -23,9 +23,9 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import CoreKind, CPUFacts
 from mooring.engine.core.plugins import ChosenPlugin
+from mooring.engine.kubelet.events import Admit
 from mooring.engine.plugins import PodView
 from mooring.inputs.configuration.mooring_config import mooring_config
-from mooring.inputs.pods.steps import Admit
 from mooring.published.facts_document import digest_of, facts_document, facts_of, mooring_document
 from mooring.published.objects import NodeFacts
 

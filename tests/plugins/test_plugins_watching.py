@@ -9,7 +9,7 @@ import pytest
 from tests.patience import until
 
 from mooring.engine.core.plugins import OutOfTimeError
-from mooring.plugging.loading import Watchman
+from mooring.engine.plugins.loading import Watchman
 
 MINUTE = 60 * 10**9
 

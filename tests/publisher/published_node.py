@@ -31,8 +31,8 @@ BEGAN = 1_700_000_000.0
 
 def kubelet() -> Kubelet:
     start = start_kubelet(parse_compact("cores=8 memory=8Gi").info, CONFIG, MooringConfig(), StateTexts())
-    assert start.kubelet is not None
-    return start.kubelet
+    assert isinstance(start, Kubelet)
+    return start
 
 
 def pinned(uid: str, cpus: int = 1) -> Pod:

@@ -20,7 +20,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machineinfo import Cache, MemoryModules
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.start import NotStarted, refusal_of, start_kubelet
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of, facts_document, facts_of
@@ -39,8 +39,8 @@ def over_the_wire(document: dict[str, Any]) -> object:
 
 def started(facts: NodeFacts, state: NodeState | None = None) -> Kubelet:
     start = start_kubelet(facts.machine, facts.config, facts.mooring, state.files if state else StateTexts())
-    assert start.kubelet is not None, start.refusal
-    return start.kubelet.with_devices(state.devices) if state else start.kubelet
+    assert isinstance(start, Kubelet), start
+    return start.with_devices(state.devices) if state else start
 
 
 @given(hardware(), configurations(), st.sets(st.sampled_from(sorted(FIXABLE_DEFECTS))), st.data())
@@ -50,9 +50,9 @@ def test_restored_node_decides_as_the_published_one(
 ) -> None:
     facts = NodeFacts(hard.info, config, MooringConfig(fixed_defects=frozenset(fixed)))
     start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
-    if start.kubelet is None:
+    if isinstance(start, NotStarted):
         return
-    kubelet = start.kubelet.with_devices(DeviceState(hard.devices))
+    kubelet = start.with_devices(DeviceState(hard.devices))
     for uid in ("a", "b", "c"):
         kubelet, _ = kubelet.admit(data.draw(pods(uid)))
     kubelet = kubelet.settled()
@@ -64,7 +64,7 @@ def test_restored_node_decides_as_the_published_one(
     if not kubelet.node.cpu.default and kubelet.node.cpu.assignments:
         # strict-cpu-reservation: the kubelet runs on when the last shared CPU is given away, and does not start again.
         again = start_kubelet(facts.machine, facts.config, facts.mooring, read.files)
-        assert again.refusal == StartRefusal("start", EMPTY_POOL)
+        assert refusal_of(again) == StartRefusal("start", EMPTY_POOL)
         return
     restored = started(facts_of(over_the_wire(facts_document(facts))), read)
     restored = replace(restored, node=restored.node.adopt(kubelet.node.active.values()))
@@ -93,7 +93,7 @@ def test_a_state_whose_last_shared_cpu_is_given_away_is_published_and_no_kubelet
     assert read == state
     assert kubelet.admit(guaranteed("b", container("x", "1")))[1].reason == "UnexpectedAdmissionError"
     again = start_kubelet(facts.machine, facts.config, facts.mooring, read.files)
-    assert again.refusal == StartRefusal("start", EMPTY_POOL)
+    assert refusal_of(again) == StartRefusal("start", EMPTY_POOL)
 
 
 TEXTS = st.dictionaries(st.sampled_from(["cpu", "memory", "pid"]), st.sampled_from(["1", "500m", "2Gi"]))

@@ -105,8 +105,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKubelet
     (root / "device-plugins").mkdir()
     (root / "pod-resources").mkdir()
     start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
-    assert start.kubelet is not None
-    one = RunningKubelet(root, start.kubelet.with_devices(DeviceState(DEVICES)))
+    assert isinstance(start, Kubelet)
+    one = RunningKubelet(root, start.with_devices(DeviceState(DEVICES)))
     one.write()
     service = serving(one.socket, one)
     yield one

@@ -14,7 +14,7 @@ from tests.publisher.manifests import mistakes
 from mooring.cluster.publisher import command as publish
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import (
@@ -168,14 +168,14 @@ def everything() -> Observation:
     """Return an observation in which every field is used."""
     facts = NodeFacts(INFO, CONFIG, MooringConfig())
     start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
-    assert start.kubelet is not None
+    assert isinstance(start, Kubelet)
     devices = DeviceState(
         {"v/gpu": (Device("a", (0, 1)), Device("b", healthy=False))}, {"u": {"c": {"v/gpu": frozenset({"a"})}}}
     )
     keys = (PodKey("a", "b", "u"), PodKey("a", "c"))
-    files = start.kubelet.files
+    files = start.files
     state = NodeState("node", digest_of(facts), files, devices, keys, offline=0b1000, displaced={"u": {3: 4}})
-    return Observation(facts, state, start.kubelet.with_devices(devices).node)
+    return Observation(facts, state, start.with_devices(devices).node)
 
 
 def test_everything_that_is_written_is_declared() -> None:

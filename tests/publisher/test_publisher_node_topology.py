@@ -46,8 +46,8 @@ TEN = [
 
 def fresh(text: str, config: KubeletConfig) -> Kubelet:
     start = start_kubelet(parse_compact(text).info, config, MooringConfig(), StateTexts())
-    assert start.kubelet is not None, start.refusal
-    return start.kubelet
+    assert isinstance(start, Kubelet), start
+    return start
 
 
 def guaranteed(uid: str, **amounts: int) -> Pod:
@@ -77,9 +77,9 @@ def test_available_is_what_a_pod_gets_and_one_more_is_not(
 ) -> None:
     config = replace(config, topology_manager_policy="single-numa-node")
     start = start_kubelet(hard.info, config, MooringConfig(), StateTexts())
-    assume(start.kubelet is not None)
-    assert start.kubelet is not None
-    kubelet = start.kubelet.with_devices(DeviceState(hard.devices))
+    assume(isinstance(start, Kubelet))
+    assert isinstance(start, Kubelet)
+    kubelet = start.with_devices(DeviceState(hard.devices))
     for uid in ("a", "b", "c"):
         kubelet, _ = kubelet.admit(data.draw(pods(uid)))
     kubelet = kubelet.settled()
@@ -107,12 +107,12 @@ def test_available_is_what_a_pod_gets_and_one_more_is_not(
 @settings(max_examples=60)
 def test_available_and_allocatable_are_the_same_on_an_empty_node(hard: Hardware, config: KubeletConfig) -> None:
     start = start_kubelet(hard.info, config, MooringConfig(), StateTexts())
-    assume(start.kubelet is not None)
-    assert start.kubelet is not None
-    for zone in zones_of(hard.info, start.kubelet.with_devices(DeviceState(hard.devices)).node):
+    assume(isinstance(start, Kubelet))
+    assert isinstance(start, Kubelet)
+    for zone in zones_of(hard.info, start.with_devices(DeviceState(hard.devices)).node):
         for one in zone.amounts:
             assert one.available == one.allocatable <= one.capacity
-    exclusive = exclusive_cpus_of(start.kubelet.node)
+    exclusive = exclusive_cpus_of(start.node)
     assert exclusive.available == exclusive.allocatable <= hard.info.num_cores - 1
 
 

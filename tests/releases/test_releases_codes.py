@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterator, Mapping
 
 import pytest
+from tests.explain.refused_starts import recorded_starts
 from tests.planner.recordings import CORPORA
 
 from mooring.engine.core.decision import StartRefusal
-from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
+from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.engine.releases.rules import RULES
 from mooring.engine.releases.state_files import state_file_rules
 from mooring.explain.codes.pages import all_codes, page
-from mooring.explain.remedies import refusal_code, remedy
+from mooring.explain.remedies import remedy
 
 WITHOUT_ADVICE = (
     "unknown policy",
@@ -39,13 +38,11 @@ WITHOUT_ADVICE = (
 
 
 def refusals() -> Iterator[StartRefusal]:
+    folder = CORPORA / "releases"
     for name in ("admission-config-errors", "admission-deltas", "state-files"):
-        for file in sorted((CORPORA / "releases").glob(f"v*/{name}.jsonl.gz")):
-            with gzip.open(file, "rt", encoding="utf-8") as lines:
-                for line in lines:
-                    expect = json.loads(line)["expect"]
-                    if "startError" in expect:
-                        yield StartRefusal(expect["startErrorStage"], expect["startError"])
+        for file in sorted(folder.glob(f"v*/{name}.jsonl.gz")):
+            starts = recorded_starts(str(file.relative_to(CORPORA)), (folder / "machines.jsonl",))
+            yield from (start.refusal for start in starts if start.error)
 
 
 @pytest.mark.corpus
@@ -57,7 +54,7 @@ def test_every_refusal_of_an_older_kubelet_says_itself_what_is_wrong_or_has_advi
         if not remedy(refusal) and not any(text in refusal.message for text in WITHOUT_ADVICE)
     }
     assert silent == set()
-    assert {"MOOR-202", "MOOR-214", "MOOR-220", "MOOR-243", "MOOR-262"} <= {refusal_code(refusal) for refusal in found}
+    assert {"MOOR-202", "MOOR-214", "MOOR-220", "MOOR-243", "MOOR-262"} <= {refusal.code for refusal in found}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from tests.faults import read_text, text_of
 
 from mooring.engine.releases.flags import KNOWN_FLAGS, LASTING_FLAGS, flags_of, is_lasting, unknown_flag
 from mooring.engine.releases.rule import RELEASE_NAMES
@@ -45,9 +46,11 @@ def test_a_release_lacks_what_the_one_before_had_and_adds_nothing() -> None:
 def test_the_first_flag_that_a_release_lacks_is_named_as_it_is_written(
     flags: list[str], release: str, text: str
 ) -> None:
-    assert unknown_flag(flags, release) == (f"failed to parse kubelet flag: {text}" if text else "")
+    assert text_of(unknown_flag(flags, release)) == (f"failed to parse kubelet flag: {text}" if text else "")
 
 
 def test_underscores_are_dashes() -> None:
     assert is_lasting("--max_pods")
-    assert unknown_flag(["--pod_infra_container_image"], "1.35").endswith("unknown flag: --pod_infra_container_image")
+    assert read_text(unknown_flag(["--pod_infra_container_image"], "1.35")).endswith(
+        "unknown flag: --pod_infra_container_image"
+    )

@@ -16,7 +16,7 @@ from mooring.engine.core.topology import CPUPlace, Topology, build_topology
 from mooring.engine.cpumanager.options import TakeError, TakeRules
 from mooring.engine.cpumanager.take import take
 from mooring.engine.kubelet.admit import AdmitMode, admit
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node import Node
 from mooring.engine.node.resize.resizing import resize
@@ -171,8 +171,8 @@ def test_since_1_34_pods_with_resources_of_their_own_are_rejected_without_the_ga
     """Rule pod-level-pods-admitted-without-gate; the managers alone do not know it."""
     mooring = MooringConfig(release=RELEASES[release])
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", feature_gates=gates)
-    kubelet = start_kubelet(SIXTEEN, config, mooring, StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(SIXTEEN, config, mooring, StateTexts())
+    assert isinstance(kubelet, Kubelet)
     asked = replace(pod(2), resources=PodResources({"cpu": Quantity.parse("2")}, {}))
     after, result = admit(kubelet, asked, mode)
     refused = Rejection("PodLevelResourcesNotSupported", "PodLevelResources feature gate is disabled")

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 import pytest
+from tests.faults import read_text, text_of
 
 from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Stage, resolve_gates
 from mooring.engine.releases.gate_history import GATE_HISTORY
-from mooring.engine.releases.gate_needs import GATE_NEEDS
-from mooring.engine.releases.gates import known_gates
+from mooring.engine.releases.gates import GATE_NEEDS, known_gates
 from mooring.engine.releases.rule import RELEASE_NAMES
 
 POD_LEVEL = "PodLevelResources"
@@ -94,7 +94,7 @@ def test_every_need_is_a_gate_of_the_same_release_and_none_needs_itself(release:
 @RELEASES
 def test_the_defaults_meet_every_need(release: str) -> None:
     known = known_gates(release)
-    assert resolve_gates({}, known) == FeatureGates({name: gate.default for name, gate in known.gates.items()})
+    assert text_of(resolve_gates({}, known)) == FeatureGates({name: gate.default for name, gate in known.gates.items()})
 
 
 @RELEASES
@@ -137,7 +137,7 @@ def _word(gate: Gate | None) -> str:
 
 @pytest.mark.parametrize("name", [*REMOVED, "NoSuchGate", "allalpha", ""])
 def test_unknown_and_removed_gates_are_refused(name: str) -> None:
-    assert resolve_gates({name: True}, V137) == f"unrecognized feature gate: {name}"
+    assert text_of(resolve_gates({name: True}, V137)) == f"unrecognized feature gate: {name}"
 
 
 @pytest.mark.parametrize(
@@ -150,12 +150,11 @@ def test_a_removed_gate_is_accepted_by_the_releases_that_had_it_and_by_no_later_
             assert isinstance(gates, FeatureGates), (release, gates)
             assert gates[name]
         else:
-            assert gates == f"unrecognized feature gate: {name}", release
+            assert text_of(gates) == f"unrecognized feature gate: {name}", release
 
 
 def test_all_alpha_gates_need_beta_gates_that_are_off() -> None:
-    refused = resolve_gates({"AllAlpha": True}, V137)
-    assert isinstance(refused, str)
+    refused = read_text(resolve_gates({"AllAlpha": True}, V137))
     assert "CompositePodGroup is enabled, but depends on features that are disabled: [GenericWorkload]" in refused
 
 
@@ -181,4 +180,6 @@ def test_a_gate_set_by_name_wins_over_its_switch_in_any_order() -> None:
 
 def test_needs_are_checked_after_the_switches() -> None:
     refused = resolve_gates({"AllBeta": False, "PodLevelResourceManagers": True}, V137)
-    assert refused == (f"PodLevelResourceManagers is enabled, but depends on features that are disabled: [{POD_LEVEL}]")
+    assert text_of(refused) == (
+        f"PodLevelResourceManagers is enabled, but depends on features that are disabled: [{POD_LEVEL}]"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.faults import read_text
 
 from mooring.engine.core.gates import MANAGER_GATES, FeatureGates, resolve_gates
 from mooring.engine.releases.gates import known_gates
@@ -51,8 +52,7 @@ LOCKED = {
 
 def error(**configured: bool) -> str:
     resolved = resolve_gates(configured, V137)
-    assert isinstance(resolved, str)
-    return resolved
+    return read_text(resolved)
 
 
 def test_defaults_of_this_release() -> None:

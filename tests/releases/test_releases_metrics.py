@@ -12,11 +12,10 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node
 from mooring.engine.node.metrics import names as name
-from mooring.engine.node.metrics.exposition import exposition
-from mooring.engine.node.metrics.metrics import Metrics, fold
+from mooring.engine.node.metrics.metrics import Metrics, exposition, fold
 from mooring.engine.node.metrics.names import METRICS
 from mooring.engine.releases.catalog import RELEASES
-from mooring.engine.releases.metrics import METRIC_HISTORY, metric_name
+from mooring.engine.releases.flags import METRIC_HISTORY, metric_name
 from mooring.engine.releases.rule import RELEASE_NAMES
 
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="best-effort")

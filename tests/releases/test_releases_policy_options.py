@@ -9,7 +9,7 @@ from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.options import OPTION_GROUPS
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.releases.catalog import RELEASES
-from mooring.engine.releases.policy_options import cpu_option_groups, topology_option_groups
+from mooring.engine.releases.gates import cpu_option_groups, topology_option_groups
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.engine.topologymanager.options import OPTION_GROUPS as TOPOLOGY_OPTION_GROUPS
 from mooring.inputs.configuration.kubelet_config import kubelet_config

@@ -13,11 +13,12 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import Release
+from mooring.engine.kubelet.events import Amounts, Resizing
 from mooring.engine.node import Node
 from mooring.engine.node.resize.resizing import resize
 from mooring.engine.releases.catalog import RELEASES
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.steps import Amounts, Resizing, resized_pod
+from mooring.inputs.pods.steps import resized_pod
 
 GATE = {"InPlacePodVerticalScaling": True}
 EVERY = "Resize is infeasible for Guaranteed Pods alongside {} Manager static policy"

@@ -50,8 +50,8 @@ def guaranteed(uid: str, *cpus: int, memory: str = "1Gi", init: int = 0) -> Pod:
 def started(facts: NodeFacts) -> Kubelet:
     """Return an empty node."""
     start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
-    assert start.kubelet is not None, start.refusal
-    return start.kubelet
+    assert isinstance(start, Kubelet), start
+    return start
 
 
 def state_of_node(facts: NodeFacts, kubelet: Kubelet, *, node: str = NODE, sequence: int = 0) -> NodeState:

@@ -16,7 +16,6 @@ from tests.patience import until
 from tests.scheduling.extender_cluster import facts_with, guaranteed, started, state_of_node
 from tests.scheduling.extender_requests import Recorder, ask, no_cluster, ready_extender
 
-from mooring.answers.base.prediction import Prediction, predicted
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen
 from mooring.cluster.extender.run import Extender, extender_with
@@ -27,6 +26,7 @@ from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.explain.prediction import Prediction, predicted
 from mooring.published import restored as restoring
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import NodeFacts

@@ -12,7 +12,6 @@ from tests.laws.strategies_whole_node import Hardware, configurations, hardware,
 from tests.node.hotpluggable import pod
 from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, started, state_of_node
 
-from mooring.answers.base.prediction import predicted
 from mooring.cluster.extender.deciding import Decider, PossibleNodes, anonymous
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
 from mooring.cluster.extender.scoring import Weights, quality_of
@@ -23,7 +22,8 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.shapes import shape_of, view_key
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.start import NotStarted, start_kubelet
+from mooring.explain.prediction import predicted
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey
@@ -42,9 +42,9 @@ def test_nodes_of_one_key_decide_equally_whatever_their_pods_are_called(
     hard: Hardware, config: KubeletConfig, data: st.DataObject
 ) -> None:
     start = start_kubelet(hard.info, config, MooringConfig(), StateTexts())
-    if start.kubelet is None:
+    if isinstance(start, NotStarted):
         return
-    empty = one = other = start.kubelet.with_devices(DeviceState(hard.devices))
+    empty = one = other = start.with_devices(DeviceState(hard.devices))
     try:
         for uid in ("a", "b", "c"):
             pod = data.draw(pods(uid))
@@ -74,11 +74,11 @@ def test_restored_node_decides_as_the_one_that_published(
     facts = NodeFacts(hard.info, config, MooringConfig())
     start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
     kind = kind_of("digest", facts)
-    if start.kubelet is None:
+    if isinstance(start, NotStarted):
         assert isinstance(kind, str)
         return
     assert isinstance(kind, NodeKind)
-    kubelet = start.kubelet.with_devices(DeviceState(hard.devices))
+    kubelet = start.with_devices(DeviceState(hard.devices))
     try:
         for uid in ("a", "b", "c"):
             kubelet, _ = kubelet.admit(data.draw(pods(uid)))
@@ -93,7 +93,7 @@ def test_restored_node_decides_as_the_one_that_published(
         if isinstance(found, str):
             # As with strict-cpu-reservation and no shared CPU left: a kubelet would not start on its own file.
             again = start_kubelet(facts.machine, facts.config, facts.mooring, kubelet.files)
-            assert again.kubelet is None, found
+            assert isinstance(again, NotStarted), found
             return
         _, answer = found.node.decide(asked)
     except KubeletCrashError:
@@ -247,8 +247,8 @@ def test_a_pod_whose_resize_is_on_its_way_counts_with_what_is_allocated(allocate
 def published() -> Kubelet:
     """Return a node that has lost a CPU of a pod: another one stands in."""
     start = start_kubelet(INFO, CONFIG, MooringConfig(frozenset({CPU_HOTPLUG})), StateTexts())
-    assert start.kubelet is not None
-    kubelet, decision = start.kubelet.admit(pod(2))
+    assert isinstance(start, Kubelet)
+    kubelet, decision = start.admit(pod(2))
     assert decision.admitted
     kubelet, change = kubelet.offline(1 << min(decision.containers["a"].cpus))
     assert change.broken[0].replaced_by
@@ -273,8 +273,8 @@ def test_the_node_that_is_predicted_has_the_same_cpus() -> None:
 
 def test_a_state_without_offline_cpus_says_nothing_of_them() -> None:
     start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
-    assert start.kubelet is not None
-    spec = state_document(EngineObserver("n").observe(start.kubelet).state)["spec"]
+    assert isinstance(start, Kubelet)
+    spec = state_document(EngineObserver("n").observe(start).state)["spec"]
     assert not {"offline", "displaced"} & spec.keys()
 
 

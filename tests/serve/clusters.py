@@ -6,7 +6,7 @@ from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.admit import AdmitMode, admit
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_on
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.defaults import PodGates, qos_of
@@ -29,8 +29,8 @@ def pod(name: str, cpus: int, namespace: str = "team-a") -> Pod:
 
 def state(node: str, pods: list[Pod]) -> NodeState:
     """Return what a node publishes after it has admitted pods."""
-    kubelet = start_on(MACHINE, CONFIG, MooringConfig(), StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_on(MACHINE, CONFIG, MooringConfig(), StateTexts())
+    assert isinstance(kubelet, Kubelet)
     for one in pods:
         kubelet, answer = admit(kubelet, one, AdmitMode.ADMISSION)
         assert answer.admitted

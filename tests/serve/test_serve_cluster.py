@@ -15,10 +15,9 @@ from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.admit import admit
-from mooring.engine.kubelet.events import after_event
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.events import Offline, Online, after_event
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_on
-from mooring.inputs.pods.steps import Offline, Online
 from mooring.monitoring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
 from mooring.monitoring.serve.cluster.html import (
     KEPT_OFF,
@@ -288,8 +287,8 @@ def test_the_newest_difference_is_shown_to_people_who_may_list_its_pod() -> None
 
 def test_offline_cpus_and_those_kept_for_pods_that_lost_them_are_free_nowhere() -> None:
     cluster, holds = KnownCluster(), pod("holds", 8)
-    kubelet = start_on(MACHINE, CONFIG, MooringConfig(extensions=frozenset({CPU_HOTPLUG})), StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_on(MACHINE, CONFIG, MooringConfig(extensions=frozenset({CPU_HOTPLUG})), StateTexts())
+    assert isinstance(kubelet, Kubelet)
     kubelet, _ = admit(kubelet, holds)
     for event in (Offline(CPUSet.parse("1-2,16-31,33-34,48-63")), Online(CPUSet.parse("33-34"))):
         kubelet, _ = after_event(kubelet, event)

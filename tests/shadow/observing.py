@@ -8,13 +8,12 @@ from typing import Any
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.kubelet.admit import AdmitResult
-from mooring.engine.kubelet.events import Readmit, after_event, ended
+from mooring.engine.kubelet.events import Admit, Readmit, Restart, after_event, ended
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_status import REJECTED
-from mooring.inputs.pods.steps import Admit, Restart
 from mooring.monitoring.shadow.observed import ObservedNode, observed_pod
 from mooring.published.objects import PodKey
 from mooring.published.observation import EngineObserver
@@ -168,6 +167,6 @@ def container(name: str, cpu: str, memory: str) -> dict[str, Any]:
 
 
 def node(config: KubeletConfig = STATIC) -> Node:
-    kubelet = start_kubelet(MACHINE, config, MooringConfig(), StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(MACHINE, config, MooringConfig(), StateTexts())
+    assert isinstance(kubelet, Kubelet)
     return Node(kubelet)

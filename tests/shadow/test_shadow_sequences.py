@@ -21,7 +21,7 @@ from tests.shadow.test_shadow_recording import unlike
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.monitoring.shadow.judging.judge import judge
@@ -66,8 +66,8 @@ class Sequence:
     """What was seen while a kubelet that had started was asked about its first list."""
 
     def __post_init__(self) -> None:
-        found = start_kubelet(MACHINE, self.drawn.choice(CONFIGURATIONS), MooringConfig(), StateTexts()).kubelet
-        assert found is not None
+        found = start_kubelet(MACHINE, self.drawn.choice(CONFIGURATIONS), MooringConfig(), StateTexts())
+        assert isinstance(found, Kubelet)
         self.watched = Node(found.with_devices(DEVICES))
 
     def judged(self, steps: int) -> Iterator[Judgement]:
@@ -155,7 +155,7 @@ class Sequence:
         kubelet = replace(watched.kubelet, node=node)
         kubelet = replace(kubelet, cpu_file=None) if "cpu" in removed else kubelet
         watched.kubelet = replace(kubelet, memory_file=None) if "memory" in removed else kubelet
-        if restart_kubelet(watched.kubelet, config).kubelet is None:
+        if restart_kubelet(watched.kubelet, config) is None:
             # What an operator does then.
             watched.kubelet = replace(kubelet, cpu_file=None, memory_file=None)
         watched.restart(config)

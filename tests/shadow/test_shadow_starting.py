@@ -124,8 +124,8 @@ def test_up_to_v1_34_a_running_pod_without_cpus_after_a_start_is_a_difference() 
 
 
 def _kubelet(version: str) -> Kubelet:
-    found = start_kubelet(observing.MACHINE, STATIC, MooringConfig(release=release_of(version)), StateTexts()).kubelet
-    assert found is not None
+    found = start_kubelet(observing.MACHINE, STATIC, MooringConfig(release=release_of(version)), StateTexts())
+    assert isinstance(found, Kubelet)
     return found
 
 

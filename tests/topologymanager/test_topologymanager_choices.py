@@ -7,9 +7,8 @@ from itertools import product
 import pytest
 
 from mooring.engine.core.bits import NUMAMask
-from mooring.engine.topologymanager.distances import NUMAInfo
 from mooring.engine.topologymanager.facts import HintsMerged
-from mooring.engine.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hints
+from mooring.engine.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hints, NUMAInfo
 from mooring.engine.topologymanager.merge import BEST_EFFORT, MOST_CHOICES, RESTRICTED, SINGLE_NUMA_NODE, merge
 from mooring.engine.topologymanager.wide import Family
 

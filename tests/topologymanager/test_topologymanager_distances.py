@@ -13,7 +13,7 @@ from mooring import merge_hints
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.topologymanager import MergeResult
-from mooring.engine.topologymanager.distances import NUMAInfo, average_distance, best_of_size, narrowest
+from mooring.engine.topologymanager.hints import NUMAInfo, average_distance, best_of_size, narrowest
 
 TWO = NUMAInfo(NUMAMask(0b11), {0: (10, 11), 1: (11, 10)})
 CLOSEST = {"prefer-closest-numa-nodes": "true"}

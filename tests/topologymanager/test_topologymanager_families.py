@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.core.bits import members
-from mooring.engine.topologymanager.families import (
+from mooring.engine.topologymanager.wide import (
     families_by_size,
     family_of,
     intersections,

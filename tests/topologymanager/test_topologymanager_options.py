@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.faults import text_of
 
 from mooring.engine.topologymanager.options import TopologyOptions, parse_options
 
@@ -21,7 +22,7 @@ NODES = "max-allowable-numa-nodes"
     ],
 )
 def test_good_options(options: dict[str, str], expected: TopologyOptions) -> None:
-    assert parse_options(options) == expected
+    assert text_of(parse_options(options)) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,8 +46,8 @@ def test_good_options(options: dict[str, str], expected: TopologyOptions) -> Non
     ],
 )
 def test_bad_options(options: dict[str, str], text: str) -> None:
-    assert parse_options(options) == text
+    assert text_of(parse_options(options)) == text
 
 
 def test_the_first_bad_option_by_name_is_reported() -> None:
-    assert parse_options({"z": "", NODES: "1"}) == f'the minimum value of "{NODES}" should not be less than 8'
+    assert text_of(parse_options({"z": "", NODES: "1"})) == f'the minimum value of "{NODES}" should not be less than 8'

@@ -10,10 +10,10 @@ from mooring import merge_hints
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.errors import InputError
 from mooring.engine.topologymanager import Hint, Hints, MergeResult
-from mooring.engine.topologymanager.distances import NUMAInfo
-from mooring.engine.topologymanager.entries import merge_entries
 from mooring.engine.topologymanager.facts import HintsMerged
+from mooring.engine.topologymanager.hints import NUMAInfo
 from mooring.engine.topologymanager.merge import merge
+from mooring.engine.topologymanager.wide import merge_entries
 
 
 def cpu(*hints: tuple[list[int] | None, bool], resource: str = "cpu") -> dict[str, Any]:

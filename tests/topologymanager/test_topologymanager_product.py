@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.topologymanager.plain_merge import Nodes, PlainHint, Provider, plain_merge
 
 from mooring import merge_hints
-from mooring.engine.topologymanager import MergeResult, families
+from mooring.engine.topologymanager import MergeResult, wide
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 IDS = tuple(range(8))
@@ -164,13 +164,13 @@ def test_families_closed_upwards_take_the_short_way_and_others_do_not(
     closed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
-    minimal = families.minimal_members
+    minimal = wide.minimal_members
 
     def counted(family: int, width: int) -> int:
         calls.append(family)
         return minimal(family, width)
 
-    monkeypatch.setattr(families, "minimal_members", counted)
+    monkeypatch.setattr(wide, "minimal_members", counted)
     nodes = frozenset(range(4))
     full = [PlainHint(chosen, False) for chosen in subsets(nodes) if len(chosen) >= 2]
     gap = [hint for hint in full if hint.nodes != nodes - {0}]

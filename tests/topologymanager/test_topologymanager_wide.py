@@ -13,13 +13,10 @@ from tests.topologymanager.plain_merge import Distances, PlainHint, plain_merge
 from tests.topologymanager.plain_states import as_nodes, merged_by_states
 
 from mooring.engine.core.bits import NUMAMask, mask_of
-from mooring.engine.topologymanager.distances import NUMAInfo
-from mooring.engine.topologymanager.entries import AnyHints
 from mooring.engine.topologymanager.facts import HintsMerged
-from mooring.engine.topologymanager.families import WIDEST
-from mooring.engine.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hints
+from mooring.engine.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hints, NUMAInfo
 from mooring.engine.topologymanager.merge import merge
-from mooring.engine.topologymanager.wide import Demand, Family, SocketRule
+from mooring.engine.topologymanager.wide import WIDEST, AnyHints, Demand, Family, SocketRule
 
 POLICIES = ("best-effort", "restricted", "single-numa-node")
 WIDTHS = st.sampled_from([2, 3, 5, 6, 7, 7, 8, 9, 10])

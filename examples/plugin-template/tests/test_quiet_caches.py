@@ -11,7 +11,7 @@ from mooring.engine.core.plugins import ChosenPlugin, PluginChoice
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node
-from mooring.plugging.loading import points_of
+from mooring.engine.plugins.loading import points_of
 from mooring.plugintesting import MACHINES, check_plugin
 
 

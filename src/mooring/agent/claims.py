@@ -19,8 +19,7 @@ from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.observer import Observer
-from mooring.engine.extensions.claimed import HeldClaim, claim_of, claims_of
-from mooring.engine.extensions.owners import claim_key
+from mooring.engine.extensions.owners import HeldClaim, claim_key, claim_of, claims_of
 from mooring.engine.node.claims import Claim, Share, claimable
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.service.grpc_socket import GRPCSocket, Method, Methods

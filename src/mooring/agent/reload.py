@@ -38,7 +38,7 @@ from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.observer import Observer
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.node import Node
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
 from mooring.service.daemon import present_moment
@@ -308,9 +308,9 @@ def _restarted(kubelet: Kubelet, config: KubeletConfig, mooring: MooringConfig) 
     """Return what a restart comes to, or why there can be none."""
     try:
         start = start_kubelet(kubelet.info, config, mooring, kubelet.files)
-        if start.kubelet is None:
-            return f"the engine does not start with it: {start.refusal.message if start.refusal else ''}"
-        fresh = start.kubelet.with_devices(kubelet.node.providers.devices)
+        if isinstance(start, NotStarted):
+            return f"the engine does not start with it: {start.refusal.message}"
+        fresh = start.with_devices(kubelet.node.providers.devices)
         after, readmission = fresh.readmit(kubelet.node.active.values())
     except KubeletCrashError as error:
         return f"the engine crashes with it: {error}"

@@ -13,7 +13,7 @@ from mooring.engine.core.decision import Rejection
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.extensions.claimed import HeldClaim, claims_of
+from mooring.engine.extensions.owners import HeldClaim, claims_of
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.state import MemoryState
 
@@ -224,7 +224,7 @@ class AgentState:
 def variables(claim: HeldClaim) -> list[str]:
     """Return the variables of a claim's shares, in their order.
 
-    >>> from mooring.engine.extensions.claimed import HeldShare
+    >>> from mooring.engine.extensions.owners import HeldShare
     >>> variables(HeldClaim("5d-b1", "shop", "cpus", (HeldShare("fast", "numa0", 6),)))
     ['MOORING_CLAIM_5D_B1_0']
     """

@@ -35,9 +35,8 @@ from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import facts as node
 from mooring.engine.plugins import facts as plugins
 from mooring.engine.topologymanager import facts as topology
-from mooring.engine.topologymanager.entries import ResourceHints
 from mooring.engine.topologymanager.hints import Hint, Hints
-from mooring.engine.topologymanager.wide import Family
+from mooring.engine.topologymanager.wide import Family, ResourceHints
 
 Encoder: TypeAlias = Callable[[Any], Any]
 

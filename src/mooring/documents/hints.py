@@ -11,9 +11,8 @@ from hashlib import sha256
 
 from mooring.documents.parts import HintDigest, HintFamily, HintList, HintPart
 from mooring.engine.core.bits import list_text, members
-from mooring.engine.topologymanager.entries import AnyHints, ResourceHints
 from mooring.engine.topologymanager.hints import Hint, Hints
-from mooring.engine.topologymanager.wide import Family
+from mooring.engine.topologymanager.wide import AnyHints, Family, ResourceHints
 
 LONGEST_LIST = 64
 """Longer lists of hints are given as a count and a digest."""

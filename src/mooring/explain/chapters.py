@@ -21,7 +21,7 @@ from mooring.engine.cpumanager.facts import (
     TakeBegun,
     WholeCoresChecked,
 )
-from mooring.engine.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryPinningFailed

@@ -17,7 +17,7 @@ from mooring.documents.facts import fact_members
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.core.topology import Topology
-from mooring.engine.extensions.claimed import HeldClaim
+from mooring.engine.extensions.owners import HeldClaim
 from mooring.explain.codes.pages import CodePage
 from mooring.explain.lines import story_lines
 from mooring.explain.story import Line, Story

@@ -9,8 +9,8 @@ from mooring.engine.core.bits import list_text
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import PodShareCut
-from mooring.engine.extensions.claimed import HeldClaim
 from mooring.engine.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
+from mooring.engine.extensions.owners import HeldClaim
 from mooring.engine.node.facts import PodNotSupported, PodWithdrawn
 from mooring.explain.opinion_lines import merge_line, opinion_line
 from mooring.explain.phrases import joined, plural

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mooring.engine.core.bits import members
 from mooring.engine.devicemanager.facts import DeviceHintsAsked
-from mooring.engine.memorymanager.machine import is_memory
+from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
 from mooring.explain.phrases import node_sets, nodes, per_node, plural, positions, size

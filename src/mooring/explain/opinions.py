@@ -11,14 +11,12 @@ from mooring.engine.core.bits import mask_of, members
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.devicemanager.facts import DeviceHintsAsked
 from mooring.engine.memorymanager.facts import MemoryHintsAsked
-from mooring.engine.memorymanager.machine import is_memory
+from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.node.facts import HintsGiven
 from mooring.engine.node.settings import Settings
-from mooring.engine.topologymanager.distances import NUMAInfo
-from mooring.engine.topologymanager.entries import AnyHints
-from mooring.engine.topologymanager.hints import DONT_CARE, Hints
+from mooring.engine.topologymanager.hints import DONT_CARE, Hints, NUMAInfo
 from mooring.engine.topologymanager.merge import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
-from mooring.engine.topologymanager.wide import Family, SocketRule
+from mooring.engine.topologymanager.wide import AnyHints, Family, SocketRule
 from mooring.engine.topologymanager.widemerge import best_preferred
 from mooring.explain.phrases import nodes_of
 from mooring.explain.story import Opinion, Question

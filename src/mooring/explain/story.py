@@ -17,7 +17,7 @@ from mooring.engine.cpumanager.facts import (
     WholeCoresChecked,
 )
 from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
-from mooring.engine.extensions.claimed import HeldClaim
+from mooring.engine.extensions.owners import HeldClaim
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.explain.reason import Reason

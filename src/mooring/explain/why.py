@@ -5,13 +5,12 @@ Made from the facts that the engine reported during the decision and from the ma
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Rejection
+from mooring.engine.core.decision import Rejection, Shortage
 from mooring.engine.core.pod import Pod, PodLevelGates, QoS
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
 from mooring.engine.node import Decision
@@ -30,8 +29,6 @@ ACCEPTED = "The resource managers admit it, but"
 """Begins every sentence about the node resources check, which comes after the managers."""
 
 _WHOLE_NUMBER = "For exclusive CPUs: request a whole number of them."
-_OUT_OF = re.compile(r"resource: (\S+), requested: (\d+), used: (\d+), capacity: (\d+)")
-_BEYOND_NODE = re.compile(r"capacity: (\S+), requested: (\d+), capacity: (\d+)")
 
 
 def why(decision: Decision, circumstances: Circumstances) -> Reason:
@@ -56,7 +53,7 @@ def _why_refused(decision: Decision, circumstances: Circumstances) -> Reason:
     if decision.reason == "SMTAlignmentError":
         return why_smt(decision, circumstances)
     if decision.reason == "EmptyPodSharedPoolError":
-        return why_empty_shared_pool(decision)
+        return why_empty_shared_pool(circumstances)
     if decision.reason == POD_LEVEL_NOT_SUPPORTED:
         return Reason(
             code.NO_POD_LEVEL_RESOURCES,
@@ -77,11 +74,10 @@ def why_crash(crash: str) -> Reason:
 
 def why_out_of(rejection: Rejection) -> Reason:
     """Return the reason for a refusal of the node resources check, which comes after the managers."""
-    found = _OUT_OF.search(rejection.message)
-    if found is None:
+    short = rejection.shortage
+    if short is None:
         return Reason(code.OUT_OF_ANOTHER_RESOURCE, f"{ACCEPTED} too little of the resource is left on the node.")
-    resource = found.group(1)
-    requested, used, capacity = (int(text) for text in found.groups()[1:])
+    resource, requested, used, capacity = short.resource, short.requested, short.used, short.capacity
     if resource == "pods":
         return Reason(
             code.OUT_OF_PODS,
@@ -99,10 +95,10 @@ def why_out_of(rejection: Rejection) -> Reason:
     return Reason(known, sentence, advice)
 
 
-def why_beyond_node(rejection: Rejection) -> Reason:
+def why_beyond_node(short: Shortage) -> Reason:
     """Return the reason for a resize to more than the whole node has, which kubelets up to v1.35 refuse for good."""
-    resource, requested, capacity = _BEYOND_NODE.findall(rejection.message)[0]
-    asked, has = (_amount(resource, int(text)) for text in (requested, capacity))
+    resource = short.resource
+    asked, has = _amount(resource, short.requested), _amount(resource, short.capacity)
     return Reason(
         code.OUT_OF_CPU if resource == "cpu" else code.OUT_OF_MEMORY,
         f"The pod would request {asked}, more than the {has} that the whole node has for pods.",

@@ -91,7 +91,7 @@ def _clause(opinion: Opinion, decision: Decision, circumstances: Circumstances) 
     if opinion.resource == CPU:
         topology, asked = circumstances.settings.topology, opinion.asked
         if topology is None or not isinstance(asked, CPUHintsAsked):
-            return nothing_to_share("no cpus available")
+            return nothing_to_share(CPU)
         cause = _cpus(asked, opinion.narrowest, topology, decision, circumstances)
         return replace(cause, sentence=f"requests {plural(asked.need, 'exclusive CPU')}{cause.sentence}")
     if opinion.resource == MEMORY:

@@ -9,6 +9,7 @@ from mooring.engine.core.bits import list_text
 from mooring.engine.core.pod import ContainerKind
 from mooring.engine.cpumanager.facts import WholeCoresChecked
 from mooring.engine.devicemanager.facts import DevicesTaken
+from mooring.engine.memorymanager.facts import MemoryPinningFailed
 from mooring.engine.node import Decision
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
@@ -16,7 +17,7 @@ from mooring.explain.phrases import device_words, only, plural, who
 from mooring.explain.reason import Reason
 from mooring.explain.story import Taking
 from mooring.explain.why_devices import fewer_devices, unhealthy_devices
-from mooring.explain.why_memory import nothing_to_share, why_no_memory
+from mooring.explain.why_memory import nothing_to_share, used_up_memory, why_no_memory
 from mooring.lazy import lazily
 
 with lazily():
@@ -58,9 +59,10 @@ def _by_average(circumstances: Circumstances, group: int) -> str:
     return " (of the cores that plugins leave)" if counted else " (the average of this machine's cores)"
 
 
-def why_empty_shared_pool(decision: Decision) -> Reason:
+def why_empty_shared_pool(circumstances: Circumstances) -> Reason:
     """Return the reason for a pod whose exclusive containers leave nothing to share (KEP-5526)."""
-    cause = nothing_to_share(decision.message)
+    of_memory = any(isinstance(fact, MemoryPinningFailed) for fact in circumstances.facts)
+    cause = nothing_to_share(used_up_memory(circumstances) if of_memory else "cpu")
     return Reason(
         cause.code,
         f"The pod as a whole {cause.sentence}: request more in the pod's own resources.",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from mooring.engine.core.bits import NUMAMask, members
 from mooring.engine.memorymanager import static as memory_static
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
 from mooring.engine.memorymanager.hints import free_in
-from mooring.engine.memorymanager.machine import MEMORY
 from mooring.engine.memorymanager.pod_partition import shared_pool_error
-from mooring.engine.memorymanager.requests import container_requests, pod_requests
+from mooring.engine.memorymanager.policy import MEMORY, container_requests, pod_requests
 from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
 from mooring.explain import reason as code
@@ -37,7 +35,7 @@ def why_memory(opinion: Opinion, decision: Decision, circumstances: Circumstance
     asked, policy = opinion.asked, circumstances.settings.topology_policy
     if not isinstance(asked, MemoryHintsAsked):
         if not opinion.narrowest:
-            return nothing_to_share(_shared_memory_error(circumstances))
+            return nothing_to_share(used_up_memory(circumstances))
         held = {node for placement in decision.containers.values() for node in placement.mems}
         return Reason(
             code.HELD_ELSEWHERE,
@@ -59,10 +57,11 @@ def why_memory(opinion: Opinion, decision: Decision, circumstances: Circumstance
     )
 
 
-def _shared_memory_error(circumstances: Circumstances) -> str:
+def used_up_memory(circumstances: Circumstances) -> str:
+    """Return the memory type of which the containers of a pod-level pod leave nothing to share."""
     pod, policy = circumstances.pod, circumstances.settings.memory
     asked = pod_requests(pod, policy.gates) if policy is not None else {}
-    return shared_pool_error(pod, asked, policy.gates) if policy is not None and not isinstance(asked, str) else ""
+    return shared_pool_error(pod, asked, policy.gates)[1] if policy is not None and not isinstance(asked, str) else ""
 
 
 def _no_single_node(asked: MemoryHintsAsked) -> Reason:
@@ -213,15 +212,13 @@ def _requests(container: str, circumstances: Circumstances) -> Mapping[str, int]
     return {} if isinstance(asked, str) else asked
 
 
-def nothing_to_share(message: str) -> Reason:
-    """Return the clause for the kubelet's text about an empty shared pool of a pod.
+def nothing_to_share(resource: str) -> Reason:
+    """Return the clause for an empty shared pool of a pod.
 
-    >>> nothing_to_share("pod rejected, pod has shared init containers but no cpus available for them").sentence
+    >>> nothing_to_share("cpu").sentence
     'has containers with exclusive CPUs that use all of its CPUs and leave none for the others to share'
     """
-    found = re.search(r"(?:container (\S+) requests equals|no (\S+) available)", message)
-    named = (found.group(1) or found.group(2)) if found is not None else "cpu"
-    what = "CPUs" if named in ("cpu", "cpus") else named
+    what = "CPUs" if resource == "cpu" else resource or MEMORY
     return Reason(
         code.NOTHING_TO_SHARE,
         f"has containers with exclusive {what} that use all of its {what} and leave none for the others to share",

@@ -9,18 +9,17 @@ from typing import TypeAlias
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.events import Resizing
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_on
+from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.engine.node.resources import allocatable
 from mooring.fleet.work import PodDemand
 from mooring.inputs.pods.pod_relations import HOSTNAME, ZONE
 from mooring.inputs.pods.scheduling_fields import Taint
-from mooring.inputs.pods.steps import Resizing
 
 
 class NodeAction(Enum):
@@ -144,14 +143,13 @@ class NodeGroup:
         if self.now is not None:
             return self.now.kubelet
         start = start_on(self.machine, self.config, self.mooring, StateTexts())
-        if start.kubelet is None:
-            refusal = start.refusal or StartRefusal("start", "it does not start")
+        if isinstance(start, NotStarted):
             raise InputError(
-                f"the kubelet would not start: {refusal.message}",
+                f"the kubelet would not start: {start.refusal.message}",
                 field=f"groups.{self.name}",
                 remedy="see mooring plan with this machine and configuration",
             )
-        return start.kubelet.with_devices(DeviceState(dict(self.devices)))
+        return start.with_devices(DeviceState(dict(self.devices)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
-from mooring.answers.base.prediction import ADMITTED, Prediction
 from mooring.engine.kubelet.start import emptied
+from mooring.explain.prediction import ADMITTED, Prediction
 from mooring.fleet.cluster import NodeCluster, offers_of
 from mooring.fleet.scheduler.filters import friendly
 from mooring.fleet.scheduler.table import NodeTable

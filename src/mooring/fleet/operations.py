@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.node.resize.answer import DEFERRED
+from mooring.engine.node.resize.feasibility import DEFERRED
 from mooring.fleet.cluster import (
     ClusterEvent,
     CPUsOffline,

@@ -21,16 +21,19 @@ from hashlib import blake2b
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
-from mooring.answers.base.prediction import Prediction, predicted, prediction_of
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.events import after_event
+from mooring.engine.kubelet.events import Offline, Online, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import Memo, PodShape, view_key
 from mooring.engine.node import Node
 from mooring.engine.node.node import numa_of_blocks
 from mooring.explain.phrases import nodes_of
+from mooring.explain.prediction import (
+    Prediction,
+    predicted,
+    prediction_of,
+)
 from mooring.fleet.cluster import CPUsOffline, CPUsOnline, NodeRestart
-from mooring.inputs.pods.steps import Offline, Online, Restart
 from mooring.published.restored import holds
 
 PodsInOrder: TypeAlias = Sequence[tuple[str, PodShape]]

@@ -22,7 +22,10 @@ from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.machine import PCIDevice
 from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Device, Holdings
-from mooring.engine.extensions.device_location import LocationRules, dynamic_devices
+from mooring.engine.extensions.device_alignment import (
+    LocationRules,
+    dynamic_devices,
+)
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.inputs.pods.claims import (

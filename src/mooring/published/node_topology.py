@@ -22,7 +22,7 @@ from mooring.engine.core.machineinfo import MachineInfo, NUMANode
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import DeviceState
-from mooring.engine.memorymanager.machine import MEMORY, hugepages_type
+from mooring.engine.memorymanager.policy import MEMORY, hugepages_type
 from mooring.engine.memorymanager.state import NUMANodeState
 from mooring.engine.node import Node
 from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS

@@ -16,11 +16,10 @@ from cachetools import LRUCache
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.engine.cpumanager.policy import STATIC
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import STATIC, exclusive_cpus
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import running
-from mooring.engine.memorymanager.requests import container_requests
+from mooring.engine.kubelet.start import NotStarted, start_kubelet
+from mooring.engine.memorymanager.policy import container_requests
 from mooring.engine.node import Node
 from mooring.engine.node.hotplug import remembered
 from mooring.engine.node.settings import Settings, build_settings
@@ -129,20 +128,19 @@ def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> Kubel
     if missing:
         return missing
     try:
-        start = running(kind.facts.machine, kind.settings, kind.facts.mooring, state.files)
-        if start.kubelet is not None and (state.offline or state.displaced):
-            node = remembered(start.kubelet.node, state.offline, state.displaced)
-            start = replace(start, kubelet=replace(start.kubelet, node=node))
+        start = start_kubelet(kind.facts.machine, kind.settings, kind.facts.mooring, state.files, runs=True)
+        if isinstance(start, Kubelet) and (state.offline or state.displaced):
+            start = replace(start, node=remembered(start.node, state.offline, state.displaced))
     except (MooringError, ValueError, ArithmeticError, LookupError) as error:
         return f"{type(error).__name__}: {error}"
-    if start.kubelet is None:
-        return start.refusal.message if start.refusal is not None else "the kubelet has not written it"
-    counted, there = start.kubelet.node.memory.nodes, {one.node_id for one in kind.facts.machine.topology}
+    if isinstance(start, NotStarted):
+        return start.refusal.message
+    counted, there = start.node.memory.nodes, {one.node_id for one in kind.facts.machine.topology}
     cells = {cell for one in counted.values() for cell in one.cells}
     if kind.settings.memory is not None and not (counted.keys() == there and cells <= there):
         found, wanted = (", ".join(map(str, sorted(nodes)))[:200] for nodes in (counted.keys() | cells, there))
         return f"its memory manager has NUMA nodes {found}, its facts {wanted}"
-    return with_running_pods(start.kubelet, state, pods)
+    return with_running_pods(start, state, pods)
 
 
 def with_running_pods(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod]) -> Kubelet:

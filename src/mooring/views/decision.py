@@ -17,7 +17,7 @@ from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.engine.memorymanager.facts import MemoryAssigned
-from mooring.engine.memorymanager.machine import is_memory
+from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.explain.lines import chapter_title
 from mooring.explain.opinion_lines import merge_line

@@ -31,9 +31,9 @@ LATE = DevicesFound({}, "the kubelet does not tell", ("vendor.example/gpu",))
 
 
 def started(hard: Hardware, config: KubeletConfig, mooring: MooringConfig) -> Kubelet:
-    found = start_kubelet(hard.info, config, mooring, StateTexts()).kubelet
+    found = start_kubelet(hard.info, config, mooring, StateTexts())
     assume(found is not None)
-    assert found is not None
+    assert isinstance(found, Kubelet)
     return found.with_devices(DeviceState(hard.devices))
 
 

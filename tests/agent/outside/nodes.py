@@ -108,8 +108,8 @@ def started(config: KubeletConfig = STATIC) -> Told:
     """Return an agent that has just started."""
     kubelet = start_kubelet(
         load_machine(MACHINE).info, config, MooringConfig(fixed_defects=FIXED_BY_DEFAULT), StateTexts()
-    ).kubelet
-    assert kubelet is not None
+    )
+    assert isinstance(kubelet, Kubelet)
     return Told(kubelet, Metrics.initial(kubelet.settings, kubelet.node.cpu))
 
 

@@ -20,7 +20,7 @@ from mooring.agent.status.snapshot import Published
 from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
 from mooring.engine.core.moment import SECOND, Moment
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node.metrics.metrics import Metrics
 from mooring.inputs.machines.loader import load_machine
@@ -42,8 +42,8 @@ START = Moment(100 * SECOND, "boot")
 
 def resizing() -> Told:
     """Return an agent with a container that gives back two CPUs, one that grew, and one that asked for too little."""
-    kubelet = start_kubelet(load_machine(MACHINE).info, CONFIG, EXTENDED, StateTexts()).kubelet
-    assert kubelet is not None
+    kubelet = start_kubelet(load_machine(MACHINE).info, CONFIG, EXTENDED, StateTexts())
+    assert isinstance(kubelet, Kubelet)
     told = Told(kubelet.at(START), Metrics.initial(kubelet.settings, kubelet.node.cpu))
     told.admit(pod("db", 2), pod("web", 2), pod("cache", 2))
     for name, sizes in (("db", (4, 2)), ("web", (3,)), ("cache", (1,))):

@@ -17,8 +17,8 @@ from mooring.agent.quota import PERIOD
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager.requests import exclusive_cpus
-from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.cpumanager.policy import exclusive_cpus
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 
 GATES = PodLevelGates()
@@ -113,8 +113,8 @@ def test_the_engine_decides_alike_for_derived_pods(pods: list[tuple[Container, .
         system_reserved={"cpu": "1", "memory": "1Gi"},
     )
     start = start_kubelet(machine(cores=8), config, MooringConfig(), StateTexts())
-    assert start.kubelet is not None
-    mine = theirs = start.kubelet
+    assert isinstance(start, Kubelet)
+    mine = theirs = start
     for number, containers in enumerate(pods):
         pod = guaranteed(f"u{number}", *containers)
         mine, decision = mine.decide(pod)

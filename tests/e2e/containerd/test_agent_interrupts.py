@@ -14,7 +14,7 @@ from tests.patience import until
 
 from mooring.agent.interrupts.files import IRQFiles
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.extensions.steering import NEW
+from mooring.engine.extensions.interrupts import NEW
 
 pytestmark = pytest.mark.skipif(
     sorted(os.sched_getaffinity(0)) != [0, 1], reason="the expected CPUs are those of a machine with two"

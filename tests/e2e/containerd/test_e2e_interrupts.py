@@ -15,8 +15,7 @@ from mooring.agent.interrupts import JOURNAL
 from mooring.agent.interrupts.files import InterruptJournal, InterruptTrouble, IRQFiles
 from mooring.agent.interrupts.reconcile import restore_interrupts
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.extensions.interrupts import Interrupt
-from mooring.engine.extensions.steering import NEW, Memory
+from mooring.engine.extensions.interrupts import NEW, Interrupt, Memory
 
 FILES = IRQFiles()
 DIES = """
@@ -27,7 +26,7 @@ from mooring.agent.interrupts.files import InterruptJournal
 from mooring.agent.interrupts.files import InterruptWriter
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.interrupts import InterruptCPUs, Owner
-from mooring.engine.extensions.steering import steer
+from mooring.engine.extensions.interrupts import steer
 
 folder, number, closed = Path(sys.argv[1]), int(sys.argv[2]), CPUSet.parse(sys.argv[3])
 files = IRQFiles()

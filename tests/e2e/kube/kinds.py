@@ -68,10 +68,10 @@ def kubelet_of(kind: Kind) -> Kubelet:
         max_pods=250,
     )
     start = start_kubelet(info, config, MooringConfig(), StateTexts())
-    assert start.kubelet is not None, (kind, start.refusal)
+    assert isinstance(start, Kubelet), (kind, start.refusal)
     places = [node.node_id for node in info.topology if node.cores]
     devices = tuple(Device(f"nic-{place}-{one}", (place,)) for place in places for one in range(kind.devices))
-    return start.kubelet.with_devices(DeviceState({DEVICE: devices} if devices else {}))
+    return start.with_devices(DeviceState({DEVICE: devices} if devices else {}))
 
 
 def _machine(kind: Kind) -> MachineInfo:

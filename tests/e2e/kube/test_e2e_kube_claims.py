@@ -33,7 +33,7 @@ from mooring.cluster.dra.slices import slices
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MooringConfig
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.extensions.device_location import claimed_devices
+from mooring.engine.extensions.device_alignment import claimed_devices
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.pods.claims import claim_of
@@ -52,13 +52,13 @@ def following(name: str) -> Kubelet:
     plain = kubelet_of(KIND)
     mooring = MooringConfig(extensions=frozenset({DEVICE_ALIGNMENT}))
     start = start_kubelet(plain.info, plain.settings.config, mooring, plain.files)
-    assert start.kubelet is not None, start.refusal
+    assert isinstance(start, Kubelet), start
     devices = tuple(
         Device(f"{name}/gpu-{node.node_id}-{one}", (node.node_id,))
         for node in plain.info.topology
         for one in range(GPUS)
     )
-    return start.kubelet.with_devices(DeviceState({DRIVER: devices}))
+    return start.with_devices(DeviceState({DRIVER: devices}))
 
 
 class ClaimingNode(PlayedNode):

@@ -50,8 +50,8 @@ def kubelet() -> Kubelet:
     start = start_kubelet(
         parse_compact("sockets=2 cores=24 threads=2 memory=64Gi").info, config, MooringConfig(), StateTexts()
     )
-    assert start.kubelet is not None
-    return start.kubelet
+    assert isinstance(start, Kubelet)
+    return start
 
 
 def owned(name: str, cpus: int, node: str = "") -> dict[str, Any]:

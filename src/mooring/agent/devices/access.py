@@ -24,7 +24,7 @@ from mooring.service.logs import Log
 
 if TYPE_CHECKING:
     from mooring.agent.devices.slices import SliceWatch
-    from mooring.engine.extensions.device_location import LocationRules
+    from mooring.engine.extensions.device_alignment import LocationRules
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from mooring.engine.core.dynamic import DynamicDevice
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, PCIDevice
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.extensions.device_location import LocationRules, dynamic_devices, located, pci_address_of
+from mooring.engine.extensions.device_alignment import LocationRules, dynamic_devices, located, pci_address_of
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.inputs.pods.claims import ResourceSlice, current_devices, slice_of
 from mooring.service.cluster.apiserver import Cluster, ClusterError

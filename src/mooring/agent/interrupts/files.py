@@ -25,8 +25,16 @@ from mooring.agent.interrupts import JOURNAL
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError, MooringError
-from mooring.engine.extensions.interrupts import Interrupt
-from mooring.engine.extensions.steering import NEW, NEW_NAME, Kept, Memory, Steering, Step, written
+from mooring.engine.extensions.interrupts import (
+    NEW,
+    NEW_NAME,
+    Interrupt,
+    Kept,
+    Memory,
+    Steering,
+    Step,
+    written,
+)
 from mooring.inputs.machines.files import FolderTree, LiveTree
 from mooring.inputs.machines.interrupts import DEFAULT, IRQ, cpu_list, file_modes, read_interrupts, read_new_interrupts
 from mooring.inputs.machines.isolation import kernel_words, read_balance
@@ -62,7 +70,7 @@ class InterruptsFound:
     """What there is at one moment."""
 
     interrupts: tuple[Interrupt, ...]
-    """Under :data:`~mooring.engine.extensions.steering.NEW` where new ones begin."""
+    """Under :data:`~mooring.engine.extensions.interrupts.NEW` where new ones begin."""
     online: CPUSet
 
 

@@ -28,18 +28,22 @@ from mooring.engine.core.config import IRQ_AFFINITY
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
-from mooring.engine.extensions.interrupt_owners import AddressesByPod, owners_of, pci_address
 from mooring.engine.extensions.interrupts import (
     ANNOTATION,
+    AddressesByPod,
     InterruptCPUs,
+    Memory,
     Owner,
+    Step,
     Why,
     Wish,
     balance_finding,
     closed_to_others,
+    owners_of,
+    pci_address,
+    steer,
     wish_of,
 )
-from mooring.engine.extensions.steering import Memory, Step, steer
 from mooring.engine.kubelet.kubelet import reserved_cpus
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedContainer, PodResourcesClient, PodResourcesError, pods_in

@@ -21,7 +21,7 @@ from mooring.agent.reactor.response import EventOutcome, Refused, enforced, outc
 from mooring.agent.state import AgentState, claims_by_variable
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.observer import Observer
-from mooring.engine.extensions.claimed import claims_of
+from mooring.engine.extensions.owners import claims_of
 from mooring.engine.node.claims import Claim
 from mooring.explain.phrases import nodes_of
 

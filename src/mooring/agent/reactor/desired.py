@@ -18,8 +18,7 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node.isolation import container_runs_without_quota
-from mooring.engine.node.mixed import is_mixed
+from mooring.engine.node.isolation import container_runs_without_quota, is_mixed
 from mooring.engine.node.node import numa_of_blocks
 
 _NO_CPUS = CPUSet()

@@ -31,14 +31,12 @@ from mooring.engine.core.config import MIXED_CPUS
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
-from mooring.engine.cpumanager.requests import exclusive_cpus
-from mooring.engine.extensions.cpu_change import change_of
-from mooring.engine.extensions.cpu_resize import assigned, taken_around
+from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus, exclusive_cpus
+from mooring.engine.extensions.cpu_resize import assigned, change_of, taken_around
 from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.admit import decide
 from mooring.engine.kubelet.kubelet import Kubelet, cpu_text
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.start import NotStarted, start_kubelet
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +165,9 @@ def with_entries(
     )
     text = cpu_text(kubelet.settings, cpu)
     start = start_kubelet(kubelet.info, kubelet.settings.config, kubelet.mooring, replace(kubelet.files, cpu=text))
-    if start.kubelet is None:
+    if isinstance(start, NotStarted):
         return None
-    started = with_offline(start.kubelet, before.offline, before.displaced)
+    started = with_offline(start, before.offline, before.displaced)
     providers = replace(node.providers, cpu=started.node.cpu)
     return replace(started, node=replace(node, providers=providers))
 

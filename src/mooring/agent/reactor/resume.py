@@ -9,14 +9,14 @@ from mooring.agent.effects import AgentReport, ReportKind
 from mooring.agent.state import AgentState, LastSeen, Options
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Fault, StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import Start, start_kubelet
+from mooring.engine.kubelet.start import NotStarted, Start, start_kubelet
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.hotplug import remembered
 
@@ -71,8 +71,8 @@ def resume(
     reports = list(stored.reports)
     for texts in _ever_less(stored.texts):
         start = _start(info, config, mooring, texts, observer)
-        if isinstance(start, Start) and start.kubelet is not None:
-            kubelet = with_offline(start.kubelet, stored.offline, stored.displaced)
+        if isinstance(start, Kubelet):
+            kubelet = with_offline(start, stored.offline, stored.displaced)
             state = AgentState(
                 kubelet,
                 options or Options(),
@@ -81,7 +81,7 @@ def resume(
                 claim_users=stored.claim_users,
             )
             return Resumed(state, tuple(reports))
-        problem = start if isinstance(start, str) else start.refusal.message if start.refusal else ""
+        problem = start if isinstance(start, str) else start.refusal.message
         if texts == StateTexts():
             problem = f"the engine does not start: {problem}"
             raise InputError(problem, source=source, remedy="check the agent's configuration")
@@ -98,11 +98,11 @@ def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfi
     try:
         start = start_kubelet(kubelet.info, config, mooring, kubelet.files)
     except KubeletCrashError as error:
-        return StartRefusal("start", str(error))
-    if start.kubelet is None:
-        return start.refusal or StartRefusal("start", "")
+        return StartRefusal.of("start", Fault(str(error)))
+    if isinstance(start, NotStarted):
+        return start.refusal
     cpu = kubelet.node.cpu
-    fresh = with_offline(start.kubelet, cpu.offline, cpu.displaced)
+    fresh = with_offline(start, cpu.offline, cpu.displaced)
     node = replace(
         fresh.node,
         active=kubelet.node.active,

@@ -43,9 +43,9 @@ from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, DevicesFound, Held
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod, QoS
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.extensions.owners import state_owner
-from mooring.engine.memorymanager.requests import container_requests
+from mooring.engine.memorymanager.policy import container_requests
 
 
 def unknown_pods(

@@ -55,14 +55,13 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.extensions.claimed import HeldClaim, claims_of
-from mooring.engine.extensions.interrupts import Why
+from mooring.engine.extensions.interrupts import Step, Why
 from mooring.engine.extensions.offline import backwards, effective_pool, exchanged
-from mooring.engine.extensions.steering import Step
+from mooring.engine.extensions.owners import HeldClaim, claims_of
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
 from mooring.engine.node.isolation import cpu_isolation
 from mooring.engine.node.node import numa_of_blocks
-from mooring.engine.node.resize.answer import releases_of
+from mooring.engine.node.resize.feasibility import releases_of
 from mooring.engine.node.settings import policies
 
 

@@ -1,8 +1,7 @@
 """What the agent counts: its own numbers beside the kubelet's.
 
-The kubelet's metrics come from the snapshot under the kubelet's names
-(:mod:`mooring.engine.node.metrics.exposition`); the agent's own begin with ``mooring_agent_``. Whoever does the work
-counts here, from any thread.
+The kubelet's metrics come from the snapshot under the kubelet's names (:mod:`mooring.engine.node.metrics.metrics`); the
+agent's own begin with ``mooring_agent_``. Whoever does the work counts here, from any thread.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from mooring.agent.status.snapshot import (
 )
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.offline import broken_sets
-from mooring.engine.node.metrics.exposition import exposition
+from mooring.engine.node.metrics.metrics import exposition
 from mooring.service.http import PROMETHEUS, Page
 
 if TYPE_CHECKING:

@@ -34,11 +34,10 @@ from mooring.explain.phrases import nodes_of
 from mooring.lazy import lazily
 
 if TYPE_CHECKING:
-    from mooring.engine.extensions.interrupts import Why
-    from mooring.engine.extensions.steering import Step
+    from mooring.engine.extensions.interrupts import Step, Why
 
 with lazily():
-    from mooring.engine.extensions import steering
+    from mooring.engine.extensions import interrupts as steering
 
 ALL = "all"
 """In place of a resource: CPUs, memory and devices together, of containers that have devices."""

@@ -9,8 +9,7 @@ from mooring.engine.core.config import CPU_HOTPLUG
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.policy import withheld
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import exclusive_cpus, withheld
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateFile
 from mooring.engine.node import Decision

@@ -14,7 +14,7 @@ from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import Plan
 from mooring.answers.base.plan_findings import RECORDED
 from mooring.engine.core.pod import Pod
-from mooring.engine.extensions.claimed import HeldClaim, claims_of
+from mooring.engine.extensions.owners import HeldClaim, claims_of
 from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.facts import AdmissionBegun, StaleStateRemoved

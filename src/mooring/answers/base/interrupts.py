@@ -10,17 +10,22 @@ from mooring.engine.core.config import IRQ_AFFINITY
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.topology import Topology
-from mooring.engine.extensions.interrupt_owners import owners_of, pci_addresses
 from mooring.engine.extensions.interrupts import (
+    NEW,
+    NEW_NAME,
     Interrupt,
     InterruptCPUs,
+    Memory,
     Owner,
+    Step,
     Why,
     closed_to_others,
+    owners_of,
+    pci_addresses,
+    steer,
     union,
 )
 from mooring.engine.extensions.owners import state_owner
-from mooring.engine.extensions.steering import NEW, NEW_NAME, Memory, Step, steer
 from mooring.engine.kubelet.kubelet import reserved_cpus
 from mooring.explain.phrases import cpus_text, joined, plural
 from mooring.inputs.machines.isolation import IsolationFacts

@@ -19,8 +19,8 @@ from mooring.engine.core.moment import Moment
 from mooring.engine.extensions.offline import broken_sets, displaced_sets, effective_pool
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node import Decision, Node
-from mooring.engine.node.hotplug_findings import hotplug_findings
-from mooring.engine.node.resize.answer import Resize
+from mooring.engine.node.hotplug import hotplug_findings
+from mooring.engine.node.resize.feasibility import Resize
 from mooring.lazy import lazily
 
 with lazily():

@@ -35,14 +35,22 @@ from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.kubelet.adoption import held_findings
-from mooring.engine.kubelet.events import Event, Happened, Readmit, check_known, ordered, run
+from mooring.engine.kubelet.events import (
+    Admit,
+    Event,
+    Happened,
+    Readmit,
+    Remove,
+    check_known,
+    ordered,
+    run,
+)
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.node.hotplug_findings import hotplug_findings
+from mooring.engine.kubelet.start import NotStarted
+from mooring.engine.node.hotplug import hotplug_findings
 from mooring.explain.reason import POOL_EMPTY
-from mooring.explain.remedies import refusal_code
 from mooring.inputs.archive import OF_ARCHIVE
 from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
-from mooring.inputs.pods.steps import Admit, Remove
 from mooring.lazy import lazily
 
 with lazily():
@@ -132,7 +140,7 @@ class Plan:
     @property
     def refusal_code(self) -> str:
         """The code of the refusal to start, such as ``MOOR-203``; empty when the kubelet starts."""
-        return refusal_code(self.refusal) if self.refusal is not None else ""
+        return self.refusal.code if self.refusal is not None else ""
 
     @property
     def emptied_pool(self) -> Finding | None:
@@ -159,7 +167,7 @@ def make_plan(question: Question) -> Plan:
     begun = opened_for(question, facts.append)
     start = begun.start
     noticed += chance_findings(facts)
-    if start.kubelet is None:
+    if isinstance(start, NotStarted):
         return Plan(
             machine=question.machine,
             refusal=start.refusal,
@@ -171,19 +179,19 @@ def make_plan(question: Question) -> Plan:
             refused=question,
             release=question.mooring.release,
         )
-    noticed += [*wrap_findings(start.kubelet.settings), *idle_findings(start.kubelet.settings)]
+    noticed += [*wrap_findings(start.settings), *idle_findings(start.settings)]
     given = {pod.uid: pod for pod in question.pods}
     noticed += held_findings(begun.others, given)
-    check_known(start.kubelet.node, question.offline, "--offline")
+    check_known(start.node, question.offline, "--offline")
     failures: list[object] = []
     # Pods that are asked about alone do not wait together: no plugin orders them.
-    pods = question.pods if question.alone else ordered(start.kubelet, question.pods, failures.append)
+    pods = question.pods if question.alone else ordered(start, question.pods, failures.append)
     queue = queue_of(question, pods)
     events = tuple(happening(queue, question.leaving, alone=question.alone))
-    made = _Run(start.kubelet)
+    made = _Run(start)
     made.take_all(events, stop_at_crash=question.stop_at_crash)
     noticed += [*order_findings(failures), *made.findings, *plugin_findings(made.answers)]
-    noticed += pool_findings(start.kubelet, made.answers, made.kubelet)
+    noticed += pool_findings(start, made.answers, made.kubelet)
     noticed += reserved_findings(made.answers, made.kubelet)
     noticed += twice_findings(made.kubelet)
     noticed += recorded_findings(made.answers, question.recorded)
@@ -201,7 +209,7 @@ def make_plan(question: Question) -> Plan:
         findings=tuple(noticed),
         unasked=unasked,
         left=frozenset(made.left),
-        began=start.kubelet,
+        began=start,
         events=events,
         release=question.mooring.release,
         facts=tuple(made.facts),

@@ -23,7 +23,7 @@ from mooring.documents.plan import PlanDocument, PlannedPodPart
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import read, reserved_cpus
-from mooring.engine.node.mixed import mixed_containers
+from mooring.engine.node.isolation import mixed_containers
 
 if TYPE_CHECKING:
     from mooring.documents.explanation import ExplanationListDocument

@@ -18,7 +18,7 @@ from mooring.engine.cpumanager.options import ALIGN_BY_SOCKET, DISTRIBUTE_CORES,
 from mooring.engine.devicemanager.state import Preference
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.facts import StartLeftToChance
-from mooring.engine.memorymanager.machine import MEMORY, hugepages_type, wrapped_nodes
+from mooring.engine.memorymanager.policy import MEMORY, hugepages_type, wrapped_nodes
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.merge import NONE, SINGLE_NUMA_NODE
 from mooring.engine.topologymanager.options import PREFER_CLOSEST

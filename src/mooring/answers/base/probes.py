@@ -15,9 +15,8 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.choice import choose, near
-from mooring.engine.cpumanager.chooser import CPUsChosen
-from mooring.engine.cpumanager.policy import available_cpus
+from mooring.engine.cpumanager.policy import CPUsChosen, available_cpus
+from mooring.engine.cpumanager.static import choose, near
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet

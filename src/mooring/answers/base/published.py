@@ -18,10 +18,9 @@ from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
-from mooring.engine.kubelet.start import start_on
-from mooring.engine.memorymanager.account import charge_in_order
-from mooring.engine.memorymanager.machine import is_memory
-from mooring.engine.memorymanager.state import Block, MemoryState
+from mooring.engine.kubelet.start import NotStarted, start_on
+from mooring.engine.memorymanager.policy import is_memory
+from mooring.engine.memorymanager.state import Block, MemoryState, charge_in_order
 from mooring.engine.node.settings import Settings
 
 PUBLISHED: Final = "MOOR-528"
@@ -82,9 +81,9 @@ def _configured(
 def _with_holders(question: Question, taken: Mapping[int, Mapping[str, int]]) -> Question:
     """Return the question with a running pod for each zone in which something is not available."""
     start = start_on(question.machine, question.config, question.mooring, StateTexts())
-    if start.kubelet is None:
+    if isinstance(start, NotStarted):
         return question
-    settings, cpu, memory = start.kubelet.settings, start.kubelet.node.cpu, start.kubelet.node.memory
+    settings, cpu, memory = start.settings, start.node.cpu, start.node.memory
     pods, held = [], dict(question.held)
     for node, amounts in sorted(taken.items()):
         uid, asked = f"held-on-node-{node}", dict(amounts)

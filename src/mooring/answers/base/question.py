@@ -18,10 +18,10 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device, DeviceState, Holdings, Preference
 from mooring.engine.kubelet.adoption import Opened, opened
-from mooring.engine.kubelet.events import Event, Readmit
+from mooring.engine.kubelet.events import Admit, Event, Offline, Readmit, Remove
 from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.node.hotplug import remembered
-from mooring.inputs.pods.steps import Admit, Offline, Remove
 
 HELD_TWICE = "MOOR-312"
 """Code of plans and of the doctor: two pods hold one CPU."""
@@ -87,11 +87,10 @@ def opened_for(question: Question, observer: Observer | None = None) -> Opened:
         pods=question.pods,
         observer=observer,
     )
-    kubelet = found.start.kubelet
-    if not question.displaced or kubelet is None:
+    kubelet = found.start
+    if not question.displaced or isinstance(kubelet, NotStarted):
         return found
-    kubelet = replace(kubelet, node=remembered(kubelet.node, NO_CPUS, question.displaced))
-    return replace(found, start=replace(found.start, kubelet=kubelet))
+    return replace(found, start=replace(kubelet, node=remembered(kubelet.node, NO_CPUS, question.displaced)))
 
 
 def queue_of(question: Question, pods: Sequence[Pod]) -> Queue:

@@ -20,7 +20,7 @@ from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import DeviceState
-from mooring.engine.kubelet.events import ordered
+from mooring.engine.kubelet.events import Admit, Offline, Reboot, Remove, Restart, ordered
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node.resources import pod_requests
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
@@ -30,7 +30,6 @@ from mooring.inputs.machines.loader import MAX_DESCRIPTION_BYTES, load_machine
 from mooring.inputs.machines.machineinfo_json import machines_of_lines, parse_machine_info
 from mooring.inputs.pods.recordings import is_recording, node_histories
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
-from mooring.inputs.pods.steps import Admit, Offline, Reboot, Remove, Restart
 
 TraceStep: TypeAlias = Admit | Remove | Restart | Offline
 

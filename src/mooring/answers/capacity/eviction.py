@@ -14,8 +14,7 @@ from msgspec import field
 
 from mooring.documents.parts import Count, DocumentPart, Numbers
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.policy import available_cpus
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import available_cpus, exclusive_cpus
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Node
 from mooring.engine.node.node import numa_of_blocks

@@ -28,7 +28,7 @@ from mooring.documents.parts import Count, DocumentPart
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.memorymanager.policy_hints import container_hints
+from mooring.engine.memorymanager.hints import container_hints
 from mooring.engine.memorymanager.reuse import ReusableMemory
 from mooring.engine.memorymanager.state import NUMANodeState
 from mooring.engine.node.resources import allocatable

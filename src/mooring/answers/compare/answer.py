@@ -29,7 +29,6 @@ from mooring.engine.core.config import KubeletConfig, with_defaults
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
-from mooring.explain.remedies import refusal_code
 from mooring.service.daemon import worker_processes
 
 
@@ -326,7 +325,7 @@ def comparison_document(comparison: Comparison, findings: Iterable[Finding] = ()
             _variant(number, result) for number, group in enumerate(comparison.groups, 1) for result in group.results
         ],
         left_out=[
-            LeftOutPart(one.count, one.refusal.stage, one.refusal.message, refusal_code(one.refusal))
+            LeftOutPart(one.count, one.refusal.stage, one.refusal.message, one.refusal.code)
             for one in comparison.left_out
         ],
         never_admitted=list(comparison.never_admitted),
@@ -347,7 +346,7 @@ def _variant(group: int, result: Result) -> VariantPart:
         starts=refusal is None,
         start_error_stage=refusal.stage if refusal is not None else "",
         start_error=refusal.message if refusal is not None else "",
-        start_error_code=refusal_code(refusal) if refusal is not None else "",
+        start_error_code=refusal.code if refusal is not None else "",
         admitted=found.admitted,
         rejected=dict(found.rejected),
         lost=found.lost,

@@ -21,7 +21,6 @@ from mooring.answers.base.inputs.node import (
     read_node,
     with_devices,
 )
-from mooring.answers.base.kubelet_release import ChosenRelease, chosen_release
 from mooring.answers.base.plan import Plan, make_plan
 from mooring.answers.base.question import Question
 from mooring.answers.base.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
@@ -33,7 +32,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.releases.catalog import minor_of
+from mooring.engine.releases.catalog import ChosenRelease, chosen_release, minor_of
 from mooring.inputs.configuration.devices import Declared, device_table, offered_devices
 from mooring.inputs.decoding.documents import load_documents
 from mooring.inputs.decoding.fields import Document

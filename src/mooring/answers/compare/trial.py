@@ -30,19 +30,22 @@ from mooring.engine.devicemanager.hints import pod_device_requests
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, added
 from mooring.engine.kubelet.adoption import opened
-from mooring.engine.kubelet.events import Event, EventResult, Readmit, after_event
+from mooring.engine.kubelet.events import Admit, Event, EventResult, Readmit, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.isolation import Isolation, cpu_isolation
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.resources import check_amounts, pod_requests
 from mooring.engine.node.settings import Settings
-from mooring.engine.topologymanager.entries import ResourceHints, merge_entries
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, merge
+from mooring.engine.topologymanager.wide import (
+    ResourceHints,
+    merge_entries,
+)
 from mooring.explain.story import PodVerdict
-from mooring.inputs.pods.steps import Admit, Restart
 
 Followers: TypeAlias = Mapping[int, Settings]
 """Variants that share a kubelet: position -> settings; they differ in what the topology manager does only."""
@@ -210,10 +213,10 @@ def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]
             active=trace.active,
             pods=trace.pods,
         ).start
-        if start.kubelet is None:
+        if isinstance(start, NotStarted):
             yield Trial((position,), (), None, start.refusal)
         else:
-            started[position] = start.kubelet
+            started[position] = start
     if started:
         first = next(iter(started.values()))
         shared = SharedKubelet(first, {position: kubelet.settings for position, kubelet in started.items()})

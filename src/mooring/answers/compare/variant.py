@@ -16,7 +16,7 @@ from itertools import chain, combinations, product
 
 from mooring.documents.parts import DocumentPart
 from mooring.engine.core.config import EXTENSIONS, KubeletConfig, MooringConfig, with_defaults
-from mooring.engine.core.gates import resolve_gates
+from mooring.engine.core.gates import FeatureGates, resolve_gates
 from mooring.engine.core.gotext import GoSyntaxError, parse_bool
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.release import NEWEST, Release
@@ -26,8 +26,7 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.memorymanager.policy import STATIC as MEMORY_STATIC
 from mooring.engine.node.validation import SCOPES
 from mooring.engine.releases.config_fields import READ_FIELDS, Holds
-from mooring.engine.releases.gates import known_gates
-from mooring.engine.releases.policy_options import cpu_option_groups
+from mooring.engine.releases.gates import cpu_option_groups, known_gates
 from mooring.engine.topologymanager.merge import NONE, POLICIES
 from mooring.engine.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
 
@@ -215,7 +214,7 @@ def _closest(*, on: bool) -> Setting:
 def _with_gates(config: KubeletConfig, release: Release) -> KubeletConfig:
     """Switch on the gates that the options need and that are off."""
     gates = resolve_gates(config.feature_gates, known_gates(release.name), EXTENSIONS)
-    if isinstance(gates, str):
+    if not isinstance(gates, FeatureGates):
         return config
     known = cpu_option_groups(release.name)
     groups = {known.get(name) for name in options_on(config.cpu_manager_policy_options)}

@@ -24,8 +24,7 @@ with lazily():
     from mooring.answers.doctor import answer, text
     from mooring.answers.doctor import diagnosis as diagnosing
     from mooring.answers.doctor import lint as lint_answer
-    from mooring.engine.checkpoint import backups as backup_files
-    from mooring.engine.checkpoint import device_file
+    from mooring.engine.checkpoint import device_file, salvage
     from mooring.engine.node import start
     from mooring.engine.releases import catalog
 
@@ -121,5 +120,5 @@ def _written(diagnosis: Diagnosis, folder: Path) -> Mapping[str, str]:
     files = diagnosis.question.files
     before = {start.CPU_FILE: files.cpu, start.MEMORY_FILE: files.memory}
     after = {repair.file: repair.text for repair in diagnosis.repairs}
-    copies = backup_files.replace_with_backups(folder, before, after)
+    copies = salvage.replace_with_backups(folder, before, after)
     return {name: copy.name for name, copy in zip(after, copies, strict=True)}

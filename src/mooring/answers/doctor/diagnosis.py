@@ -27,19 +27,18 @@ from mooring.answers.doctor.reports import (
 )
 from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.config import KubeletConfig
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Fault, StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.release import Release
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import state_owner
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.start import crash_at_start, refusal_of, start_kubelet
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explain.phrases import joined, plural
-from mooring.explain.remedies import refusal_code
 
 BEFORE_THE_FILES = "MOOR-350"
 UNEXPLAINED = "MOOR-351"
@@ -192,18 +191,18 @@ def _settings(question: Question, config: KubeletConfig) -> Settings | StartRefu
     try:
         settings = build_settings(config, question.mooring, question.machine.info)
     except KubeletCrashError as error:
-        return StartRefusal("start", f"the kubelet crashes: {error}")
+        return crash_at_start(error)
     if question.machine.info_error and not isinstance(settings, StartRefusal):
-        return StartRefusal("machine", question.machine.info_error)
+        return StartRefusal.of("machine", Fault(question.machine.info_error))
     return settings
 
 
 def _refusal(question: Question) -> StartRefusal | None:
     """Ask the engine."""
     try:
-        return start_kubelet(question.machine.info, question.config, question.mooring, question.files).refusal
+        return refusal_of(start_kubelet(question.machine.info, question.config, question.mooring, question.files))
     except KubeletCrashError as error:
-        return StartRefusal("start", f"the kubelet crashes: {error}")
+        return crash_at_start(error)
 
 
 def _words(refusal: StartRefusal | None, base: StartRefusal | None) -> str:
@@ -224,7 +223,7 @@ def _before_the_files(refusal: StartRefusal) -> Problem:
         "error",
         "",
         f"The kubelet does not start whatever the state files hold: the configuration does not fit this machine, or "
-        f"itself ({refusal_code(refusal)}). No repair of the files helps.",
+        f"itself ({refusal.code}). No repair of the files helps.",
     )
 
 

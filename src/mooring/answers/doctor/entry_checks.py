@@ -12,7 +12,7 @@ from mooring.answers.doctor.problem import EntryHolder, Problem
 from mooring.answers.doctor.reports import Report
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import OwnerKind, state_owner
 from mooring.engine.memorymanager.state import MemoryState

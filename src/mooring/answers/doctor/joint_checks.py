@@ -13,7 +13,7 @@ from mooring.answers.doctor.reports import Report
 from mooring.engine.checkpoint.device_file import DEVICE_FILE, DeviceRecord
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import state_owner
 from mooring.engine.memorymanager.state import MemoryState

@@ -17,8 +17,7 @@ from mooring.answers.doctor.problem import Dropped, EntryHolder, Repaired
 from mooring.engine.core.bits import members
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.memorymanager.policy import STATIC, MemoryPolicy
-from mooring.engine.memorymanager.replay import Containers, replayed
-from mooring.engine.memorymanager.start import start
+from mooring.engine.memorymanager.start import Containers, replayed, start
 from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState
 from mooring.explain.phrases import joined, nodes, size
 

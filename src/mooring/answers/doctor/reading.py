@@ -12,8 +12,8 @@ from mooring.answers.doctor.problem import EntryHolder, Problem
 from mooring.engine.checkpoint.contents import Unreadable
 from mooring.engine.checkpoint.formats import CORRUPTED, FormatFamily, bytes_of, describe_format, read_checkpoint
 from mooring.engine.checkpoint.goscan import JSONObject, parse_prefix
+from mooring.engine.checkpoint.gotypes import DATA_MEMBERS, MEMBERS
 from mooring.engine.checkpoint.salvage import DEPTH, Salvage, containers_in, member, salvaged, unknown_members
-from mooring.engine.checkpoint.structures import DATA_MEMBERS, MEMBERS
 from mooring.engine.core.gotext import quote
 from mooring.explain.phrases import joined, plural
 

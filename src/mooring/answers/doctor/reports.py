@@ -13,8 +13,8 @@ from mooring.answers.doctor.memory_repair import blocks_text, repaired_memory
 from mooring.answers.doctor.problem import Dropped, EntryHolder, Problem, Repaired
 from mooring.answers.doctor.reading import OLD_FORMAT, Reading, policy_problem, read, unreadable_problems
 from mooring.engine.checkpoint.contents import CPUContents, MemoryContents, cpu_contents, memory_contents
-from mooring.engine.checkpoint.cpu_load import cpu_family
-from mooring.engine.checkpoint.memory_load import MEMORY_FAMILY
+from mooring.engine.checkpoint.cpu_file import cpu_family
+from mooring.engine.checkpoint.memory_file import MEMORY_FAMILY
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.release import NEWEST

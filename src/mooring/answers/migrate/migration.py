@@ -31,7 +31,7 @@ from mooring.engine.core.decision import Placement
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.start import refusal_of, start_kubelet
 from mooring.engine.node.node import placements_of
 
 
@@ -117,7 +117,7 @@ def migration_of(question: Question, way: Way, devices: DeviceRecord | None = No
     diagnosis = diagnose(question, devices=devices)
     beside = replace(question, config=without_managers(config), files=StateTexts())
     plan = make_plan(beside)
-    refusal = start_kubelet(question.machine.info, beside.config, question.mooring, question.files).refusal
+    refusal = refusal_of(start_kubelet(question.machine.info, beside.config, question.mooring, question.files))
     before = _before(question, running)
     taken, problem = _taken_over(question, before, way)
     checks = (

@@ -7,9 +7,9 @@ from typing import Any
 
 from mooring.answers.base.outcome import span_text
 from mooring.answers.base.replay.file import ReplayOutcome
+from mooring.engine.kubelet.events import Admit, Advance, Offline, Online, Reboot, Remove, Resizing, Step
 from mooring.explain.phrases import cpus_text, plural
 from mooring.inputs.pods.scenario import MergeCase, Scenario
-from mooring.inputs.pods.steps import Admit, Advance, Offline, Online, Reboot, Remove, Resizing, Step
 
 
 def replay_lines(outcome: ReplayOutcome) -> Iterator[str]:

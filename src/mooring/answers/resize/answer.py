@@ -38,18 +38,19 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod, ResourceList
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.extensions import cpu_change, cpu_resize, memory_resize
+from mooring.engine.extensions import cpu_resize, memory_resize
+from mooring.engine.extensions import cpu_resize as cpu_change
+from mooring.engine.kubelet.events import Resizing
 from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
 from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
-from mooring.engine.node.resize.answer import DelayedRelease
-from mooring.engine.node.resize.feasibility import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY
+from mooring.engine.node.resize.feasibility import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY, DelayedRelease
 from mooring.engine.node.resize.resizing import resize_state
 from mooring.explain import reason as code
 from mooring.explain.phrases import plural
 from mooring.explain.reason import Reason
 from mooring.explain.why import ACCEPTED, why_beyond_node, why_out_of
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.steps import Resizing, resized_pod
+from mooring.inputs.pods.steps import resized_pod
 
 
 class ResizedPlacePart(DocumentPart):
@@ -294,8 +295,8 @@ def _why_refused(rejection: Rejection) -> Reason:
         return replace(_REASONS[BY_CPU_POLICY], sentence=sentence)
     if known is not None:
         return known
-    if rejection.reason == BEYOND_NODE:
-        return why_beyond_node(rejection)
+    if rejection.shortage is not None and rejection.reason == BEYOND_NODE:
+        return why_beyond_node(rejection.shortage)
     if rejection.reason.startswith("OutOf"):
         found = why_out_of(rejection)
         sentence = found.sentence.replace(ACCEPTED, "No resource manager objects, but")

@@ -20,6 +20,7 @@ from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.options import EXCLUSIVE_RESIZE_GATE
+from mooring.engine.kubelet.events import Amounts, Resizing
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.policies import MEMORY_RESIZE_GATE
 from mooring.engine.node.resize.resizing import resize
@@ -28,7 +29,7 @@ from mooring.explain.phrases import plural
 from mooring.explain.reason import Reason
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.steps import Amounts, Resizing, resized_pod
+from mooring.inputs.pods.steps import resized_pod
 
 CPU = "cpu"
 MEMORY = "memory"

@@ -16,13 +16,13 @@ from mooring.cli.verb import Verb
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base import kubelet_release
     from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.answers.base.inputs import running as running_inputs
     from mooring.answers.base.views import picture
     from mooring.answers.upgrade import answer, text
     from mooring.answers.upgrade import inputs as upgrade_inputs
     from mooring.engine.checkpoint import store
+    from mooring.engine.releases import catalog
     from mooring.views.html import document as html
     from mooring.views.svg import elements
     from mooring.views.svg import picture as svg
@@ -99,7 +99,7 @@ def command(
         check_save(save, inputs, archives)
     inputs = replace(inputs, kubelet_version=before, version_option="--from")
     requested = configuration_inputs.requested_version(after, "--to")
-    new = kubelet_release.chosen_release([requested], nearest=inputs.nearest_release)
+    new = catalog.chosen_release([requested], nearest=inputs.nearest_release)
     found = list(upgrade_inputs.upgrades_of(inputs, archives, new))
     documents = [document for _, document in found]
     if save:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from mooring.answers.base.inputs import configuration as configuration_inputs
 from mooring.answers.base.inputs.checks import check_strict
+from mooring.answers.base.inputs.configuration import node_versions
 from mooring.answers.base.inputs.node import NodeInputs, read_inputs
-from mooring.answers.base.kubelet_release import node_versions
 from mooring.answers.upgrade.answer import UpgradeDocument, upgrade_of
 from mooring.answers.upgrade.node import NodePods, UpgradedNode
 from mooring.cli.options import NodeOptions
@@ -19,8 +19,8 @@ from mooring.inputs.decoding.fields import ignore
 from mooring.inputs.pods.defaults import PodGates
 
 if TYPE_CHECKING:
-    from mooring.answers.base.kubelet_release import ChosenRelease
     from mooring.answers.base.plan import Plan
+    from mooring.engine.releases.catalog import ChosenRelease
     from mooring.inputs.decoding.fields import Report
 
 

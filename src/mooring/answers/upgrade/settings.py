@@ -24,9 +24,8 @@ from mooring.engine.releases.config_fields import (
     TOPOLOGY_OPTIONS,
     later_fields,
 )
-from mooring.engine.releases.gates import known_gates
-from mooring.engine.releases.history import standing
-from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
+from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY, known_gates
+from mooring.engine.releases.rule import standing
 from mooring.engine.releases.state_files import state_file_rules
 
 POD_LEVEL_GATE = "PodLevelResourceManagers"

@@ -26,7 +26,7 @@ from mooring.engine.core.dynamic import ResourceClaim
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.extensions.device_location import STANDARD, claimed_devices
+from mooring.engine.extensions.device_alignment import STANDARD, claimed_devices
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import ASKED, PodShape
 from mooring.inputs.decoding.fields import count_at, flag_at, list_at, mapping_at, text_at

@@ -11,11 +11,10 @@ from enum import Enum
 from functools import cache
 from weakref import WeakValueDictionary
 
-from mooring.answers.base.prediction import ADMITTED, Prediction, check, predicted
 from mooring.cluster.extender.claims import asked_node
 from mooring.cluster.extender.scoring import PlaceQuality, quality_of
 from mooring.engine.core.pod import Container, Pod, PodLevelGates
-from mooring.engine.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -25,6 +24,7 @@ from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
 from mooring.explain.codes.pages import page
+from mooring.explain.prediction import ADMITTED, Prediction, check, predicted
 from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, possible_kubelets
 from mooring.published.restored import NodeKind
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import JSONObject, JSONValue
-from mooring.engine.checkpoint.gotypes import GoField, GoStruct, GoType, GoValue, zero
-from mooring.engine.checkpoint.memory_load import blocks_of, table_of
+from mooring.engine.checkpoint.gotypes import BLOCKS, NODES, RELEASE, GoField, GoStruct, GoType, GoValue, zero
+from mooring.engine.checkpoint.memory_file import blocks_of, table_of
 from mooring.engine.checkpoint.salvage import Salvage, member
-from mooring.engine.checkpoint.structures import BLOCKS, NODES, RELEASE
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.moment import Moment

@@ -1,4 +1,4 @@
-"""The text of ``cpu_manager_state`` as each release writes it: V2, V3, or V4 around V2.
+"""The text of ``cpu_manager_state`` as each release writes it (V2, V3, or V4 around V2), and as each reads it.
 
 Every admission and removal writes this text, so it is put together from one piece per pod, and pieces are
 remembered. The plain way (``structures.py`` walked by ``dump.py``) is held against it in the tests.
@@ -6,23 +6,48 @@ remembered. The plain way (``structures.py`` walked by ``dump.py``) is held agai
 Pending releases (KEP-6122) are this project's addition to the data: kubelets ignore the member, and their next write
 drops it.
 
-Source: cpumanager/state of each release (checkpoint.go, state_checkpoint.go); spec: state-files.md sections 2 and 3,
+Left to the CPU manager: whether the state fits the machine (spec: cpu-manager.md section 2).
+
+Source: cpumanager/state of each release (checkpoint.go, state_checkpoint.go); spec: state-files.md sections 2 to 4,
 releases.md section 4, resize.md section 5.3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import TypeAlias
 
-from mooring.engine.checkpoint.checksum import Piece, data_checksum, fnv1a_32, legacy_checksum
+from mooring.engine.checkpoint.checksum import (
+    Piece,
+    canonical_data,
+    canonical_members,
+    data_checksum,
+    fnv1a_32,
+    legacy_checksum,
+)
+from mooring.engine.checkpoint.formats import FormatFamily, older_formats, read_checkpoint
 from mooring.engine.checkpoint.gojson import quoted
-from mooring.engine.checkpoint.structures import CPU_LEGACY_NAME, CPU_V3
-from mooring.engine.core.bits import NO_CPUS, list_text
+from mooring.engine.checkpoint.gotypes import (
+    CPU_DATA,
+    CPU_DATA_WITH_RELEASES,
+    CPU_LEGACY_NAME,
+    CPU_STRUCTURES,
+    CPU_V3,
+    CPU_V4,
+    GoValue,
+)
+from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.errors import MooringError
+from mooring.engine.core.gotext import quote
+from mooring.engine.core.moment import Moment
 from mooring.engine.core.release import NEWEST
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
-from mooring.engine.releases.state_files import state_file_rules
+from mooring.engine.node.start import not_restored, other_policy
+from mooring.engine.releases.state_files import FileFormats, StateFileRules, state_file_rules
 
 
 def cpu_text_of(release: str, state: CPUState, *, pod_level: bool, baselines: bool) -> str:
@@ -180,3 +205,204 @@ def _release(container: str, pre: PreAssignment) -> str:
     at = pre.apply_at
     members = f'"cpuSet":"{list_text(pre.cpus)}","applyAt":{at.since_boot},"bootId":{quoted(at.boot)}'
     return f"{quoted(container)}:{{{members}}}"
+
+
+_LATER = "pre-assigned cpuset"
+
+ContainerIDs: TypeAlias = Mapping[str, tuple[str, str]]
+"""The runtime's container id -> pod uid and container name."""
+NO_CONTAINERS: ContainerIDs = {}
+
+
+def load_cpu_state(
+    text: str,
+    *,
+    policy: str,
+    pod_level: bool,
+    baselines: bool,
+    releases: bool = False,
+    release: str = NEWEST.name,
+    containers: ContainerIDs = NO_CONTAINERS,
+) -> CPUState | StartRefusal:
+    """Read the CPU manager's state file as the kubelet does when it starts.
+
+    Where the kubelet walks over a map in random order and stops at the first bad set, the order here is that of the
+    names.
+
+    Args:
+        text: The file.
+        policy: The configured CPU manager policy.
+        pod_level: Gate PodLevelResourceManagers: pod sets are taken over.
+        baselines: Gate InPlacePodVerticalScalingExclusiveCPUs: baselines are taken over, or made from the
+            assignments.
+        releases: Extension scale-down-delay: pending releases are taken over. A kubelet does not see them.
+        release: Of the kubelet, such as ``1.34``.
+        containers: Those that the runtime knows. Format V1, which kubelets up to 1.36 read, names containers by id.
+
+    >>> load_cpu_state("{", policy="static", pod_level=False, baselines=False).message[:96]
+    'start cpu manager error: could not restore state from checkpoint: unexpected end of JSON input, '
+    """
+    known = canonical_cpu_state(text, pod_level=pod_level, baselines=baselines, release=release)
+    if known is not None and known.policy == policy:
+        return known
+    return read_strictly(
+        text,
+        policy=policy,
+        pod_level=pod_level,
+        baselines=baselines,
+        releases=releases,
+        release=release,
+        containers=containers,
+    )
+
+
+def canonical_cpu_state(text: str, *, pod_level: bool, baselines: bool, release: str = NEWEST.name) -> CPUState | None:
+    """Return the state of which ``text`` is the file; None when it is not what would be written for any.
+
+    >>> text = cpu_text_of("1.37", CPUState("none", 0b110, {}), pod_level=False, baselines=False)
+    >>> canonical_cpu_state(text, pod_level=False, baselines=False).default
+    6
+    >>> canonical_cpu_state(text + " ", pod_level=False, baselines=False)
+    """
+    rules = state_file_rules(release, pod_level=pod_level)
+    if rules.cpu.data:
+        found = canonical_data(text, CPU_DATA)
+    else:
+        found = canonical_members(text, CPU_STRUCTURES[rules.cpu.written])
+    if found is None:
+        return None
+    try:
+        found["podEntries"] = {pod: _mask(one.get("cpuSet", "")) for pod, one in found.get("podEntries", {}).items()}
+        state = _state(found, rules, baselines=baselines)
+    except (CPUSetSyntaxError, _BadSetError):
+        return None
+    # Without the gate, and where a file has no baselines, this shows what the strict reader would say.
+    return state if cpu_text_of(release, state, pod_level=pod_level, baselines=baselines) == text else None
+
+
+def read_strictly(
+    text: str,
+    *,
+    policy: str,
+    pod_level: bool,
+    baselines: bool,
+    releases: bool = False,
+    release: str = NEWEST.name,
+    containers: ContainerIDs = NO_CONTAINERS,
+) -> CPUState | StartRefusal:
+    """Read the text of a file by Go's rules alone; see :func:`load_cpu_state`, which answers the same, sooner."""
+    rules = state_file_rules(release, pod_level=pod_level)
+    checkpoint = read_checkpoint(text, cpu_family(rules.cpu, releases=releases))
+    if isinstance(checkpoint, str):
+        return not_restored("cpu", checkpoint)
+    found = checkpoint.members
+    try:
+        if checkpoint.version == "V1":
+            found = {**found, "entries": _by_pod(found["entries"], containers, rules.migration)}
+        if found["policyName"] != policy:
+            return other_policy("cpu", policy, found["policyName"])
+        state = _state(found, rules, baselines=baselines)
+        return replace(state, pre_assignments=_releases(found, state)) if releases else state
+    except _BadSetError as error:
+        return not_restored("cpu", str(error), containers=error.containers)
+
+
+def _by_pod(entries: Mapping[str, str] | None, containers: ContainerIDs, refusal: str) -> dict[str, dict[str, str]]:
+    """Return the entries of format V1 by pod and container, as kubelets up to 1.36 migrate them."""
+    found: dict[str, dict[str, str]] = {}
+    for container_id, cpus in sorted((entries or {}).items()):
+        holder = containers.get(container_id)
+        if holder is None:
+            problem = f"{refusal}: containerID '{container_id}' not found in initial containers list"
+            raise _BadSetError(problem, container_id)
+        pod, name = holder
+        found.setdefault(pod, {})[name] = cpus
+    return found
+
+
+class _BadSetError(MooringError):
+    """A CPU set or a container that cannot be made out; the message is the kubelet's."""
+
+    def __init__(self, problem: str, *containers: str) -> None:
+        self.containers = containers
+        super().__init__(problem)
+
+
+def _state(checkpoint: dict[str, GoValue], rules: StateFileRules, *, baselines: bool) -> CPUState:
+    try:
+        default = _mask(checkpoint["defaultCpuSet"])
+    except CPUSetSyntaxError as error:
+        given = quote(checkpoint["defaultCpuSet"])
+        raise _BadSetError(f"could not parse default {rules.default_set} {given}: {error}") from None
+    assignments = _masks(checkpoint["entries"], "cpuset")
+    return CPUState(
+        policy=checkpoint["policyName"],
+        default=default,
+        assignments=assignments,
+        # Formats without pod entries or baselines lack the member; an explicit null is the same as none.
+        pods=(checkpoint.get("podEntries") or {}) if rules.keeps_pods else {},
+        baselines=_baselines(checkpoint, assignments) if baselines and rules.keeps_baselines else {},
+    )
+
+
+def _baselines(
+    checkpoint: dict[str, GoValue], assignments: dict[str, dict[str, CPUMask]]
+) -> dict[str, dict[str, CPUMask]]:
+    """Return the recorded baselines; a file without any makes today's assignments the baselines."""
+    recorded = checkpoint.get("baselines")
+    if not recorded:
+        return {pod: dict(containers) for pod, containers in assignments.items()}
+    texts: dict[str, dict[str, str] | None] = {
+        pod: {name: entry["baseline"] for name, entry in (containers or {}).items()}
+        for pod, containers in recorded.items()
+    }
+    return _masks(texts, "Baseline cpuset")
+
+
+def _releases(checkpoint: dict[str, GoValue], state: CPUState) -> dict[str, dict[str, PreAssignment]]:
+    """Return the pending releases; one that does not fit its container is left out, as one that was never begun."""
+    recorded = {pod: held or {} for pod, held in (checkpoint.get("preAssignments") or {}).items()}
+    masks = _masks({pod: {name: one["cpuSet"] for name, one in held.items()} for pod, held in recorded.items()}, _LATER)
+    releases: dict[str, dict[str, PreAssignment]] = {}
+    for pod, held in masks.items():
+        for name, cpus in held.items():
+            entry = recorded[pod][name]
+            pre = PreAssignment(cpus, Moment(entry["applyAt"], entry["bootId"]), is_written=True)
+            if pre.fits(
+                state.assignments.get(pod, {}).get(name, NO_CPUS), state.baselines.get(pod, {}).get(name, NO_CPUS)
+            ):
+                releases.setdefault(pod, {})[name] = pre
+    return releases
+
+
+def _masks(entries: dict[str, dict[str, str] | None] | None, what: str) -> dict[str, dict[str, CPUMask]]:
+    """Parse the sets of all containers; ``what`` is how the kubelet's message calls them."""
+    masks: dict[str, dict[str, CPUMask]] = {}
+    for pod, containers in sorted((entries or {}).items()):
+        masks[pod] = {}
+        for name, text in sorted((containers or {}).items()):
+            try:
+                masks[pod][name] = _mask(text)
+            except CPUSetSyntaxError as error:
+                place = f"for container {quote(name)} in pod {quote(pod)}"
+                raise _BadSetError(f"could not parse {what} {quote(text)} {place}: {error}") from None
+    return masks
+
+
+@lru_cache(maxsize=4096)
+def _mask(cpus: str) -> CPUMask:
+    """Return the mask of a CPU list. Baselines repeat the assignments, and a file is read again after every write."""
+    return CPUSet.parse(cpus).mask
+
+
+@cache
+def cpu_family(formats: FileFormats, *, releases: bool = False) -> FormatFamily:
+    """Return the formats of ``cpu_manager_state`` as a release reads them.
+
+    Args:
+        formats: of the release.
+        releases: extension scale-down-delay: pending releases are a known member of the data.
+    """
+    data = CPU_DATA_WITH_RELEASES if releases else CPU_DATA
+    older = older_formats(CPU_STRUCTURES, formats)
+    return FormatFamily("cpu manager", "v4", CPU_V4, data, older, reads_data=bool(formats.data))

@@ -19,9 +19,8 @@ from mooring.engine.checkpoint.checksum import value_checksum
 from mooring.engine.checkpoint.formats import CORRUPTED, bytes_of
 from mooring.engine.checkpoint.gojson import decode, quoted
 from mooring.engine.checkpoint.goscan import JSONSyntaxError, parse
-from mooring.engine.checkpoint.gotypes import STRING, GoBytes, GoField, GoMap, GoSlice, GoStruct, GoValue
+from mooring.engine.checkpoint.gotypes import CHECKSUM, STRING, GoBytes, GoField, GoMap, GoSlice, GoStruct, GoValue
 from mooring.engine.checkpoint.store import read_state_file
-from mooring.engine.checkpoint.structures import CHECKSUM
 from mooring.engine.devicemanager.state import Device
 
 DEVICE_FILE: Final = "device-plugins/kubelet_internal_checkpoint"

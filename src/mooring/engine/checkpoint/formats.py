@@ -17,9 +17,7 @@ from dataclasses import dataclass, replace
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, JSONValue, parse
-from mooring.engine.checkpoint.gotypes import GoStruct, GoValue
-from mooring.engine.checkpoint.structures import fresh
-from mooring.engine.node.start import Manager, restore_error
+from mooring.engine.checkpoint.gotypes import GoStruct, GoValue, fresh
 from mooring.engine.releases.state_files import FileFormats, ReadFormat
 
 CORRUPTED = "checkpoint is corrupted"
@@ -173,17 +171,3 @@ def _cpu_version(members: dict[str, JSONValue]) -> str:
 def _data_has_machine_state(data: JSONValue) -> bool:
     """Tell whether the data of a damaged file still shows that it is the memory manager's."""
     return isinstance(data, str) and '"machineState"' in data
-
-
-@dataclass(frozen=True, slots=True)
-class LoadRefusal:
-    """The kubelet does not take the file; it leaves it as it is and does not start."""
-
-    manager: Manager
-
-    message: str
-    """The kubelet's reason: the text behind ``could not restore state from checkpoint: ``."""
-
-    def kubelet_text(self) -> str:
-        """Return the whole message of the kubelet, with the path of the file shortened to its name."""
-        return restore_error(self.manager, self.message)

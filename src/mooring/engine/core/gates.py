@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from mooring.engine.core.decision import Cause, Fault
+
 DECODE_PREFIX = "failed to merge global and in-flight KubeletConfiguration while setting defaults, error: "
 """What stands before every gate error: gates are checked while the configuration is decoded."""
 
@@ -109,8 +111,8 @@ class FeatureGates:
 
 def resolve_gates(
     configured: Mapping[str, bool], release: KnownGates, extensions: Collection[str] = ()
-) -> FeatureGates | str:
-    """Return the gates, or the kubelet's error text without what stands before it.
+) -> FeatureGates | tuple[Fault, ...]:
+    """Return the gates, or what the kubelet finds wrong with them.
 
     Where several gates are wrong the kubelet names them in random order; here they are sorted.
 
@@ -120,38 +122,37 @@ def resolve_gates(
         extensions: those of Mooring that are on; some bring a gate of their own.
 
     >>> known = KnownGates.of({"NodeSwap": Gate(True, Stage.GA, locked=True), "MemoryQoS": Gate(True, Stage.BETA)})
-    >>> resolve_gates({"CPUManager": True}, known)
-    'unrecognized feature gate: CPUManager'
-    >>> resolve_gates({"NodeSwap": False}, known)
-    'cannot set feature gate NodeSwap to false, feature is locked to true'
+    >>> [fault.text for fault in resolve_gates({"CPUManager": True}, known)]
+    ['unrecognized feature gate: CPUManager']
+    >>> [fault.text for fault in resolve_gates({"NodeSwap": False}, known)]
+    ['cannot set feature gate NodeSwap to false, feature is locked to true']
     >>> gates = resolve_gates({"MemoryQoS": False}, known)
     >>> gates["NodeSwap"], gates["MemoryQoS"], gates["OfALaterRelease"]
     (True, False, False)
     """
     known = release.and_more(_brought(extensions)) if extensions else release
-    errors = list(_setting_errors(configured, known.gates))
-    if not errors:
-        values = _values(configured, known)
-        errors = list(_unmet_needs(values, known.dependent))
-        if not errors:
-            return FeatureGates(values)
-    return errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+    faults = tuple(_setting_faults(configured, known.gates))
+    if faults:
+        return faults
+    values = _values(configured, known)
+    return tuple(_unmet_needs(values, known.dependent)) or FeatureGates(values)
 
 
 def _brought(extensions: Collection[str]) -> dict[str, Gate]:
     return {name: gate for extension, (name, gate) in EXTENSION_GATES.items() if extension in extensions}
 
 
-def _setting_errors(configured: Mapping[str, bool], known: Mapping[str, Gate]) -> Iterator[str]:
-    """Yield a text for every locked gate that is set to its other value; the first unknown gate ends the search."""
+def _setting_faults(configured: Mapping[str, bool], known: Mapping[str, Gate]) -> Iterator[Fault]:
+    """Yield every locked gate that is set to its other value; the first unknown gate ends the search."""
     for name in sorted(configured):
         gate = known.get(name)
         if gate is None:
-            yield f"unrecognized feature gate: {name}"
+            yield Fault(f"unrecognized feature gate: {name}", Cause.GATE, "featureGates", (name,))
             return
         if gate.locked and configured[name] != gate.default:
             wanted, fixed = str(configured[name]).lower(), str(gate.default).lower()
-            yield f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"
+            text = f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"
+            yield Fault(text, Cause.GATE, "featureGates", (name,), (wanted, fixed))
 
 
 def _values(configured: Mapping[str, bool], known: KnownGates) -> dict[str, bool]:
@@ -167,9 +168,10 @@ def _values(configured: Mapping[str, bool], known: KnownGates) -> dict[str, bool
     return values
 
 
-def _unmet_needs(values: Mapping[str, bool], dependent: Mapping[str, Gate]) -> Iterator[str]:
+def _unmet_needs(values: Mapping[str, bool], dependent: Mapping[str, Gate]) -> Iterator[Fault]:
     for name in sorted(dependent):
         if values[name]:
             missing = [need for need in dependent[name].needs if not values[need]]
             if missing:
-                yield f"{name} is enabled, but depends on features that are disabled: [{' '.join(missing)}]"
+                text = f"{name} is enabled, but depends on features that are disabled: [{' '.join(missing)}]"
+                yield Fault(text, Cause.GATE, "featureGates")

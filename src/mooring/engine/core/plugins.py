@@ -1,7 +1,7 @@
 """Plugins that were chosen, as values: what the configuration names, loaded and understood.
 
 No kubelet has them. Source: CPU Manager Plugin Model (proposal); spec: resize.md section 7. Who loads them is
-:mod:`mooring.plugging`, who asks them is :mod:`mooring.engine.plugins`.
+:mod:`mooring.engine.plugins.loading`, who asks them is :mod:`mooring.engine.plugins`.
 """
 
 from __future__ import annotations

@@ -10,12 +10,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mooring.engine.core.config import SCALE_DOWN_DELAY
+from mooring.engine.core.decision import Cause, Fault
 from mooring.engine.core.gates import FeatureGates
 from mooring.engine.core.gotext import GoSyntaxError, parse_bool, quote
 from mooring.engine.core.moment import SECOND
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.core.topology import Topology
 
+FIELD = "cpuManagerPolicyOptions"
 FULL_PCPUS_ONLY = "full-pcpus-only"
 STRICT_RESERVATION = "strict-cpu-reservation"
 UNCORE = "prefer-align-cpus-by-uncorecache"
@@ -37,7 +39,7 @@ OPTION_GROUPS: Mapping[str, str] = {
     ALIGN_BY_SOCKET: ALPHA,
     DISTRIBUTE_CORES: ALPHA,
 }
-"""Option -> maturity group in v1.37.1; older releases have others (``mooring.engine.releases.policy_options``)."""
+"""Option -> maturity group in v1.37.1; older releases have others (``mooring.engine.releases.gates``)."""
 
 GROUP_GATES: Mapping[str, str] = {ALPHA: "CPUManagerPolicyAlphaOptions", BETA: "CPUManagerPolicyBetaOptions"}
 """Maturity group -> the feature gate that its options need."""
@@ -99,8 +101,8 @@ def parse_options(
     gates: FeatureGates,
     extensions: Collection[str] = (),
     groups: Mapping[str, str] = OPTION_GROUPS,
-) -> CPUOptions | str:
-    """Return the options, or the kubelet's error text.
+) -> CPUOptions | Fault:
+    """Return the options, or what the kubelet finds wrong with them.
 
     The kubelet walks a map and so reports any of several bad options; sorted order is used here. An option given as
     false still has to be known and its group enabled.
@@ -117,25 +119,28 @@ def parse_options(
     for name in sorted(options):
         group = known.get(name)
         if group is None:
-            return f"unknown CPU Manager Policy option: {quote(name)}"
+            return Fault(f"unknown CPU Manager Policy option: {quote(name)}", Cause.UNKNOWN_CPU_OPTION, FIELD, (name,))
         if group in GROUP_GATES and not gates[GROUP_GATES[group]]:
-            return (
+            text = (
                 f"CPU Manager Policy {group.capitalize()}-level Options not enabled, but option {quote(name)} provided"
             )
+            cause = Cause.ALPHA_CPU_OPTION if group == ALPHA else Cause.BETA_CPU_OPTION
+            return Fault(text, cause, FIELD, (name,), (GROUP_GATES[group],))
         if name == SCALE_DELAY_TIME:
             read = _delay(options[name], gates)
             if isinstance(read, str):
-                return read
+                return Fault(read, field=FIELD, names=(name,))
             delay = read
             continue
         try:
             if parse_bool(options[name]):
                 on.add(name)
         except GoSyntaxError as error:
-            return f"bad value for option {quote(name)}: {error}"
+            return Fault(f"bad value for option {quote(name)}: {error}", Cause.OPTION_VALUE, FIELD, (name,))
     for first, second in INCOMPATIBLE:
         if first in on and second in on:
-            return f"static policy options {first} and {second} can not be used at the same time"
+            text = f"static policy options {first} and {second} can not be used at the same time"
+            return Fault(text, Cause.OPTIONS_EXCLUDE, FIELD, (first, second))
     return CPUOptions(frozenset(on), delay)
 
 
@@ -154,19 +159,21 @@ def _delay(text: str, gates: FeatureGates) -> int | str:
 
 def check_against_machine(
     options: CPUOptions, topology: Topology, topology_policy: str, fixed_defects: frozenset[str]
-) -> str:
-    """Return the kubelet's error text when align-by-socket cannot work here, else an empty text.
+) -> Fault | None:
+    """Return why align-by-socket cannot work here; None when it can.
 
     Defect hint-typo: the first text is misspelt in v1.37.1.
     """
     if not options.align_by_socket:
-        return ""
+        return None
     if topology_policy == SINGLE_NUMA_NODE:
         manager = "Topology manager" if "hint-typo" in fixed_defects else "Topolgy manager"
-        return f"{manager} {SINGLE_NUMA_NODE} policy is incompatible with CPUManager {ALIGN_BY_SOCKET} policy option"
+        text = f"{manager} {SINGLE_NUMA_NODE} policy is incompatible with CPUManager {ALIGN_BY_SOCKET} policy option"
+        return Fault(text, Cause.SOCKET_AND_POLICY, FIELD, (ALIGN_BY_SOCKET,))
     if topology.num_sockets > topology.num_numa_nodes:
-        return "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
-    return ""
+        text = "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
+        return Fault(text, Cause.SOCKET_AND_MACHINE, FIELD, (ALIGN_BY_SOCKET,))
+    return None
 
 
 @dataclass(frozen=True, slots=True)

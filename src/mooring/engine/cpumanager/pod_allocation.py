@@ -1,34 +1,53 @@
 """CPUs for a whole pod with pod-level resources, and its partition among the containers.
 
 Source: kubelet v1.37.1, cpumanager policy_static.go (AllocatePod), KEP-5526; spec: pod-level.md section 4.
+
+How the CPUs of a pod-level pod are divided among its containers, and whether those that share would have any.
+
+Source: kubelet v1.37.1, cpumanager policy_static.go (validatePodScopeResources, AllocatePod), KEP-5526; spec:
+pod-level.md sections 3 and 4.
+
+Keeping the CPUs of a pod-level pod across a restart of the kubelet.
+
+Defect pod-restart (spec: pod-level.md section 6; kubernetes/kubernetes#140989): v1.37.1 has no way to restore the
+allocation of a whole pod. It calls a pod with shared containers impossible, or takes a second set of CPUs and leaves
+the first one unused. Fixed, as later kubelets have it: a stored set of the pod is kept, containers that miss theirs
+get them when those that have some form the beginning of the pod, and otherwise everything is released and computed
+again. A pod allocation that fails half way then leaves nothing behind either; in v1.37.1 it leaves a pod set without
+container entries, which is never released.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.engine.core.decision import Endless
+from mooring.engine.core.gotext import int64
 from mooring.engine.core.observer import Observer
-from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.choice import choose
-from mooring.engine.cpumanager.chooser import CPUsChosen
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
 from mooring.engine.cpumanager.facts import (
     CPUPinningFailed,
+    CPUPinningRequested,
     CPUsAssigned,
     CPUsReleased,
     ExistingCPUsKept,
     PodPartitioned,
     PodShareCut,
+    TakeBegun,
 )
 from mooring.engine.cpumanager.options import TakeError
-from mooring.engine.cpumanager.pod_partition import EMPTY_SHARED_POOL, divided, shared_pool_error
-from mooring.engine.cpumanager.pod_restore import POD_RESTART, restored_sets, without_pod
-from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy
-from mooring.engine.cpumanager.requests import exclusive_cpus_of_pod
+from mooring.engine.cpumanager.policy import (
+    AllocationError,
+    CPUsChosen,
+    StaticPolicy,
+    exclusive_cpus,
+    exclusive_cpus_of_pod,
+)
 from mooring.engine.cpumanager.state import CPUState, Reusable
-from mooring.engine.cpumanager.static import Allocated, with_baselines
+from mooring.engine.cpumanager.static import Allocated, choose, with_baselines
+from mooring.engine.cpumanager.take import take
 
 
 def allocate_pod(
@@ -126,3 +145,146 @@ def _partitioned(
 def _with_sets(state: CPUState, uid: str, sets: Mapping[str, CPUMask]) -> CPUState:
     held = {**state.assignments.get(uid, {}), **sets}
     return replace(state, assignments={**state.assignments, uid: held}, baselines=with_baselines(state, uid, sets))
+
+
+EMPTY_SHARED_POOL = "EmptyPodSharedPoolError"
+
+
+def shared_pool_error(pod: Pod, budget: int, gates: PodLevelGates) -> str:
+    """Return the kubelet's text when nothing is left for the sharing containers, or an empty text.
+
+    Regular init containers never count towards what is taken for good.
+    """
+    taken = 0
+    someone_shares = False
+    for container in pod.containers:
+        own = exclusive_cpus(pod, container, gates)
+        if container.kind is ContainerKind.INIT:
+            if own == 0 and taken >= budget:
+                return "pod rejected, pod has shared init containers but no cpus available for them"
+        elif own == 0:
+            someone_shares = True
+        else:
+            taken = int64(taken + own)
+    if someone_shares and taken >= budget:
+        return (
+            "pod rejected, sum of exclusive container cpu requests equals pod budget, "
+            "leaving no cpus for shared containers"
+        )
+    return ""
+
+
+def divided(
+    policy: StaticPolicy,
+    pod: Pod,
+    bubble: CPUMask,
+    observer: Observer | None = None,
+    kept: Mapping[str, CPUMask] | None = None,
+) -> dict[str, CPUMask] | TakeError | Endless:
+    """Return the CPUs of each container, in the order of the specification.
+
+    Args:
+        policy: the policy.
+        pod: a pod that takes the path of KEP-5526.
+        bubble: the CPUs of the pod.
+        observer: receives what was found.
+        kept: exclusive CPUs of containers that keep them, as far as they are of the right number and still free.
+    """
+    kept = kept or {}
+    sets: dict[str, CPUMask] = {}
+    of_sidecars = of_apps = 0
+    for container in pod.containers:
+        count = exclusive_cpus(pod, container, policy.gates)
+        pool = bubble & ~of_sidecars & ~of_apps
+        if count:
+            if observer is not None:
+                observer(CPUPinningRequested(pod.uid, container.name))
+            own = kept.get(container.name, 0) & pool
+            taken: CPUMask | TakeError | Endless = own
+            if own.bit_count() != count:
+                if observer is not None:
+                    observer(TakeBegun(pod.uid, container.name, count, pool, "partition"))
+                taken = take(policy.topology, pool, count, policy.rules, observer)
+            if not isinstance(taken, int):
+                return taken
+            sets[container.name] = taken
+            if container.kind is ContainerKind.SIDECAR:
+                of_sidecars |= taken
+            elif container.kind is ContainerKind.APP:
+                of_apps |= taken
+        elif container.kind is ContainerKind.INIT:
+            sets[container.name] = pool
+        else:
+            continue
+        _report_share(observer, pod, container, sets[container.name], exclusive=count > 0)
+    rest = bubble & ~of_sidecars & ~of_apps
+    for container in pod.containers:
+        if container.name not in sets:
+            _report_share(observer, pod, container, rest, exclusive=False)
+    return {container.name: sets.get(container.name, rest) for container in pod.containers}
+
+
+def _report_share(observer: Observer | None, pod: Pod, container: Container, cpus: CPUMask, *, exclusive: bool) -> None:
+    if observer is not None:
+        observer(PodShareCut(pod.uid, container.name, cpus, exclusive))
+
+
+POD_RESTART = "pod-restart"
+
+
+def restored_sets(policy: StaticPolicy, state: CPUState, pod: Pod, need: int) -> dict[str, CPUMask] | None:
+    """Return the CPUs of all containers when what is stored can stay, else None.
+
+    Args:
+        policy: the policy.
+        state: with or without a set of the pod.
+        pod: a pod that takes the path of KEP-5526.
+        need: exclusive CPUs of the whole pod; not 0.
+    """
+    bubble = state.pods.get(pod.uid, 0)
+    if bubble.bit_count() != need:
+        return None
+    held = state.assignments.get(pod.uid, {})
+    has_set = [container.name in held for container in pod.containers]
+    if has_set != sorted(has_set, reverse=True):
+        return None
+    sets = divided(policy, pod, CPUMask(bubble), kept=held)
+    if not isinstance(sets, dict) or any(sets[name] != cpus for name, cpus in held.items() if name in sets):
+        return None
+    return sets
+
+
+def without_pod(state: CPUState, uid: str) -> CPUState:
+    """Return the state as if the pod had never been served."""
+    held = state.assignments.get(uid, {})
+    if not held and uid not in state.pods:
+        return state
+    cpus = state.pods.get(uid, 0)
+    for mine in held.values():
+        cpus |= mine
+    return replace(
+        state,
+        default=state.default | cpus,
+        assignments={pod: mine for pod, mine in state.assignments.items() if pod != uid},
+        pods={pod: mine for pod, mine in state.pods.items() if pod != uid},
+        baselines={pod: mine for pod, mine in state.baselines.items() if pod != uid},
+        displaced={pod: pairs for pod, pairs in state.displaced.items() if pod != uid},
+    )
+
+
+def without_orphans(
+    policy: StaticPolicy, state: CPUState, active: Collection[str], observer: Observer | None = None
+) -> CPUState:
+    """Return the state with the CPUs released of pods that are not active and have no container entries.
+
+    v1.37.1 looks at container entries only and never gives them back (defect pod-restart).
+    """
+    if not policy.gates.managers or POD_RESTART not in policy.rules.fixed_defects:
+        return state
+    for uid in sorted(state.pods):
+        if uid not in active and uid not in state.assignments:
+            released = state.pods[uid]
+            state = without_pod(state, uid)
+            if observer is not None:
+                observer(CPUsReleased(uid, "", released, state.held))
+    return state

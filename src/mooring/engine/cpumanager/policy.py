@@ -1,19 +1,40 @@
 """What the static policy knows before the first pod, the seam of extensions in it, and how it says no.
 
 Source: kubelet v1.37.1, cpumanager policy_static.go; spec: cpu-manager.md section 1.
+
+What is asked and answered at the seam at which extensions take part in the choice of CPUs.
+
+The CPU manager knows no plugins: with a chooser (:class:`mooring.engine.cpumanager.policy.Chooser`) it asks the
+chooser, without one its own rules decide.
+
+Source: CPU Manager Plugin Model (proposal), "extend cpuManager to a plug-in model"; spec: resize.md section 7.
+
+How many exclusive CPUs a container or a pod requests.
+
+Source: kubelet v1.37.1, cpumanager policy_static.go (guaranteedCPUs, podGuaranteedCPUs); spec: cpu-manager.md section
+3.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.engine.core.decision import Endless
+from mooring.engine.core.gotext import int64
 from mooring.engine.core.observer import Observer
-from mooring.engine.core.pod import Container, Pod, PodLevelGates
+from mooring.engine.core.pod import (
+    Container,
+    ContainerKind,
+    Pod,
+    PodLevelGates,
+    QoS,
+    ResourceList,
+    guaranteed_equivalent,
+)
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.chooser import CPUsChosen, CPUsWanted
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.state import CPUState, Reusable
@@ -63,7 +84,7 @@ class Chooser(Protocol):
         affinity: NUMAMask | None,
         observer: Observer | None,
     ) -> CPUsChosen | AllocationError | Endless:
-        """Choose in place of :func:`mooring.engine.cpumanager.choice.choose`, with the same arguments."""
+        """Choose in place of :func:`mooring.engine.cpumanager.static.choose`, with the same arguments."""
 
     def stored(
         self, state: CPUState, reusable: Reusable, pod: str, container: Container, chosen: CPUsChosen
@@ -116,3 +137,85 @@ def withheld(policy: StaticPolicy, state: CPUState) -> CPUMask:
         return NO_CPUS
     cpus = state.withheld
     return policy.topology.core_siblings(cpus) if policy.rules.whole_cores else cpus
+
+
+class Purpose(Enum):
+    """What CPUs are wanted for."""
+
+    CONTAINER = "container"
+    POD = "pod"
+    """The partition of a whole pod (KEP-5526), or one of pod scope's hints."""
+    RESERVED = "reserved"
+    """The system's CPUs, before the first pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPUsWanted:
+    """A request for CPUs."""
+
+    purpose: Purpose
+    need: int
+    """How many."""
+    pool: CPUMask
+    """Mask of the CPUs that may be given: shared pool without reserved CPUs, and what init containers left."""
+    near: CPUMask = NO_CPUS
+    """Mask of those among them to which the hint points."""
+    pod: Pod | None = None
+    """None for the system's own."""
+    container: str = ""
+    """Empty for a whole pod."""
+    affinity: NUMAMask | None = None
+    """Mask of the hint's NUMA nodes; None for no opinion."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPUsChosen:
+    """The answer to a request for CPUs."""
+
+    cpus: CPUMask
+    """Mask of the CPUs that the container, or the pod, runs on."""
+    hidden: CPUMask = NO_CPUS
+    """Mask of the other threads of their cores, which nothing else gets as long as it has them."""
+
+
+def whole_cpus(resources: ResourceList) -> int:
+    """Return the cpu amount when it is a whole number of CPUs, else 0.
+
+    The kubelet compares 64-bit numbers, so that far too large amounts count as whole, and some as negative.
+    """
+    cpu = resources.get("cpu")
+    if cpu is None:
+        return 0
+    units, milli = cpu.units, cpu.milli
+    return units if units * 1000 == milli or int64(units * 1000) == milli else 0
+
+
+def exclusive_cpus(pod: Pod, container: Container, gates: PodLevelGates) -> int:
+    """Return how many exclusive CPUs the container gets; 0 means that it runs in the shared pool."""
+    if pod.qos is not QoS.GUARANTEED:
+        return 0
+    if gates.manages(pod) and not guaranteed_equivalent(container):
+        return 0
+    return whole_cpus(gates.requests_of(container))
+
+
+def exclusive_cpus_of_pod(pod: Pod, gates: PodLevelGates) -> int:
+    """Return how many exclusive CPUs the whole pod needs at once, for pod scope.
+
+    Regular init containers run one after another beside the sidecars started before them; apps run beside all sidecars.
+    """
+    if gates.manages(pod) and pod.resources is not None:
+        return whole_cpus(pod.resources.requests) if pod.qos is QoS.GUARANTEED else 0
+    sidecars = init_peak = apps = 0
+    for container in pod.containers:
+        # The specification is asked, also where a status decides the number.
+        if "cpu" not in container.requests:
+            continue
+        count = exclusive_cpus(pod, container, gates)
+        if container.kind is ContainerKind.SIDECAR:
+            sidecars = int64(sidecars + count)
+        elif container.kind is ContainerKind.INIT:
+            init_peak = max(init_peak, int64(sidecars + count))
+        else:
+            apps = int64(apps + count)
+    return max(init_peak, int64(apps + sidecars))

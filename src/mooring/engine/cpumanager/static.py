@@ -1,6 +1,6 @@
-"""The static policy: start, allocation, removal.
+"""The static policy: start, allocation, removal, the check of whole cores, and taking near the hint.
 
-Source: kubelet v1.37.1, cpumanager policy_static.go; spec: cpu-manager.md sections 2, 4 and 10.
+Source: kubelet v1.37.1, cpumanager policy_static.go; spec: cpu-manager.md sections 2, 4, 4.2 and 10.
 """
 
 from __future__ import annotations
@@ -8,25 +8,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from mooring.engine.core.bits import CPUMask, NUMAMask, list_text
-from mooring.engine.core.decision import Endless
+from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
+from mooring.engine.core.decision import Cause, Endless, Fault
+from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod
-from mooring.engine.cpumanager.choice import check_whole_cores, choose
-from mooring.engine.cpumanager.chooser import CPUsChosen
+from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.cpumanager.facts import (
     CPUPinningFailed,
     CPUPinningRequested,
     CPUsAssigned,
     CPUsReleased,
+    CPUsTaken,
     ExclusiveCPUsCounted,
     ExistingCPUsKept,
     PartitionKept,
+    TakeBegun,
+    WholeCoresChecked,
 )
-from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy
-from mooring.engine.cpumanager.requests import exclusive_cpus
+from mooring.engine.cpumanager.options import TakeError
+from mooring.engine.cpumanager.packed import NO_CORE_SIZE
+from mooring.engine.cpumanager.policy import (
+    AllocationError,
+    CPUsChosen,
+    StaticPolicy,
+    available_cpus,
+    exclusive_cpus,
+    withheld,
+)
 from mooring.engine.cpumanager.state import CPUState, Reusable
+from mooring.engine.cpumanager.take import take
+
+SMT_ALIGNMENT_ERROR = "SMTAlignmentError"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,45 +51,51 @@ class Allocated:
     reusable: Reusable
 
 
-def start(policy: StaticPolicy, state: CPUState) -> CPUState | str:
+def start(policy: StaticPolicy, state: CPUState) -> CPUState | Fault:
     """Check a state against machine and reservation.
 
     Returns:
-        The state, filled where it is fresh, or the kubelet's error text.
+        The state, filled where it is fresh, or what the kubelet finds wrong.
     """
     default, reserved = state.default, policy.reserved
     # 1. A fresh state gets the whole pool and is not checked further.
     if not default:
-        return "default cpuset cannot be empty" if state.assignments else replace(state, default=policy.shareable)
+        if state.assignments:
+            return Fault("default cpuset cannot be empty", Cause.FILE_CONTRADICTS)
+        return replace(state, default=policy.shareable)
     # 2. Reserved CPUs lie in the shared pool, or with strict reservation outside it.
     if policy.strict_reservation:
         if reserved & default:
-            return (
+            text = (
                 f"some of strictly reserved cpus: {_quoted(reserved & default)} "
                 f"are present in defaultCpuSet: {_quoted(default)}"
             )
+            return Fault(text, Cause.CPUS_CHANGED)
     elif reserved & ~default:
-        return f"not all reserved cpus: {_quoted(reserved)} are present in defaultCpuSet: {_quoted(default)}"
+        text = f"not all reserved cpus: {_quoted(reserved)} are present in defaultCpuSet: {_quoted(default)}"
+        return Fault(text, Cause.CPUS_CHANGED)
     # 3. Nothing is both shared and exclusive.
     known = default
     for pod in sorted(state.assignments):
         for container in sorted(state.assignments[pod]):
             cpus = state.assignments[pod][container]
             if cpus & default:
-                return (
+                text = (
                     f"pod: {pod}, container: {container} cpuset: {_quoted(cpus)} "
                     f"overlaps with default cpuset {_quoted(default)}"
                 )
+                return Fault(text, Cause.FILE_CONTRADICTS)
             known |= cpus
     # 4. Nothing is missing and nothing is unknown.
     if policy.gates.managers:
         for cpus in state.pods.values():
             known |= cpus
     if known != policy.shareable:
-        return (
+        text = (
             f"current set of available CPUs {_quoted(policy.shareable)} "
             f"doesn't match with CPUs in state {_quoted(known)}"
         )
+        return Fault(text, Cause.CPUS_CHANGED)
     return state
 
 
@@ -228,3 +248,151 @@ def _without_baseline(state: CPUState, pod: str, container: str) -> Mapping[str,
     if rest:
         baselines[pod] = rest
     return baselines
+
+
+def choose(
+    policy: StaticPolicy,
+    state: CPUState,
+    left: CPUMask,
+    pod: Pod,
+    container: str,
+    need: int,
+    affinity: NUMAMask | None,
+    observer: Observer | None,
+) -> CPUsChosen | AllocationError | Endless:
+    """Choose exclusive CPUs for a container, or for a whole pod: whole cores where required, near the hint.
+
+    Args:
+        policy: the policy.
+        state: before.
+        left: mask of the CPUs that init containers leave, usable besides the shared pool.
+        pod: the pod.
+        container: name; empty for the partition of the whole pod.
+        need: how many CPUs.
+        affinity: mask of the hint's NUMA nodes; None for no opinion.
+        observer: receives what was found.
+    """
+    if policy.rules.whole_cores:
+        refusal = check_whole_cores(policy, state, pod.uid, container, need, observer)
+        if refusal is not None:
+            return refusal
+    taken = take_near(policy, state, left, pod.uid, container, need, affinity, observer)
+    if isinstance(taken, TakeError):
+        return AllocationError(taken.message)
+    return CPUsChosen(taken) if isinstance(taken, int) else taken
+
+
+def check_whole_cores(
+    policy: StaticPolicy,
+    state: CPUState,
+    pod: str,
+    container: str,
+    need: int,
+    observer: Observer | None,
+) -> AllocationError | None:
+    """Apply full-pcpus-only. CPUs that init containers leave are not counted, half-used cores are."""
+    group = policy.group_size
+    available = (state.default & ~policy.reserved_cores & ~withheld(policy, state)).bit_count()
+    return why_no_whole_cores(pod, container, need, group, available, observer, policy.rules.older)
+
+
+def why_no_whole_cores(
+    pod: str,
+    container: str,
+    need: int,
+    group: int,
+    available: int,
+    observer: Observer | None,
+    older: ReleaseRules = NEWEST_RULES,
+) -> AllocationError | None:
+    """Return the kubelet's refusal of whole cores; None when nothing speaks against them.
+
+    Up to v1.31 the text about free CPUs needs more than 0 of them (rule smt-text-needs-free-cores; spec: releases.md
+    section 8).
+
+    Args:
+        pod: uid.
+        container: name; empty for a whole pod.
+        need: how many CPUs are requested.
+        group: how many CPUs a core has.
+        available: how many CPUs are on cores that may be given.
+        observer: receives what was found.
+        older: rules of an older release.
+
+    Raises:
+        KubeletCrashError: a core has no CPUs by average.
+    """
+    if group == 0:
+        raise KubeletCrashError(NO_CORE_SIZE)
+    message = ""
+    if need % group or (need > available == 0 and older.smt_text_needs_free_cores):
+        message = f"SMT Alignment Error: requested {need} cpus not multiple cpus per core = {group}"
+    elif need > available:
+        message = (
+            f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, "
+            f"requested CPUs = {need}, CPUs per core = {group}"
+        )
+    if observer is not None:
+        observer(WholeCoresChecked(pod, container, need, group, available, passed=not message))
+    return AllocationError(message, SMT_ALIGNMENT_ERROR) if message else None
+
+
+def take_near(
+    policy: StaticPolicy,
+    state: CPUState,
+    left: CPUMask,
+    pod: str,
+    container: str,
+    need: int,
+    affinity: NUMAMask | None,
+    observer: Observer | None,
+) -> CPUMask | TakeError | Endless:
+    """Take CPUs from the nodes of the hint first, then from anywhere: two runs; arguments as of :func:`choose`."""
+    pool = available_cpus(policy, state) | left & ~state.offline
+    close = near(policy, pool, affinity)
+    first: CPUMask | TakeError | Endless = NO_CPUS
+    if close:
+        wanted = min(need, close.bit_count())
+        if observer is not None:
+            observer(TakeBegun(pod, container, wanted, close, "hint"))
+        first = take(policy.topology, close, wanted, policy.rules, observer)
+    result: CPUMask | TakeError | Endless = first
+    if isinstance(first, int):
+        missing = need - first.bit_count()
+        if observer is not None and missing > 0:
+            observer(TakeBegun(pod, container, missing, pool & ~first, "anywhere"))
+        rest = take(policy.topology, pool & ~first, missing, policy.rules, observer)
+        result = first | rest if isinstance(rest, int) else rest
+    if observer is not None:
+        observer(
+            CPUsTaken(
+                pod=pod,
+                container=container,
+                need=need,
+                pool=pool,
+                reusable=left,
+                affinity=affinity,
+                near=close,
+                first=first if isinstance(first, int) else NO_CPUS,
+                taken=result if isinstance(result, int) else NO_CPUS,
+                error=_error_text(result),
+            )
+        )
+    return result
+
+
+def _error_text(result: CPUMask | TakeError | Endless) -> str:
+    if isinstance(result, TakeError):
+        return result.message
+    return result.defect if isinstance(result, Endless) else ""
+
+
+def near(policy: StaticPolicy, pool: CPUMask, affinity: NUMAMask | None) -> CPUMask:
+    """Return the CPUs of the pool that the hint points to: those of its nodes, with align-by-socket of its sockets."""
+    if affinity is None:
+        return NO_CPUS
+    inside = policy.topology.cpus_in_numa(affinity)
+    if policy.rules.align_by_socket:
+        sockets = policy.topology.sockets.values()
+        inside = CPUMask(sum(mask for mask in sockets if mask & inside))
+    return pool & inside

@@ -16,11 +16,10 @@ from mooring.engine.core.decision import Endless
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.accumulator import Accumulator, Element
 from mooring.engine.cpumanager.balance import Combo, Judge, Verdict, claimed_combo
 from mooring.engine.cpumanager.facts import DistributionChosen, SharePicked
 from mooring.engine.cpumanager.options import TakeError, TakeRules
-from mooring.engine.cpumanager.packed import NO_CORE_SIZE, refused_outright, take_packed
+from mooring.engine.cpumanager.packed import NO_CORE_SIZE, Accumulator, Element, refused_outright, take_packed
 
 
 def take_distributed(

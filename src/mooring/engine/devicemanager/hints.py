@@ -13,9 +13,8 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.devicemanager.facts import DeviceHintsAsked
 from mooring.engine.devicemanager.state import Device, DeviceState, ReusableDevices
-from mooring.engine.topologymanager.entries import AnyHints, ResourceHints
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
-from mooring.engine.topologymanager.wide import Demand, Family, sets_of_size
+from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, ResourceHints, sets_of_size
 
 MOST_LISTED = 8
 """Largest number of nodes for which hints are listed; with more of them they are described."""

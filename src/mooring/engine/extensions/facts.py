@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mooring.engine.core.bits import CPUMask, NUMAMask
-from mooring.engine.topologymanager.entries import AnyHints
+from mooring.engine.topologymanager.wide import AnyHints
 
 
 @dataclass(frozen=True, slots=True)

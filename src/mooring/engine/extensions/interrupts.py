@@ -5,16 +5,30 @@ pod says by an annotation what it wants; :func:`place` is the whole rule. The li
 ask it with the same facts, so that they never disagree.
 
 Source of what the kernel does: Documentation/core-api/irq/irq-affinity.rst; kernel/irq/proc.c.
+
+Who has CPUs of his own on a node, with what he wants of interrupts.
+
+From where interrupts are to where they belong, with a memory of where they were before.
+
+The memory (:class:`Kept`) is what a journal holds: it is written before the interrupts are, so that after
+a sudden end each interrupt's own affinity is known, and which affinities the agent wrote. An affinity that is
+neither was set by another program, and stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.extensions.owners import OwnerKind, claims_of, state_owner
 
 ANNOTATION = "mooring/irq-affinity"
 """Annotation of a pod; its value is one of :class:`Wish`."""
@@ -171,3 +185,230 @@ def balance_finding(spared: CPUSet, exclusive: CPUSet) -> Finding | None:
         f"IRQBALANCE_BANNED_CPULIST={spared | exclusive} keeps it away from them."
     )
     return Finding("warning", str(hit), message, "MOOR-604")
+
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
+
+
+AddressesByPod = Mapping[str, Mapping[str, frozenset[str]]]
+"""Uid -> container -> PCI addresses of what it holds."""
+
+
+def pci_addresses(devices: DeviceState) -> AddressesByPod:
+    """Return the PCI addresses of what pods hold.
+
+    Only a device whose id is an address is known: that is how plugins for network and vfio devices name theirs. A GPU's
+    id or a NUMA node says nothing about one interrupt.
+    """
+    return {
+        uid: {
+            container: frozenset(
+                address for held in resources.values() for one in held if (address := pci_address(one))
+            )
+            for container, resources in containers.items()
+        }
+        for uid, containers in devices.held.items()
+    }
+
+
+def pci_address(device: str) -> str:
+    """Return the PCI address that a device's id is; empty when it is none.
+
+    >>> pci_address("0000:3B:02.1"), pci_address("GPU-5c6a")
+    ('0000:3b:02.1', '')
+    """
+    return device.lower() if _ADDRESS.fullmatch(device.lower()) else ""
+
+
+def owners_of(
+    state: CPUState,
+    pods: Mapping[str, Pod],
+    devices: AddressesByPod,
+    users: Mapping[str, frozenset[str]] | None = None,
+) -> tuple[Owner, ...]:
+    """Return all owners of CPUs.
+
+    A pod is one owner, unless it wants the interrupts of its devices: then each of its containers has those of its own
+    devices. A claim wants what its pods want when they agree, else it avoids interrupts.
+
+    Args:
+        state: of the CPU manager.
+        pods: that are there, by uid.
+        devices: PCI addresses of what they hold.
+        users: uids of the pods of each claim, by its uid.
+    """
+    found: list[Owner] = []
+    held = {
+        uid: containers for uid, containers in state.assignments.items() if state_owner(uid).kind is not OwnerKind.CLAIM
+    }
+    for uid in dict.fromkeys((*state.pods, *held)):
+        # Threads that are hidden for a pod want what it wants: an interrupt there slows the same core.
+        pod = state_owner(uid).uid
+        mine, wish = devices.get(pod, {}), _wish(pod, pods)
+        own = {name: mask for name, mask in held.get(uid, {}).items() if mask}
+        if uid not in state.pods and wish is Wish.OWN and any(mine.values()) and len(own) > 1:
+            found += _containers(_label(pod, pods), own, mine)
+            continue
+        cpus = state.pods.get(uid, NO_CPUS)
+        for mask in own.values():
+            cpus |= mask
+        if cpus:
+            found.append(Owner(_label(pod, pods), CPUSet(cpus), wish, _together(mine)))
+    for claim in claims_of(state).values():
+        uids = (users or {}).get(claim.uid, frozenset())
+        wishes = {_wish(uid, pods) for uid in uids}
+        wish = wishes.pop() if len(wishes) == 1 else Wish.AVOID
+        theirs = frozenset(address for uid in uids for address in _together(devices.get(uid, {})))
+        found.append(Owner(f"claim {claim.namespace}/{claim.name}", CPUSet(claim.cpus), wish, theirs))
+    return tuple(found)
+
+
+def _containers(pod: str, own: Mapping[str, CPUMask], devices: Mapping[str, frozenset[str]]) -> Iterator[Owner]:
+    """Yield the containers of a pod with CPUs of their own, each with its devices.
+
+    Devices of containers without CPUs of their own are everybody's; who has none avoids interrupts.
+    """
+    of_all = frozenset(address for name, theirs in devices.items() if name not in own for address in theirs)
+    for name, mask in own.items():
+        mine = devices.get(name, frozenset()) | of_all
+        yield Owner(f"{pod}/{name}", CPUSet(mask), Wish.OWN if mine else Wish.AVOID, mine)
+
+
+def _together(devices: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset(address for theirs in devices.values() for address in theirs)
+
+
+def _wish(uid: str, pods: Mapping[str, Pod]) -> Wish:
+    return (wish_of(pods[uid].annotations) or Wish.AVOID) if uid in pods else Wish.AVOID
+
+
+def _label(uid: str, pods: Mapping[str, Pod]) -> str:
+    return f"{pods[uid].namespace}/{pods[uid].name}" if uid in pods else uid
+
+
+NEW = -1
+"""Stands as a number for ``default_smp_affinity``: where interrupts begin that are set up later."""
+NEW_NAME = "default_smp_affinity"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is remembered of an interrupt that was moved, or is about to be."""
+
+    name: str
+    """Numbers are given again when devices are added and removed; another name is another interrupt."""
+    original: CPUSet
+    """What it might use before."""
+    ours: tuple[CPUSet, ...]
+    """What it may be found with unless another program has changed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Everything that is remembered from one look to the next."""
+
+    kept: Mapping[int, Kept] = field(default_factory=dict)
+    """By number. Survives the agent."""
+    alone: Mapping[int, str] = field(default_factory=dict)
+    """Number and name of interrupts that another program has moved since. A restarted agent takes what it finds
+    for their own affinity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One interrupt at one look."""
+
+    interrupt: Interrupt
+    original: CPUSet
+    place: Place | None
+    """None where another program has moved it."""
+
+    @property
+    def write(self) -> CPUSet | None:
+        """What is to be written; None when it is there already, or is to be left alone."""
+        wanted = self.place.cpus if self.place is not None else None
+        return None if wanted == self.interrupt.allowed else wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """What one look comes to."""
+
+    steps: tuple[Step, ...]
+    memory: Memory
+    """To be kept before the first write."""
+
+    @property
+    def writes(self) -> tuple[Step, ...]:
+        """The steps that write something."""
+        return tuple(step for step in self.steps if step.write is not None)
+
+
+def steer(found: Iterable[Interrupt], memory: Memory, owners: Iterable[Owner], room: InterruptCPUs) -> Steering:
+    """Return what is to be written so that every interrupt is where it belongs; without owners that is where it was.
+
+    Args:
+        found: all interrupts as they are now, and under :data:`NEW` where new ones begin.
+        memory: of the last look.
+        owners: all owners of CPUs.
+        room: the CPUs of the machine.
+    """
+    # Where new ones begin comes first: what is remembered of the others depends on it.
+    found, owners = tuple(sorted(found, key=lambda one: one.number)), tuple(owners)
+    beginning = next((one.allowed for one in found if one.number == NEW), None)
+    steps: list[Step] = []
+    kept: dict[int, Kept] = {}
+    alone: dict[int, str] = {}
+    for one in found:
+        original = _original(one, memory, beginning)
+        if original is None:
+            alone[one.number] = one.name
+            steps.append(Step(one, one.allowed, None))
+            continue
+        wanted = place(original, owners, room, device=one.device, managed=one.managed)
+        step = Step(one, original, wanted)
+        steps.append(step)
+        if step.write is not None:
+            # Killed between journal and kernel, the agent finds either of the two.
+            kept[one.number] = Kept(one.name, original, (one.allowed, step.write))
+        elif one.allowed != original or _looks_new(kept, one.number, original):
+            kept[one.number] = Kept(one.name, original, (one.allowed,))
+    return Steering(tuple(steps), Memory(kept, alone))
+
+
+def written(memory: Memory, shown: Mapping[int, CPUSet]) -> Memory:
+    """Return the memory after writes, where interrupts show what they may use now: to be kept instead."""
+    kept = dict(memory.kept)
+    for number, cpus in shown.items():
+        if number in kept:
+            kept[number] = replace(kept[number], ours=(cpus,))
+    if NEW in kept and kept[NEW].ours == (kept[NEW].original,):
+        del kept[NEW]
+    needed = {
+        number: one
+        for number, one in kept.items()
+        if one.ours != (one.original,) or _looks_new(kept, number, one.original)
+    }
+    return replace(memory, kept=needed)
+
+
+def _looks_new(kept: Mapping[int, Kept], number: int, cpus: CPUSet) -> bool:
+    """Tell whether an interrupt at its own affinity would be taken for one that was set up since.
+
+    Its affinity is by chance the one that new interrupts were given, and only the memory says that it was there before.
+    """
+    return number != NEW and NEW in kept and cpus in kept[NEW].ours
+
+
+def _original(one: Interrupt, memory: Memory, beginning: CPUSet | None) -> CPUSet | None:
+    """Return an interrupt's own affinity; None when another program has moved it."""
+    known = memory.kept.get(one.number)
+    if known is not None and known.name == one.name and one.allowed in known.ours:
+        return known.original
+    # A device that was set up again has its interrupts where new ones begin, often under their old numbers.
+    if one.number != NEW and one.allowed == beginning:
+        moved = memory.kept.get(NEW)
+        return moved.original if moved is not None and one.allowed in moved.ours else one.allowed
+    if known is not None and known.name == one.name and known.ours != (known.original,):
+        return None
+    return None if memory.alone.get(one.number) == one.name else one.allowed

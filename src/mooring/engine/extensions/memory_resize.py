@@ -16,17 +16,13 @@ from mooring.engine.core.bits import NO_NODES, NUMAMask, members
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.extensions.facts import MemoryGrowthAsked
-from mooring.engine.memorymanager.account import charge
 from mooring.engine.memorymanager.facts import MemoryAssigned
-from mooring.engine.memorymanager.hints import calculate_hints, free_in
-from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.policy_hints import hints_as_in_kubelet
-from mooring.engine.memorymanager.requests import Requests, container_requests, pod_requests
-from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState
+from mooring.engine.memorymanager.hints import calculate_hints, free_in, hints_as_in_kubelet
+from mooring.engine.memorymanager.policy import MemoryPolicy, Requests, container_requests, pod_requests
+from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge
 from mooring.engine.memorymanager.static import Chosen, MemoryRefusal, choose_nodes, remove
-from mooring.engine.topologymanager.entries import AnyHints, ResourceHints
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hint, Hints
-from mooring.engine.topologymanager.wide import Family
+from mooring.engine.topologymanager.wide import AnyHints, Family, ResourceHints
 
 PROHIBITED = "prohibitedMemoryAllocationError"
 

@@ -22,7 +22,7 @@ class BrokenSet:
     """A set with CPUs that are offline."""
 
     pod: str
-    """Uid; of a claim its owner (:mod:`mooring.engine.extensions.claimed`)."""
+    """Uid; of a claim its owner (:mod:`mooring.engine.extensions.owners`)."""
     container: str
     """Empty for the partition of a whole pod (KEP-5526)."""
     cpus: CPUMask

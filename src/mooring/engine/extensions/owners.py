@@ -3,13 +3,38 @@
 The state file of the kubelet knows pods and containers only. Claims and hidden threads are in it under keys that no pod
 can have as its uid, so that one table says of every CPU what owns it. Here such a key and entry become a value; nothing
 else reads them.
+
+Claims in the CPU manager's state: owners beside pods, of dynamic resource allocation.
+
+A claim is in the state as a pod is, under an owner that no pod can have as its uid, so that one ledger says of
+every CPU whose it is, and the state file in the kubelet's format keeps it. What a container is to a pod, a share is to
+a claim: what one device gives to one request. The name of a share's entry tells the claim's name too, so that a state
+file alone says everything about it.
+
+>>> state = CPUState("static", 0b1, {"claim:1-2": {"shop/cpus/numa0/fast": 0b110}})
+>>> claims_of(state)["1-2"].shares
+(HeldShare(request='fast', device='numa0', cpus=6),)
+
+Hidden threads: CPUs that nothing runs on because they share a core with a container's CPUs.
+
+In the state they are an owner of their own beside the pod (:mod:`mooring.engine.extensions.owners`), and are released
+with the container's CPUs. A kubelet that knows nothing of them releases them as those of an unknown pod.
+
+>>> state = with_hidden(CPUState("static", 0b1100, {"uid": {"app": 0b01}}), "uid", "app", 0b100)
+>>> state.default, hidden_of(state, "uid", "app")
+(8, 4)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
+
+from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.cpumanager.state import CPUState
 
 _CLAIM = "claim:"
 _HIDDEN = "hidden:"
@@ -108,3 +133,108 @@ def parts_of(entry: str) -> tuple[str, str, str, str]:
     """Return namespace, name, device and request; of an entry that Mooring did not write: all of it as the request."""
     parts = entry.split("/", 3)
     return (parts[0], parts[1], parts[2], parts[3]) if len(parts) == 4 else ("", "", "", entry)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HeldShare:
+    """What one request of a claim has of one device."""
+
+    request: str
+    """Name of the request; with ``firstAvailable`` also that of the choice, after a slash."""
+    device: str
+    cpus: CPUMask
+    """Mask."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClaim:
+    """A claim that has CPUs."""
+
+    uid: str
+    namespace: str
+    name: str
+    shares: tuple[HeldShare, ...]
+    """In the order of device and request, whatever wrote them."""
+
+    @property
+    def cpus(self) -> CPUMask:
+        """Mask of all its CPUs."""
+        return CPUMask(reduce(or_, (share.cpus for share in self.shares), 0))
+
+
+def claims_of(state: CPUState) -> dict[str, HeldClaim]:
+    """Return the claims of a state by uid, in the state's order."""
+    return {
+        owner.uid: _claim(owner.uid, entries)
+        for key, entries in state.assignments.items()
+        if (owner := state_owner(key)).kind is OwnerKind.CLAIM and entries
+    }
+
+
+def claim_of(state: CPUState, uid: str) -> HeldClaim | None:
+    """Return a claim; None when it has nothing."""
+    entries = state.assignments.get(claim_key(uid))
+    return _claim(uid, entries) if entries else None
+
+
+def _claim(uid: str, entries: Mapping[str, CPUMask]) -> HeldClaim:
+    shares = []
+    for entry in sorted(entries, key=parts_of):
+        namespace, name, device, request = parts_of(entry)
+        shares.append(HeldShare(request, device, entries[entry]))
+    return HeldClaim(uid, namespace, name, tuple(shares))
+
+
+def hidden_of(state: CPUState, pod: str, container: str) -> CPUMask:
+    """Return the mask of the threads that are hidden for a container."""
+    return state.assignments.get(hidden_key(pod), {}).get(container, NO_CPUS)
+
+
+def hidden_of_pod(state: CPUState, pod: str) -> Mapping[str, CPUMask]:
+    """Return the mask of the threads that are hidden for each container of a pod that has any."""
+    return state.assignments.get(hidden_key(pod), {})
+
+
+def hidden_for(state: CPUState, pod: str, cpus: CPUMask) -> CPUMask:
+    """Return the mask of the threads that are hidden for those containers of a pod that have some of ``cpus``.
+
+    Without those that others of the pod have by now, or hide themselves: they came after and run.
+    """
+    held = state.assignments.get(pod, {})
+    mask = kept = NO_CPUS
+    for own in held.values():
+        kept |= own & ~cpus
+    for container, hidden in state.assignments.get(hidden_key(pod), {}).items():
+        if held.get(container, NO_CPUS) & cpus:
+            mask |= hidden
+        else:
+            kept |= hidden
+    return mask & ~kept
+
+
+def with_hidden(state: CPUState, pod: str, container: str, hidden: CPUMask) -> CPUState:
+    """Return the state with threads hidden for a container; without any, the state itself."""
+    if not hidden:
+        return state
+    owner = hidden_key(pod)
+    entries = {**state.assignments.get(owner, {}), container: hidden}
+    return replace(state, default=state.default & ~hidden, assignments={**state.assignments, owner: entries})
+
+
+def without_hidden(state: CPUState, pod: str, container: str) -> CPUState:
+    """Return the state after a container has gone.
+
+    Its hidden threads are the pool's again, but for those that others of the pod have or hide.
+    """
+    owner = hidden_key(pod)
+    entries = state.assignments.get(owner, {})
+    if container not in entries:
+        return state
+    rest = {name: cpus for name, cpus in entries.items() if name != container}
+    still = NO_CPUS
+    for cpus in (*rest.values(), *state.assignments.get(pod, {}).values()):
+        still |= cpus
+    assignments = {known: held for known, held in state.assignments.items() if known != owner}
+    if rest:
+        assignments[owner] = rest
+    return replace(state, default=state.default | entries[container] & ~still, assignments=assignments)

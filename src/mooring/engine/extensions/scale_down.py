@@ -8,6 +8,10 @@ calls such a container impossible. With it the resize continues where it was int
 minimum, so that one that nothing vouches for starts again.
 
 No released kubelet does this. Source: KEP-5554, KEP-6122; spec: resize.md section 5.
+
+Releasing a container's CPUs, with what extensions keep beside them.
+
+Source: kubelet v1.37.1, cpumanager policy_static.go (RemoveContainer); spec: cpu-manager.md section 10.
 """
 
 from __future__ import annotations
@@ -23,8 +27,10 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
-from mooring.engine.extensions.cpu_change import change_of
-from mooring.engine.extensions.cpu_resize import assigned, resized_set, without_pre_assignment
+from mooring.engine.cpumanager.static import remove
+from mooring.engine.extensions.cpu_resize import assigned, change_of, resized_set, without_pre_assignment
+from mooring.engine.extensions.offline import without_idle_pairs
+from mooring.engine.extensions.owners import without_hidden
 from mooring.lazy import lazily
 
 with lazily():
@@ -192,3 +198,14 @@ def _has_lost_its_delay(policy: StaticPolicy, state: CPUState, pod: Pod, contain
     """Tell whether a delay of the pod's own is pending on a node that knows such delays no longer."""
     pre = state.pre_assignments.get(pod.uid, {}).get(container.name)
     return pre is not None and pre.is_written and policy.scale_down.is_on and not policy.scale_down.of_pods
+
+
+def release(
+    policy: StaticPolicy, state: CPUState, pod: str, container: str, observer: Observer | None = None
+) -> CPUState:
+    """Return the state without one container's assignment, its pending release, replacements and hidden threads."""
+    if container in state.assignments.get(pod, {}):
+        report_dropped(state, pod, container, observer)
+        state = remove(policy, without_pre_assignment(state, pod, container), pod, container, observer)
+        state = without_idle_pairs(state)
+    return without_hidden(state, pod, container)

@@ -16,7 +16,7 @@ from mooring.engine.core.pod import Container, Pod
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.extensions.owners import state_owner
 from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.engine.kubelet.start import Start, start_on
+from mooring.engine.kubelet.start import NotStarted, Start, start_on
 from mooring.engine.node import Node
 
 NAMED = 3
@@ -43,7 +43,7 @@ class Opened:
     """What a start came to, and which pods were adopted."""
 
     start: Start
-    """Its kubelet has the devices and counts the adopted pods as running."""
+    """The kubelet has the devices and counts the adopted pods as running."""
     others: Mapping[str, Held] = field(default_factory=dict)
     """Uid -> what a pod that does not run already has in the state files."""
 
@@ -72,15 +72,15 @@ def opened(
         observer: receives what the start found.
     """
     start = start_on(machine, config, mooring, files, observer)
-    if start.kubelet is None:
+    if isinstance(start, NotStarted):
         return Opened(start)
     running = {pod.uid for pod in active}
-    others = held_by_others(start.kubelet.node, running)
+    others = held_by_others(start.node, running)
     # What ended pods held stands in the kubelet's record until it gives the devices away again.
     held = {uid: containers for uid, containers in devices.held.items() if uid in running or uid in others}
-    kubelet = start.kubelet.with_devices(replace(devices, held=held))
+    kubelet = start.with_devices(replace(devices, held=held))
     node = kubelet.node.adopt(adopted(others, {pod.uid: pod for pod in pods}))
-    return Opened(replace(start, kubelet=replace(kubelet, node=node)), others)
+    return Opened(replace(kubelet, node=node), others)
 
 
 def held_by_others(node: Node, known: Collection[str]) -> dict[str, Held]:

@@ -6,25 +6,94 @@ events; they differ in the order and in how they ask (:class:`~mooring.engine.ku
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from mooring.engine.core.bits import list_text
+from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.observer import Observer
-from mooring.engine.core.pod import Pod
+from mooring.engine.core.pod import Pod, ResourceList
+from mooring.engine.core.release import Release
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit, readmit, without
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.start import restart_kubelet
+from mooring.engine.kubelet.start import NotStarted, restart_kubelet
 from mooring.engine.node import Node
-from mooring.inputs.pods.steps import Admit, Offline, Online, Remove, Restart
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.engine.node import hotplug
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """A pod arrives."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A pod ends and is gone."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The kubelet stops and starts again on its checkpoint files."""
+
+    kubelet: KubeletConfig | None = None
+    """The configuration from here on; None leaves it as it was."""
+    release: Release | None = None
+    """The kubelet's release from here on; None leaves it as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reboot:
+    """The machine starts again: everything as for a restart, and another boot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Time goes by."""
+
+    nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Requests and limits that are named; all others stay."""
+
+    requests: ResourceList = field(default_factory=dict)
+    limits: ResourceList = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """A pod is to have other resources."""
+
+    uid: str
+    containers: Mapping[str, Amounts]
+    resources: Amounts | None = None
+    """Of the pod as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """CPUs go offline."""
+
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class Online:
+    """CPUs come back."""
+
+    cpus: CPUSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +104,9 @@ class Readmit:
 
 
 Event: TypeAlias = Admit | Readmit | Remove | Restart | Offline | Online
+"""What changes a kubelet at once."""
+Step: TypeAlias = Admit | Remove | Restart | Reboot | Advance | Resizing | Offline | Online
+"""What happens to a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +209,9 @@ def _restarted(
     kubelet: Kubelet, event: Restart, mode: AdmitMode, observer: Observer | None
 ) -> tuple[Kubelet, EventResult]:
     start = restart_kubelet(kubelet, event.kubelet, release=event.release)
-    if start.kubelet is None:
+    if isinstance(start, NotStarted):
         return kubelet, EventResult(refusal=start.refusal)
-    after, results = readmit(start.kubelet, kubelet.node.active.values(), mode, observer)
+    after, results = readmit(start, kubelet.node.active.values(), mode, observer)
     return after, EventResult(results)
 
 

@@ -28,8 +28,8 @@ from mooring.engine.node.settings import Settings
 from mooring.lazy import lazily
 
 if TYPE_CHECKING:
-    from mooring.engine.checkpoint.cpu_load import ContainerIDs
-    from mooring.engine.node.resize.answer import Resize
+    from mooring.engine.checkpoint.cpu_file import ContainerIDs
+    from mooring.engine.node.resize.feasibility import Resize
 
 with lazily():
     from mooring.engine.checkpoint import cpu_file as cpu_checkpoint

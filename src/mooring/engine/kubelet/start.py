@@ -7,10 +7,10 @@ Source: kubelet v1.37.1, cm/container_manager_linux.go and the managers' checkpo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Fault, StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import MachineInfo
@@ -28,11 +28,12 @@ from mooring.engine.node.start import RestoredStates, running_managers, start_ma
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.engine.checkpoint import cpu_file, cpu_load, memory_file, memory_load
+    from mooring.engine.checkpoint import cpu_file, memory_file
+    from mooring.engine.checkpoint import cpu_file as cpu_load
+    from mooring.engine.checkpoint import memory_file as memory_load
     from mooring.engine.node import hotplug
 
 if TYPE_CHECKING:
-    from mooring.engine.checkpoint.formats import LoadRefusal
     from mooring.engine.node.start import Started
 
 BEFORE_MACHINE = frozenset({"flags", "decode", "featureGates", "validation"})
@@ -43,18 +44,20 @@ _NO_FILES = StateTexts()
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """What a start came to."""
+class NotStarted:
+    """A start that the kubelet refuses."""
 
-    kubelet: Kubelet | None
-    refusal: StartRefusal | None
-    refused_files: StateTexts = _NO_FILES
-    """The files after a start that was refused; a refused file is left as it was."""
+    refusal: StartRefusal
+    files: StateTexts = _NO_FILES
+    """The files afterwards; a refused file is left as it was."""
 
-    @property
-    def files(self) -> StateTexts:
-        """The files afterwards."""
-        return self.refused_files if self.kubelet is None else self.kubelet.files
+
+Start: TypeAlias = Kubelet | NotStarted
+
+
+def refusal_of(start: Start) -> StartRefusal | None:
+    """Return why a kubelet does not start; None when it does."""
+    return start.refusal if isinstance(start, NotStarted) else None
 
 
 def start_on(
@@ -64,71 +67,56 @@ def start_on(
     try:
         start = start_kubelet(machine.info, config, mooring, files, observer)
     except KubeletCrashError as error:
-        return Start(None, StartRefusal("start", f"the kubelet crashes: {error}"), files)
-    if not machine.info_error or (start.refusal is not None and start.refusal.stage in BEFORE_MACHINE):
+        return NotStarted(crash_at_start(error), files)
+    if not machine.info_error or (isinstance(start, NotStarted) and start.refusal.stage in BEFORE_MACHINE):
         return start
-    return Start(None, StartRefusal("machine", machine.info_error), files)
+    return NotStarted(StartRefusal.of("machine", Fault(machine.info_error)), files)
+
+
+def crash_at_start(error: KubeletCrashError) -> StartRefusal:
+    """Return a crash at the start as a refusal."""
+    return StartRefusal.of("start", Fault(f"the kubelet crashes: {error}"))
 
 
 def start_kubelet(
     info: MachineInfo,
-    config: KubeletConfig,
+    config: KubeletConfig | Settings,
     mooring: MooringConfig,
     files: StateTexts,
     observer: Observer | None = None,
+    *,
+    runs: bool = False,
 ) -> Start:
     """Start a kubelet on the texts of its checkpoint files.
+
+    Args:
+        info: the kubelet's view of the machine.
+        config: as written, or understood before, to start many nodes of one kind.
+        mooring: extensions and fixed defects.
+        files: texts of existing state files.
+        observer: receives what the start found.
+        runs: whether the kubelet runs and has written the files; then it need not be able to start on them.
 
     Raises:
         KubeletCrashError: the kubelet itself would crash.
     """
-    settings = build_settings(config, mooring, info)
+    settings = config if isinstance(config, Settings) else build_settings(config, mooring, info)
     if isinstance(settings, StartRefusal):
-        return Start(None, settings, files)
-    return start_understood(info, settings, mooring, files, observer)
-
-
-def kubelet_that_runs(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig, files: StateTexts) -> Start:
-    """Return the kubelet that runs and has written these files; it need not be able to start on them."""
-    settings = build_settings(config, mooring, info)
-    return (
-        Start(None, settings, files) if isinstance(settings, StartRefusal) else running(info, settings, mooring, files)
-    )
-
-
-def start_understood(
-    info: MachineInfo,
-    settings: Settings,
-    mooring: MooringConfig,
-    files: StateTexts,
-    observer: Observer | None = None,
-) -> Start:
-    """Do the same with a configuration that was understood before, to start many nodes of one kind."""
-    cpu, memory = _load_cpu(settings, files), _load_memory(settings, files.memory)
-    started = start_managers(settings, RestoredStates(_restored(cpu), _restored(memory)), observer)
-    return _start(info, mooring, settings, files, (cpu, memory), started)
-
-
-def running(info: MachineInfo, settings: Settings, mooring: MooringConfig, files: StateTexts) -> Start:
-    """Do the same with a configuration that was understood before."""
-    cpu, memory = _load_cpu(settings, files), _load_memory(settings, files.memory)
-    found = running_managers(settings, RestoredStates(_restored(cpu), _restored(memory)))
-    return _start(info, mooring, settings, files, (cpu, memory), found)
-
-
-def _start(
-    info: MachineInfo, mooring: MooringConfig, settings: Settings, files: StateTexts, loaded: _Loaded, started: Started
-) -> Start:
-    cpu, memory = loaded
-    if started.refusal is not None or started.cpu is None or started.memory is None:
-        return Start(None, started.refusal, _refused_files(settings, files, loaded, started))
+        return NotStarted(settings, files)
+    loaded = cpu, memory = _load_cpu(settings, files), _load_memory(settings, files.memory)
+    read = RestoredStates(cpu, memory)
+    started = running_managers(settings, read) if runs else start_managers(settings, read, observer)
+    if started.refusal is not None:
+        return NotStarted(started.refusal, _refused_files(settings, files, loaded, started))
+    if started.cpu is None or started.memory is None:
+        raise AssertionError("a start without a refusal has both states")
     node = Node(settings, Providers(started.cpu, started.memory))
     # A state that is taken over as it was read does not change its file.
     texts = (
         files.cpu if started.cpu is cpu else DeferredText(settings, started.cpu),
         files.memory if started.memory is memory else DeferredText(settings, started.memory),
     )
-    return Start(Kubelet(info, mooring, node, *texts, containers=files.containers), None)
+    return Kubelet(info, mooring, node, *texts, containers=files.containers)
 
 
 def _refused_files(settings: Settings, files: StateTexts, loaded: _Loaded, started: Started) -> StateTexts:
@@ -168,14 +156,14 @@ def restart_kubelet(
     """
     mooring = kubelet.mooring if release is None else replace(kubelet.mooring, release=release)
     start = start_kubelet(kubelet.info, config or kubelet.settings.config, mooring, kubelet.files)
-    if start.kubelet is None:
+    if isinstance(start, NotStarted):
         return start
     node = kubelet.node
     moment = node.moment if boot is None else Moment(0, boot)
-    after = _remembering(start.kubelet.with_devices(node.providers.devices).at(moment), node.cpu)
+    after = _remembering(start.with_devices(node.providers.devices).at(moment), node.cpu)
     if boot is not None and after.node.cpu.offline:
         after, _ = after.online(after.node.cpu.offline)
-    return replace(start, kubelet=after)
+    return after
 
 
 def emptied(kubelet: Kubelet, offline: int = 0) -> Kubelet | None:
@@ -185,10 +173,10 @@ def emptied(kubelet: Kubelet, offline: int = 0) -> Kubelet | None:
         kubelet: of the node.
         offline: mask of the CPUs that are offline (extension cpu-hotplug).
     """
-    start = start_understood(kubelet.info, kubelet.settings, kubelet.mooring, StateTexts())
-    if start.kubelet is None:
+    start = start_kubelet(kubelet.info, kubelet.settings, kubelet.mooring, StateTexts())
+    if isinstance(start, NotStarted):
         return None
-    empty = start.kubelet.with_devices(DeviceState(kubelet.node.providers.devices.devices))
+    empty = start.with_devices(DeviceState(kubelet.node.providers.devices.devices))
     return empty.offline(offline)[0] if offline else empty
 
 
@@ -199,18 +187,11 @@ def _remembering(kubelet: Kubelet, before: CPUState) -> Kubelet:
     return replace(kubelet, node=hotplug.remembered(kubelet.node, before.offline, before.displaced))
 
 
-State = TypeVar("State", CPUState, MemoryState)
-_Loaded: TypeAlias = "tuple[CPUState | LoadRefusal | None, MemoryState | LoadRefusal | None]"
+_Loaded: TypeAlias = tuple[CPUState | StartRefusal | None, MemoryState | StartRefusal | None]
 """What the two files hold; None where there is no file."""
 
 
-def _restored(loaded: State | LoadRefusal | None) -> State | StartRefusal | None:
-    if loaded is None or isinstance(loaded, (CPUState, MemoryState)):
-        return loaded
-    return StartRefusal("start", loaded.kubelet_text())
-
-
-def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | LoadRefusal | None:
+def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | StartRefusal | None:
     if files.cpu is None:
         return None
     return cpu_load.load_cpu_state(
@@ -224,7 +205,7 @@ def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | LoadRefusal |
     )
 
 
-def _load_memory(settings: Settings, text: str | None) -> MemoryState | LoadRefusal | None:
+def _load_memory(settings: Settings, text: str | None) -> MemoryState | StartRefusal | None:
     if not settings.has_memory_manager:
         return MemoryState(settings.config.memory_manager_policy, {}, {})
     if text is None:

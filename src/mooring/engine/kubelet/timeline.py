@@ -11,15 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
-from mooring.engine.core.release import Release
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.start import Start, restart_kubelet
-from mooring.engine.node.resize.answer import DEFERRED, Resize, Waiting, retry_order
+from mooring.engine.node.resize.feasibility import DEFERRED, Resize, Waiting, retry_order
 
 FIRST_RETRY = 30 * SECOND
 """After its start the kubelet tries waiting resizes for the first time, when it knows all of its pods."""
@@ -51,12 +48,6 @@ class Timeline:
         """Tell whether a resize is to be tried again."""
         waiting = self.kubelet.node.waiting
         return bool(self.again) or any(one.reason == DEFERRED for one in waiting.values())
-
-    def restarted(
-        self, config: KubeletConfig | None = None, boot: str | None = None, release: Release | None = None
-    ) -> Start:
-        """Start the kubelet again; running pods are not admitted yet, and none wants other resources."""
-        return restart_kubelet(self.kubelet, config, boot, release)
 
     def wanting(self) -> dict[str, Pod]:
         """Return the pods that want other resources than they have, by uid."""

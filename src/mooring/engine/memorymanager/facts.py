@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.memorymanager.state import Block
-from mooring.engine.topologymanager.entries import AnyHints
+from mooring.engine.topologymanager.wide import AnyHints
 
 
 @dataclass(frozen=True, slots=True)

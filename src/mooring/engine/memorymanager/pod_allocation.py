@@ -12,19 +12,24 @@ from dataclasses import replace
 from mooring.engine.core.bits import members
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates, QoS
-from mooring.engine.memorymanager.account import charge
 from mooring.engine.memorymanager.facts import (
     MemoryAssigned,
     MemoryPartitioned,
     MemoryPinningFailed,
     MemoryPinningRequested,
 )
-from mooring.engine.memorymanager.pod_partition import EMPTY_SHARED_POOL, blocks_of, partition, shared_pool_error
-from mooring.engine.memorymanager.pod_restore import POD_RESTART, restored_blocks, without_pod
-from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.requests import Requests, container_requests, pod_requests
+from mooring.engine.memorymanager.pod_partition import (
+    EMPTY_SHARED_POOL,
+    POD_RESTART,
+    blocks_of,
+    partition,
+    restored_blocks,
+    shared_pool_error,
+    without_pod,
+)
+from mooring.engine.memorymanager.policy import MemoryPolicy, Requests, container_requests, pod_requests
 from mooring.engine.memorymanager.reuse import ContainerBlocks, ReusableMemory
-from mooring.engine.memorymanager.state import MemoryState, NUMANodeState
+from mooring.engine.memorymanager.state import MemoryState, NUMANodeState, charge
 from mooring.engine.memorymanager.static import (
     MemoryAllocated,
     MemoryRefusal,
@@ -73,7 +78,7 @@ def _partitioned(
 ) -> MemoryState | MemoryRefusal:
     """Return the state with the pod's memory divided among its containers, or the kubelet's error."""
     # 2. Someone would share nothing.
-    empty = shared_pool_error(pod, requests, policy.gates)
+    empty, _ = shared_pool_error(pod, requests, policy.gates)
     if empty:
         return MemoryRefusal(empty, EMPTY_SHARED_POOL)
     if POD_RESTART in policy.fixed_defects:

@@ -13,7 +13,6 @@ from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
-from mooring.engine.memorymanager.account import charge, release
 from mooring.engine.memorymanager.facts import (
     MemoryAssigned,
     MemoryPinningFailed,
@@ -21,12 +20,10 @@ from mooring.engine.memorymanager.facts import (
     MemoryReleased,
 )
 from mooring.engine.memorymanager.hints import best_hint, calculate_hints, free_in
-from mooring.engine.memorymanager.machine import MEMORY
-from mooring.engine.memorymanager.pod_restore import is_served_as_a_whole
-from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.requests import Requests, container_requests
+from mooring.engine.memorymanager.pod_partition import is_served_as_a_whole
+from mooring.engine.memorymanager.policy import MEMORY, MemoryPolicy, Requests, container_requests
 from mooring.engine.memorymanager.reuse import NOTHING_LEFT, Leftover, ReusableMemory, leftover_for, take_over
-from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState
+from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, release
 from mooring.engine.topologymanager.hints import Hint
 
 NO_DEFAULT = "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"

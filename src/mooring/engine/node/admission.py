@@ -43,9 +43,9 @@ from mooring.engine.node.providers import (
     without_stale_memory,
 )
 from mooring.engine.node.settings import Settings
-from mooring.engine.topologymanager.entries import AnyHints, ResourceHints, merge_entries
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import NONE, merge
+from mooring.engine.topologymanager.wide import AnyHints, ResourceHints, merge_entries
 from mooring.lazy import lazily
 
 with lazily():

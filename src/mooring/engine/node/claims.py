@@ -1,7 +1,7 @@
 """Claims to CPUs: allocated, kept, and released.
 
 The kubelet has nothing of this: its CPU manager does not know of dynamic resource allocation. Here a claim is an owner
-in the CPU manager's ledger (:mod:`mooring.engine.extensions.claimed`), so that pods and claims can never be given the
+in the CPU manager's ledger (:mod:`mooring.engine.extensions.owners`), so that pods and claims can never be given the
 same
 CPU. A scheduler has chosen the devices, which are groups of CPUs; which CPUs of a group become the claim's is chosen by
 the rules by which the node takes CPUs for pods.
@@ -16,16 +16,15 @@ from dataclasses import dataclass, replace
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.decision import Endless, Rejection
 from mooring.engine.core.observer import Observer
-from mooring.engine.cpumanager.choice import SMT_ALIGNMENT_ERROR
 from mooring.engine.cpumanager.facts import CPUsAssigned
 from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.cpumanager.static import SMT_ALIGNMENT_ERROR
 from mooring.engine.cpumanager.take import take
-from mooring.engine.extensions.claimed import HeldClaim, claim_of
 from mooring.engine.extensions.offline import effective_pool
-from mooring.engine.extensions.owners import claim_key, entry_of
-from mooring.engine.extensions.release import release as release_cpus
+from mooring.engine.extensions.owners import HeldClaim, claim_key, claim_of, entry_of
+from mooring.engine.extensions.scale_down import release as release_cpus
 from mooring.engine.node.node import Node
 
 NO_CPU_MANAGER = "CPUManagerPolicyNone"

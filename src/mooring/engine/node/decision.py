@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Endless, Placement, Rejection
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.topologymanager.entries import ResourceHints
 from mooring.engine.topologymanager.hints import Hint
+from mooring.engine.topologymanager.wide import ResourceHints
 
 if TYPE_CHECKING:
     from mooring.engine.plugins.facts import PluginFailed

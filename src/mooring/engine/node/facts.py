@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.node.settings import Settings
-from mooring.engine.topologymanager.entries import ResourceHints
+from mooring.engine.topologymanager.wide import ResourceHints
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,21 +7,34 @@ configuration lets them, and the set is what it was as soon as the CPUs are back
 decision: no document of the kubelet speaks of it.
 
 The functions stand beside :class:`~mooring.engine.node.node.Node`, as values in and values out.
+
+What people should know about CPUs that are offline (extension cpu-hotplug).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.config import CPU_HOTPLUG
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
 from mooring.engine.core.observer import Observer
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.facts import CPUsBroken, CPUsCameOnline, CPUsReplaced, CPUsRestored, CPUsWentOffline
-from mooring.engine.extensions.offline import BrokenSet, broken_sets, exchanged, owners_of, sets_of
+from mooring.engine.extensions.offline import (
+    BrokenSet,
+    DisplacedSet,
+    broken_sets,
+    displaced_sets,
+    effective_pool,
+    exchanged,
+    owners_of,
+    sets_of,
+)
+from mooring.engine.extensions.owners import OwnerKind, state_owner
 from mooring.engine.extensions.replacement import nodes_of, replaced, restored
 from mooring.engine.node.node import Node
 
@@ -31,7 +44,7 @@ class Broken:
     """A set that lost CPUs, and their replacement."""
 
     pod: str
-    """Uid; of a claim its owner in the state (:mod:`mooring.engine.extensions.claimed`)."""
+    """Uid; of a claim its owner in the state (:mod:`mooring.engine.extensions.owners`)."""
     container: str
     """Empty for the partition of a whole pod (KEP-5526)."""
     cpus: int
@@ -250,3 +263,54 @@ def _moved(node: Node, state: CPUState, owner: str, pairs: Mapping[int, int]) ->
 
 def _with_cpu(node: Node, state: CPUState) -> Node:
     return replace(node, providers=replace(node.providers, cpu=state))
+
+
+def hotplug_findings(node: Node) -> list[Finding]:
+    """Return what is wrong or unusual on a node because CPUs are offline; nothing when all are online."""
+    return [*_broken(node), *_displaced(node), *_pool(node)] if node.cpu.offline or node.cpu.displaced else []
+
+
+def _broken(node: Node) -> Iterator[Finding]:
+    for one in broken_sets(node.cpu):
+        if state_owner(one.pod).kind is OwnerKind.HIDDEN:
+            continue
+        message = f"has CPUs {list_text(one.cpus)}, of which {_offline(one.lost)}: it runs on the others meanwhile"
+        if one.lost == one.cpus:
+            message = f"{_offline(one.cpus)}, which is all that it has: it runs in the shared pool meanwhile"
+        yield Finding("warning", _name(node, one), message, "MOOR-521")
+
+
+def _offline(lost: int) -> str:
+    return f"{_cpus(lost)} {'is' if lost.bit_count() == 1 else 'are'} offline"
+
+
+def _cpus(mask: int) -> str:
+    return f"CPU{'s' if mask.bit_count() > 1 else ''} {list_text(mask)}"
+
+
+def _displaced(node: Node) -> Iterator[Finding]:
+    for one in displaced_sets(node.cpu):
+        lost, stand_ins = one.original & ~one.cpus, one.cpus & ~one.original
+        few = lost.bit_count() == 1
+        back = "it is" if few else "all are"
+        message = f"lost {_cpus(lost)}: replaced by {_cpus(stand_ins)} until {back} back online"
+        yield Finding("info", _name(node, one), message, "MOOR-522")
+
+
+def _pool(node: Node) -> Iterator[Finding]:
+    policy = node.settings.cpu
+    reserved = node.settings.reservation.cpus.mask if policy is None else policy.reserved
+    gone = reserved & node.cpu.offline
+    if gone:
+        left = list_text(reserved & ~gone)
+        has = f"the system has {left} left" if left else "the system has no CPU of its own left"
+        yield Finding("warning", _cpus(gone), f"reserved CPUs are offline: {has}", "MOOR-523")
+    if policy is not None and not effective_pool(node.cpu):
+        message = "no CPU of the shared pool is online: containers without CPUs of their own have none to run on"
+        yield Finding("warning", "shared pool", message, "MOOR-524")
+
+
+def _name(node: Node, one: BrokenSet | DisplacedSet) -> str:
+    """Return how findings name the owner of a set."""
+    pod = node.active.get(one.pod)
+    return state_owner(one.pod, one.container).label(f"{pod.namespace}/{pod.name}" if pod is not None else "")

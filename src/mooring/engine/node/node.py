@@ -20,15 +20,15 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.extensions.hidden import hidden_of_pod
-from mooring.engine.memorymanager.pod_restore import refused_at_start
+from mooring.engine.extensions.owners import hidden_of_pod
+from mooring.engine.memorymanager.pod_partition import refused_at_start
 from mooring.engine.memorymanager.state import Block, MemoryState
 from mooring.engine.memorymanager.static import remove as remove_memory
 from mooring.engine.node.admission import Admission, Verdict
 from mooring.engine.node.decision import NO_AFFINITY, Decision, Readmission, Removal
 from mooring.engine.node.facts import KubeletStarted, PodWithdrawn
 from mooring.engine.node.providers import Providers, after_removal, without_stale_devices
-from mooring.engine.node.resize.answer import Waiting
+from mooring.engine.node.resize.feasibility import Waiting
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.start import RestoredStates, start_managers, written
 from mooring.engine.topologymanager.hints import Hint

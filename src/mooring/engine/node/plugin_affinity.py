@@ -16,15 +16,20 @@ from mooring.engine.core.bits import NO_CPUS, NUMAMask
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.plugins import PluginPlacement
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.choice import check_whole_cores
-from mooring.engine.cpumanager.chooser import CPUsWanted, Purpose
-from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
-from mooring.engine.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.engine.cpumanager.policy import (
+    CPUsWanted,
+    Purpose,
+    StaticPolicy,
+    available_cpus,
+    exclusive_cpus,
+    exclusive_cpus_of_pod,
+)
+from mooring.engine.cpumanager.static import check_whole_cores
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings
-from mooring.engine.topologymanager.entries import ResourceHints, merge_entries
 from mooring.engine.topologymanager.hints import Hint, Hints
 from mooring.engine.topologymanager.merge import BEST_EFFORT, Merged, merge
+from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
 from mooring.lazy import lazily
 
 with lazily():

@@ -7,12 +7,13 @@ cm/memorymanager/memory_manager.go; spec: configuration.md section 5, topology-m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of
 from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Endless
+from mooring.engine.core.decision import Cause, Endless, Fault
 from mooring.engine.core.gates import EXTENSION_GATES, FeatureGates
 from mooring.engine.core.gotext import map_text, quote
 from mooring.engine.core.machineinfo import CPUFacts, MachineInfo
@@ -20,7 +21,6 @@ from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.core.pod import PodLevelGates, StatusSizes
 from mooring.engine.core.release import Release, ReleaseRules
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
 from mooring.engine.cpumanager.options import (
     EXCLUSIVE_RESIZE_GATE,
     TakeError,
@@ -28,18 +28,19 @@ from mooring.engine.cpumanager.options import (
     check_against_machine,
     parse_options,
 )
-from mooring.engine.cpumanager.policy import STATIC, ScaleDown, StaticPolicy
+from mooring.engine.cpumanager.options import FIELD as CPU_OPTIONS
+from mooring.engine.cpumanager.policy import STATIC, CPUsChosen, CPUsWanted, Purpose, ScaleDown, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.take import take
-from mooring.engine.memorymanager.machine import default_machine_state, reserved_table
 from mooring.engine.memorymanager.policy import STATIC as MEMORY_STATIC
-from mooring.engine.memorymanager.policy import MemoryPolicy
+from mooring.engine.memorymanager.policy import MemoryPolicy, default_machine_state, reserved_table
 from mooring.engine.node.reservation import Reservation
 from mooring.engine.node.validation import SCOPES
-from mooring.engine.releases.policy_options import cpu_option_groups, topology_option_groups
-from mooring.engine.topologymanager.distances import NUMAInfo
+from mooring.engine.releases.gates import cpu_option_groups, topology_option_groups
+from mooring.engine.topologymanager.hints import NUMAInfo
 from mooring.engine.topologymanager.merge import NONE, POLICIES, RESTRICTED, SINGLE_NUMA_NODE
-from mooring.engine.topologymanager.options import STABLE, OptionGuard
+from mooring.engine.topologymanager.options import FIELD as TOPOLOGY_OPTIONS
+from mooring.engine.topologymanager.options import GROUP_GATES, MAX_ALLOWABLE, PREFER_CLOSEST, STABLE, OptionGuard
 from mooring.engine.topologymanager.options import parse_options as parse_topology_options
 from mooring.lazy import lazily
 
@@ -51,32 +52,33 @@ if TYPE_CHECKING:
     from mooring.engine.plugins.values import MachineView
 
 MEMORY_RESIZE_GATE = "InPlacePodVerticalScalingExclusiveMemory"
-TOPOLOGY_GROUP_GATES = {"beta": "TopologyManagerPolicyBetaOptions", "alpha": "TopologyManagerPolicyAlphaOptions"}
 POD_DELAY_GATE = EXTENSION_GATES[SCALE_DOWN_DELAY][0]
 HIGHEST_NODE = 63
 """The kubelet's masks of NUMA nodes have 64 bits."""
 
 
-def numa_info(config: KubeletConfig, info: MachineInfo, gates: FeatureGates, release: Release) -> NUMAInfo | str:
+def numa_info(config: KubeletConfig, info: MachineInfo, gates: FeatureGates, release: Release) -> NUMAInfo | Fault:
     """Build the topology manager: with policy ``none`` nothing is checked, not even bad options."""
     policy = config.topology_manager_policy
     ids = [node.node_id for node in info.topology]
     if policy == NONE:
         return NUMAInfo(NUMAMask(mask_of(node for node in ids if 0 <= node <= HIGHEST_NODE)))
     options = parse_topology_options(config.topology_manager_policy_options, _option_guard(gates, release))
-    if isinstance(options, str):
+    if isinstance(options, Fault):
         return options
     if options.prefer_closest and any(node.distances is None for node in info.topology):
-        return "cannot discover NUMA topology: error getting NUMA distances from cadvisor"
+        text = "cannot discover NUMA topology: error getting NUMA distances from cadvisor"
+        return Fault(text, Cause.NO_DISTANCES, TOPOLOGY_OPTIONS, (PREFER_CLOSEST,))
     if len(ids) > options.max_allowable:
-        return f"unsupported on machines with more than {options.max_allowable} NUMA Nodes"
+        text = f"unsupported on machines with more than {options.max_allowable} NUMA Nodes"
+        return Fault(text, Cause.TOO_MANY_NODES, TOPOLOGY_OPTIONS, (MAX_ALLOWABLE,), (str(options.max_allowable),))
     if policy not in POLICIES:
-        return f"unknown policy: {quote(policy)}"
+        return Fault(f"unknown policy: {quote(policy)}", field="topologyManagerPolicy")
     if config.topology_manager_scope not in SCOPES:
-        return f"unknown scope: {quote(config.topology_manager_scope)}"
+        return Fault(f"unknown scope: {quote(config.topology_manager_scope)}", field="topologyManagerScope")
     if any(not 0 <= node <= HIGHEST_NODE for node in ids):
         # The kubelet ignores this error and crashes at the first pod.
-        return f"bit number must be in range 0-{HIGHEST_NODE}"
+        return Fault(f"bit number must be in range 0-{HIGHEST_NODE}")
     distances: Mapping[int, tuple[int, ...]] | None = None
     if options.prefer_closest and policy != SINGLE_NUMA_NODE:
         distances = {node.node_id: node.distances or () for node in info.topology}
@@ -84,7 +86,7 @@ def numa_info(config: KubeletConfig, info: MachineInfo, gates: FeatureGates, rel
 
 
 def _option_guard(gates: FeatureGates, release: Release) -> OptionGuard:
-    enabled = {group for group, gate in TOPOLOGY_GROUP_GATES.items() if gates[gate]} | {STABLE}
+    enabled = {group for group, gate in GROUP_GATES.items() if gates[gate]} | {STABLE}
     groups = topology_option_groups(release.name)
     return OptionGuard(groups, frozenset(enabled), release.rules.capitalized_topology_option_texts)
 
@@ -96,26 +98,28 @@ def cpu_policy(
     topology: Topology | str,
     reservation: Reservation,
     facts: CPUFacts,
-) -> StaticPolicy | str | None:
-    """Build the CPU manager's policy: the policy, the kubelet's error, or None for policy ``none``."""
+) -> StaticPolicy | Fault | None:
+    """Build the CPU manager's policy: the policy, what is wrong, or None for policy ``none``."""
     # Up to v1.31 only the static policy reads the machine (rule machine-not-read-for-policy-none).
     if isinstance(topology, str) and not mooring.release.rules.machine_not_read_for_policy_none:
-        return topology
+        return Fault(topology)
     if config.cpu_manager_policy == "none":
         options = config.cpu_manager_policy_options
         if options:
-            return f"new none policy error: None policy: received unsupported options={map_text(options)}"
+            text = f"new none policy error: None policy: received unsupported options={map_text(options)}"
+            return Fault(text, Cause.OPTIONS_WITHOUT_POLICY, CPU_OPTIONS)
         return None
     if config.cpu_manager_policy != STATIC:
-        return f'unknown policy: "{config.cpu_manager_policy}"'
+        return Fault(f'unknown policy: "{config.cpu_manager_policy}"', field="cpuManagerPolicy")
     if isinstance(topology, str):
-        return topology
+        return Fault(topology)
     amount = reservation.reserved.get("cpu")
     if amount is None:
-        return "[cpumanager] unable to determine reserved CPU resources for static policy"
+        text = "[cpumanager] unable to determine reserved CPU resources for static policy"
+        return Fault(text, Cause.NO_RESERVED_CPUS)
     count = -(-amount.milli // 1000)
     policy = _static_policy(config, mooring, gates, topology, reservation.cpus, count, facts)
-    return f"new static policy error: {policy}" if isinstance(policy, str) else policy
+    return replace(policy, text=f"new static policy error: {policy.text}") if isinstance(policy, Fault) else policy
 
 
 def _static_policy(
@@ -126,16 +130,16 @@ def _static_policy(
     explicit: CPUSet,
     count: int,
     facts: CPUFacts,
-) -> StaticPolicy | str:
+) -> StaticPolicy | Fault:
     """Build the static policy with ``count`` reserved CPUs; option errors come before those of the reservation."""
     fixed = mooring.fixed_defects
     options = parse_options(
         config.cpu_manager_policy_options, gates, mooring.extensions, cpu_option_groups(mooring.release.name)
     )
-    if isinstance(options, str):
+    if isinstance(options, Fault):
         return options
     refused = check_against_machine(options, topology, config.topology_manager_policy, fixed)
-    if refused:
+    if refused is not None:
         return refused
     rules = options.take_rules(fixed, mooring.release.rules)
     host = None
@@ -145,14 +149,15 @@ def _static_policy(
     if not reserved:
         taken = _reserved(topology, rules, host, count)
         if isinstance(taken, Endless):
-            return f"the kubelet would not return (defect {taken.defect})"
+            return Fault(f"the kubelet would not return (defect {taken.defect})")
         # An error of the take counts as an empty set.
         reserved = CPUMask(taken if isinstance(taken, int) else 0)
     if reserved.bit_count() != count:
-        return (
+        text = (
             f"[cpumanager] unable to reserve the required amount of CPUs "
             f"(size of {CPUSet(reserved)} did not equal {count})"
         )
+        return Fault(text, Cause.TOO_FEW_CPUS)
     resizes = EXCLUSIVE_RESIZE in mooring.extensions and gates[EXCLUSIVE_RESIZE_GATE]
     delays = resizes and SCALE_DOWN_DELAY in mooring.extensions
     return StaticPolicy(
@@ -185,19 +190,19 @@ def _reserved(topology: Topology, rules: TakeRules, host: PluginHost | None, cou
 
 def memory_policy(
     config: KubeletConfig, mooring: MooringConfig, gates: FeatureGates, info: MachineInfo, reservation: Reservation
-) -> MemoryPolicy | str | None:
-    """Build the memory manager's policy: the policy, the kubelet's error, or None for policy ``None``."""
+) -> MemoryPolicy | Fault | None:
+    """Build the memory manager's policy: the policy, what is wrong, or None for policy ``None``."""
     name = config.memory_manager_policy
     if name == "None" or not gates.values.get("MemoryManager", True):  # see Settings.has_memory_manager
         return None
     if name == "BestEffort" and not mooring.release.rules.best_effort_memory_policy_unknown:
-        return f'policy {quote(name)} is not available for platform "linux"'
+        return Fault(f'policy {quote(name)} is not available for platform "linux"', field="memoryManagerPolicy")
     if name != MEMORY_STATIC:
-        return f"unknown policy: {quote(name)}"
+        return Fault(f"unknown policy: {quote(name)}", field="memoryManagerPolicy")
     ids = [node.node_id for node in info.topology]
     fixed = mooring.fixed_defects
     reserved = reserved_table(config.reserved_memory, ids, reservation.reserved, fixed)
-    if isinstance(reserved, str):
+    if isinstance(reserved, Fault):
         return reserved
     resizes = EXCLUSIVE_RESIZE in mooring.extensions and gates[MEMORY_RESIZE_GATE]
     older = mooring.release.rules

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod
-from mooring.engine.cpumanager import policy_hints as cpu_hints
-from mooring.engine.cpumanager.pod_restore import without_orphans as without_orphaned_cpus
+from mooring.engine.cpumanager import hints as cpu_hints
+from mooring.engine.cpumanager.pod_allocation import without_orphans as without_orphaned_cpus
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.cpumanager.static import remove_pods as remove_pods_cpus
 from mooring.engine.devicemanager import hints as device_hints
@@ -23,17 +23,16 @@ from mooring.engine.devicemanager.allocation import drop_stale
 from mooring.engine.devicemanager.state import DeviceState, ReusableDevices
 from mooring.engine.extensions import cpu_resize, device_alignment
 from mooring.engine.extensions.owners import OwnerKind, hidden_key, state_owner
-from mooring.engine.extensions.release import release
-from mooring.engine.extensions.scale_down import is_resized
-from mooring.engine.memorymanager import policy_hints as memory_hints
-from mooring.engine.memorymanager.pod_restore import without_orphans as without_orphaned_memory
+from mooring.engine.extensions.scale_down import is_resized, release
+from mooring.engine.memorymanager import hints as memory_hints
+from mooring.engine.memorymanager.pod_partition import without_orphans as without_orphaned_memory
 from mooring.engine.memorymanager.reuse import ReusableMemory
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.memorymanager.static import remove as remove_memory
 from mooring.engine.memorymanager.static import remove_pods as remove_pods_memory
 from mooring.engine.node.facts import StaleStateRemoved
 from mooring.engine.node.settings import Settings
-from mooring.engine.topologymanager.entries import ResourceHints
+from mooring.engine.topologymanager.wide import ResourceHints
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ import math
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet, CPUTooLargeError
+from mooring.engine.core.decision import Cause, Fault
 from mooring.engine.core.gotext import duration_text, int64, quote
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError, written
@@ -53,8 +54,11 @@ _FLOAT = re.compile(
 )
 
 
-class _Refused(Exception):  # noqa: N818 - carries a kubelet text out of nested parsing, never leaves this module
-    pass
+class _Refused(Exception):  # noqa: N818 - carries a fault out of nested parsing, never leaves this module
+    def __init__(
+        self, text: str, cause: Cause = Cause.RESERVATION, field: str = "", *names: str, value: str = ""
+    ) -> None:
+        self.fault = Fault(text, cause, field, names, (value,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +90,19 @@ class Reservation:
         eviction = self.eviction.nano if self.eviction is not None and resource == "memory" else 0
         return _whole(resource, capacity.nano - (reserved.nano if reserved is not None else 0) + eviction)
 
-    def overcommitment(self) -> str:
-        """Return the kubelet's text for the resources of which more is kept than there is, or an empty text.
+    def overcommitment(self) -> Fault | None:
+        """Return the resources of which more is kept than there is, as the kubelet refuses them.
 
         The kubelet names them in random order; here they are sorted.
         """
-        errors = [
-            f"Resource {quote(resource)} has a reservation of {_go_struct(reserved)} but capacity of "
+        errors = {
+            resource: f"Resource {quote(resource)} has a reservation of {_go_struct(reserved)} but capacity of "
             f"{_go_struct(self.capacity[resource])}. Expected capacity >= reservation."
             for resource, reserved in sorted(self.reserved.items())
             if reserved.nano > self.capacity[resource].nano
-        ]
-        return f"invalid Node Allocatable configuration. {' '.join(errors)}" if errors else ""
+        }
+        text = f"invalid Node Allocatable configuration. {' '.join(errors.values())}"
+        return Fault(text, Cause.OVERCOMMITTED, names=tuple(errors)) if errors else None
 
 
 def _whole(resource: str, nano: int) -> int:
@@ -124,8 +129,8 @@ def hugepages_resource(page_size_kib: int) -> str:
 
 def reserve(
     config: KubeletConfig, info: MachineInfo, topology: Topology | str, older: ReleaseRules = NEWEST_RULES
-) -> Reservation | str:
-    """Return what is kept for the system, or the kubelet's error text.
+) -> Reservation | Fault:
+    """Return what is kept for the system, or what the kubelet finds wrong.
 
     Args:
         config: as written.
@@ -141,11 +146,11 @@ def reserve(
             # An explicit set replaces both amounts of cpu.
             kube.pop("cpu", None)
             system["cpu"] = str(len(cpus))
-        kube_amounts = _amounts(kube, "--kube-reserved value failed to parse: ", older)
-        system_amounts = _amounts(system, "--system-reserved value failed to parse: ", older)
-        eviction = _memory_eviction(_thresholds(config, older), info.memory_capacity)
+        kube_amounts = _amounts(kube, "kube", older)
+        system_amounts = _amounts(system, "system", older)
+        eviction = _memory_eviction(_thresholds(config, older), info.memory_capacity, "evictionHard")
     except _Refused as refused:
-        return str(refused)
+        return refused.fault
     capacity = _capacity(info)
     reserved: dict[str, Quantity] = {}
     for resource in capacity:
@@ -183,15 +188,19 @@ def _explicit_cpus(config: KubeletConfig, topology: Topology | str) -> CPUSet:
     except CPUTooLargeError:
         cpus = None
     if cpus is None or not cpus <= online:
-        raise _Refused(f"reserved-cpus: {text} is not a subset of online-cpus: {online}")
+        there = "" if cpus is None else str(CPUSet(cpus.mask & online.mask))
+        problem = f"reserved-cpus: {text} is not a subset of online-cpus: {online}"
+        raise _Refused(problem, Cause.CPUS_NOT_ONLINE, "reservedSystemCPUs", value=there)
     return cpus
 
 
-def _amounts(texts: Mapping[str, str], prefix: str, older: ReleaseRules) -> dict[str, Quantity]:
+def _amounts(texts: Mapping[str, str], kind: str, older: ReleaseRules) -> dict[str, Quantity]:
+    prefix = f"--{kind}-reserved value failed to parse: "
     amounts: dict[str, Quantity] = {}
     for resource in sorted(texts):
         if resource not in RESERVABLE:
-            raise _Refused(f"{prefix}cannot reserve {quote(resource)} resource")
+            problem = f"{prefix}cannot reserve {quote(resource)} resource"
+            raise _Refused(problem, Cause.NOT_RESERVABLE, f"{kind}Reserved", resource)
         try:
             amount = Quantity.parse(texts[resource])
         except QuantitySyntaxError as error:
@@ -219,36 +228,36 @@ def _thresholds(config: KubeletConfig, older: ReleaseRules) -> Mapping[str, str]
     return config.eviction_hard
 
 
-def _memory_eviction(thresholds: Mapping[str, str], memory: int) -> Quantity | None:
+def _memory_eviction(thresholds: Mapping[str, str], memory: int, field: str) -> Quantity | None:
     """Check all thresholds and return that of ``memory.available`` as an amount."""
     found: Quantity | None = None
     for signal in sorted(thresholds):
         if signal not in EVICTION_SIGNALS:
             raise _Refused(f"unsupported eviction signal {signal}")
         text = thresholds[signal]
-        amount = _percentage(signal, text, memory) if text.endswith("%") else _absolute(signal, text)
+        amount = _percentage(signal, text, memory, field) if text.endswith("%") else _absolute(signal, text, field)
         if signal == "memory.available":
             found = amount
     return found
 
 
-def soft_eviction_error(config: KubeletConfig, memory: int) -> str:
-    """Return the kubelet's text about soft thresholds, which it reads after the managers are built; else nothing.
+def soft_eviction_fault(config: KubeletConfig, memory: int) -> Fault | None:
+    """Return what is wrong with soft thresholds, which the kubelet reads after the managers are built.
 
     Source: pkg/kubelet/eviction (ParseThresholdConfig), called by pkg/kubelet/kubelet.go; signals in sorted order.
     """
     try:
         _check_soft_eviction(config.checked.values, memory)
     except _Refused as refused:
-        return f"failed to create kubelet: {refused}"
-    return ""
+        return replace(refused.fault, text=f"failed to create kubelet: {refused.fault.text}")
+    return None
 
 
 def _check_soft_eviction(values: Mapping[str, Any], memory: int) -> None:
     soft, periods, reclaims = (
         values.get(name, {}) for name in ("evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim")
     )
-    _memory_eviction(soft, memory)
+    _memory_eviction(soft, memory, "evictionSoft")
     for signal in sorted({*periods, *reclaims} - EVICTION_SIGNALS):
         raise _Refused(f"unsupported eviction signal {signal}")
     for signal in sorted(periods):
@@ -259,7 +268,8 @@ def _check_soft_eviction(values: Mapping[str, Any], memory: int) -> None:
         _check_reclaim(signal, reclaims[signal])
     for signal in sorted(soft):
         if signal not in periods and soft[signal] not in _NO_THRESHOLD:
-            raise _Refused(f"grace period must be specified for the soft eviction threshold {signal}")
+            problem = f"grace period must be specified for the soft eviction threshold {signal}"
+            raise _Refused(problem, Cause.RESERVATION, "evictionSoft", signal)
 
 
 def _check_reclaim(signal: str, text: str) -> None:
@@ -275,15 +285,15 @@ def _check_reclaim(signal: str, text: str) -> None:
         raise _Refused(f"negative eviction minimum reclaim specified for {signal}")
 
 
-def _percentage(signal: str, text: str, memory: int) -> Quantity | None:
+def _percentage(signal: str, text: str, memory: int, field: str) -> Quantity | None:
     if text in _NO_THRESHOLD:
         return None
     percent = _parse_float(text.rstrip("%"))
     share = _float32(percent / 100)
-    if share < 0:
-        raise _Refused(f"eviction percentage threshold {signal} must be >= 0%: {text}")
-    if share > 1:
-        raise _Refused(f"eviction percentage threshold {signal} must be <= 100%: {text}")
+    if not 0 <= share <= 1:
+        bound = ">= 0%" if share < 0 else "<= 100%"
+        problem = f"eviction percentage threshold {signal} must be {bound}: {text}"
+        raise _Refused(problem, Cause.RESERVATION, field, signal)
     return Quantity.of_bytes(int(memory * share))
 
 
@@ -311,11 +321,12 @@ def _float32(value: float) -> float:
     return rounded
 
 
-def _absolute(signal: str, text: str) -> Quantity:
+def _absolute(signal: str, text: str, field: str) -> Quantity:
     try:
         amount = Quantity.parse(text)
     except QuantitySyntaxError as error:
         raise _Refused(str(error)) from None
     if amount.nano <= 0:
-        raise _Refused(f"eviction threshold {signal} must be positive: {written(text)}")
+        problem = f"eviction threshold {signal} must be positive: {written(text)}"
+        raise _Refused(problem, Cause.RESERVATION, field, signal)
     return amount

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from mooring.engine.core.decision import Rejection
+from mooring.engine.core.decision import Rejection, Shortage
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node.reservation import Reservation
@@ -127,4 +127,5 @@ def _out_of(resource: str, requested: int, used: int, capacity: int) -> Rejectio
     return Rejection(
         f"OutOf{resource}",
         f"Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}",
+        Shortage(resource, requested, used, capacity),
     )

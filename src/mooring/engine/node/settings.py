@@ -18,7 +18,7 @@ from mooring.engine.core.config import (
     with_defaults,
 )
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.core.gates import DECODE_PREFIX, FeatureGates, resolve_gates
 from mooring.engine.core.gotext import map_text, quote
 from mooring.engine.core.machineinfo import MachineInfo
@@ -28,11 +28,11 @@ from mooring.engine.core.topology import Topology, TopologyError, discover_topol
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.node.policies import cpu_policy, memory_policy, numa_info, pod_level_gates
-from mooring.engine.node.reservation import Reservation, reserve, soft_eviction_error
+from mooring.engine.node.reservation import Reservation, reserve, soft_eviction_fault
 from mooring.engine.node.validation import validate
 from mooring.engine.releases.flags import unknown_flag
 from mooring.engine.releases.gates import known_gates
-from mooring.engine.topologymanager.distances import NUMAInfo
+from mooring.engine.topologymanager.hints import NUMAInfo
 from mooring.lazy import lazily
 
 if TYPE_CHECKING:
@@ -117,20 +117,20 @@ def build_settings(
     config = with_defaults(config)
     invalid = validate(config, gates, mooring.release)
     if invalid:
-        return StartRefusal("validation", invalid)
+        return StartRefusal.of("validation", *invalid)
     topology = topology_of(info)
     reservation = reserve(config, info, topology, mooring.release.rules)
-    if isinstance(reservation, str):
-        return StartRefusal("reservation", reservation)
+    if isinstance(reservation, Fault):
+        return StartRefusal.of("reservation", reservation)
     unguarded = _options_without_their_gate(config, gates)
     if unguarded:
-        return StartRefusal("options", unguarded)
+        return StartRefusal.of("options", Fault(unguarded, Cause.OPTIONS_GATE))
     built = _managers(config, mooring, gates, info, reservation)
     if isinstance(built, StartRefusal):
         return built
-    unfit = soft_eviction_error(config, info.memory_capacity)
-    if unfit:
-        return StartRefusal("kubelet", unfit)
+    unfit = soft_eviction_fault(config, info.memory_capacity)
+    if unfit is not None:
+        return StartRefusal.of("kubelet", unfit)
     numa, cpu, memory = built
     return Settings(
         config=config,
@@ -158,13 +158,13 @@ def _managers(
 ) -> tuple[NUMAInfo, StaticPolicy | None, MemoryPolicy | None] | StartRefusal:
     """Build the managers in the kubelet's order; the first error stops it."""
     numa = numa_info(config, info, gates, mooring.release)
-    if isinstance(numa, str):
-        return StartRefusal("topologyManager", numa)
+    if isinstance(numa, Fault):
+        return StartRefusal.of("topologyManager", numa)
     cpu = cpu_policy(config, mooring, gates, topology_of(info), reservation, info.facts)
-    if isinstance(cpu, str):
-        return StartRefusal("cpuManager", cpu)
+    if isinstance(cpu, Fault):
+        return StartRefusal.of("cpuManager", cpu)
     memory = memory_policy(config, mooring, gates, info, reservation)
-    return StartRefusal("memoryManager", memory) if isinstance(memory, str) else (numa, cpu, memory)
+    return StartRefusal.of("memoryManager", memory) if isinstance(memory, Fault) else (numa, cpu, memory)
 
 
 def _plugins_of(policy: StaticPolicy | None) -> PluginHost | None:
@@ -188,16 +188,16 @@ def _gates_of_command(config: KubeletConfig, mooring: MooringConfig) -> FeatureG
     """
     release = mooring.release
     unknown = unknown_flag((flag.written for flag in config.checked.flags), release.name)
-    if unknown:
-        return StartRefusal("flags", unknown)
+    if unknown is not None:
+        return StartRefusal.of("flags", unknown)
     if config.checked.null_duration:
-        return StartRefusal("decode", 'time: invalid duration ""')
+        return StartRefusal.of("decode", Fault('time: invalid duration ""'))
     gates = resolve_gates(config.feature_gates, known_gates(release.name), mooring.extensions)
-    if not isinstance(gates, str):
+    if isinstance(gates, FeatureGates):
         return gates
     if release.rules.gates_checked_after_decoding:
-        return StartRefusal("featureGates", gates)
-    return StartRefusal("decode", DECODE_PREFIX + gates)
+        return StartRefusal.of("featureGates", *gates)
+    return StartRefusal.of("decode", *gates, prefix=DECODE_PREFIX)
 
 
 def _options_without_their_gate(config: KubeletConfig, gates: FeatureGates) -> str:

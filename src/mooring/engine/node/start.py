@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from mooring.engine.core.bits import NO_CPUS
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.observer import Observer
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.cpumanager.static import start
-from mooring.engine.extensions.cpu_change import why_not_fresh
+from mooring.engine.extensions.cpu_resize import why_not_fresh
 from mooring.engine.memorymanager.start import start as start_memory
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import Settings
@@ -91,7 +91,7 @@ def start_managers(settings: Settings, restored: RestoredStates, observer: Obser
     if isinstance(memory, StartRefusal):
         return Started(cpu, None, memory)
     overcommitted = settings.reservation.overcommitment()
-    return Started(cpu, memory, StartRefusal("start", overcommitted) if overcommitted else None)
+    return Started(cpu, memory, StartRefusal.of("start", overcommitted) if overcommitted else None)
 
 
 def running_managers(settings: Settings, read: RestoredStates) -> Started:
@@ -116,7 +116,7 @@ def _read_cpu(settings: Settings, state: CPUState | StartRefusal | None) -> CPUS
     if state is None:
         return CPUState(policy, NO_CPUS, {})
     if isinstance(state, CPUState) and state.policy != policy:
-        return StartRefusal("start", restore_error("cpu", policy_mismatch("cpu", policy, state.policy)))
+        return other_policy("cpu", policy, state.policy)
     return state
 
 
@@ -125,7 +125,7 @@ def _read_memory(settings: Settings, state: MemoryState | StartRefusal | None) -
     if state is None:
         return MemoryState(policy, {}, {})
     if isinstance(state, MemoryState) and state.policy != policy:
-        return StartRefusal("start", restore_error("memory", policy_mismatch("memory", policy, state.policy)))
+        return other_policy("memory", policy, state.policy)
     return state
 
 
@@ -134,9 +134,10 @@ def _start_cpu_manager(settings: Settings, found: CPUState | StartRefusal | None
     if isinstance(state, StartRefusal) or settings.cpu is None:
         return state
     refused = why_not_fresh(state) if settings.cpu.resizes else ""
-    started = refused or start(settings.cpu, state)
-    if isinstance(started, str):
-        return StartRefusal("start", f"start cpu manager error: {started}")
+    started = Fault(refused, Cause.FILE_CONTRADICTS) if refused else start(settings.cpu, state)
+    if isinstance(started, Fault):
+        text = f"start cpu manager error: {started.text}"
+        return StartRefusal.of("start", replace(started, text=text, names=("cpu",)))
     return started
 
 
@@ -148,7 +149,8 @@ def _start_memory_manager(
         return state
     started = start_memory(settings.memory, state, observer)
     if isinstance(started, str):
-        return StartRefusal("start", f"start memory manager error: {started}")
+        text = f"start memory manager error: {started}"
+        return StartRefusal.of("start", Fault(text, Cause.FILE_CONTRADICTS, names=("memory",)))
     return started
 
 
@@ -162,21 +164,31 @@ MEMORY_FILE = "memory_manager_state"
 """Name of the memory manager's state file in the kubelet's root directory."""
 
 
-def restore_error(manager: Manager, inner: str) -> str:
-    """Return the whole message of a start that failed on a file, with the path of the file shortened to its name.
+def not_restored(
+    manager: Manager, inner: str, cause: Cause = Cause.FILE_DAMAGED, containers: tuple[str, ...] = ()
+) -> StartRefusal:
+    """Return the refusal of a start on a file, which stays as it is; its path is shortened to its name.
 
-    >>> print(restore_error("memory", "checkpoint is corrupted"))  # doctest: +NORMALIZE_WHITESPACE
+    Args:
+        manager: whose file it is.
+        inner: the kubelet's reason.
+        cause: of the reason.
+        containers: ids that the reason names.
+
+    >>> print(not_restored("memory", "checkpoint is corrupted").message)  # doctest: +NORMALIZE_WHITESPACE
     start memory manager error: could not restore state from checkpoint: checkpoint is corrupted, please drain this
     node and delete the memory manager checkpoint file "memory_manager_state" before restarting Kubelet
     """
     noun, file = ("CPU", CPU_FILE) if manager == "cpu" else ("memory", MEMORY_FILE)
-    return (
+    text = (
         f"start {manager} manager error: could not restore state from checkpoint: {inner}, "
         f"please drain this node and delete the {noun} manager checkpoint file {quote(file)} before restarting Kubelet"
     )
+    return StartRefusal.of("start", Fault(text, cause, names=(manager,), values=containers))
 
 
-def policy_mismatch(manager: Manager, configured: str, found: str) -> str:
-    """Return what is wrong with a state that another policy wrote."""
+def other_policy(manager: Manager, configured: str, found: str) -> StartRefusal:
+    """Return the refusal of a state that another policy wrote."""
     prefix = "[memorymanager] " if manager == "memory" else ""
-    return f"{prefix}configured policy {quote(configured)} differs from state checkpoint policy {quote(found)}"
+    text = f"{prefix}configured policy {quote(configured)} differs from state checkpoint policy {quote(found)}"
+    return not_restored(manager, text, Cause.POLICY_CHANGED)

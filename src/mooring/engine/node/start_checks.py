@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.decision import Fault
 from mooring.engine.core.gates import FeatureGates
 from mooring.engine.core.gotext import duration_text, float_text, quote
 from mooring.engine.core.release import ReleaseRules
@@ -45,7 +46,8 @@ class Given:
         return not release or RELEASE_NAMES.index(self.release) >= RELEASE_NAMES.index(release)
 
 
-Errors: TypeAlias = Callable[[Given], Iterator[str]]
+Errors: TypeAlias = Callable[[Given], Iterator[str] | Iterator[str | Fault]]
+"""The kubelet's texts; a fault where more than the fields of the check is known of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ sections 5 to 8.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from dataclasses import replace
 from typing import Final
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError, CPUTooLargeError
+from mooring.engine.core.decision import Cause, Fault
 from mooring.engine.core.gates import FeatureGates
 from mooring.engine.core.gotext import duration_text, float_text, quote
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
@@ -33,10 +34,8 @@ _NO_RESERVATION = "None"
 _TIERED = "TieredReservation"
 
 
-def validate(config: KubeletConfig, gates: FeatureGates, release: Release = NEWEST) -> str:
-    """Return the kubelet's text for everything that is wrong, or an empty text.
-
-    The kubelet collects all errors and prints several as one list, equal ones once (apimachinery, util/errors).
+def validate(config: KubeletConfig, gates: FeatureGates, release: Release = NEWEST) -> tuple[Fault, ...]:
+    """Return everything that is wrong; the kubelet collects all errors, equal ones once (apimachinery, util/errors).
 
     Args:
         config: with its defaults.
@@ -44,11 +43,13 @@ def validate(config: KubeletConfig, gates: FeatureGates, release: Release = NEWE
         release: of the kubelet.
     """
     given = Given(config, gates, release.rules, release.name)
-    found = (check.errors(given) for check in CHECKS if check.errors is not None and given.has(check.since))
-    errors = [PREFIX + error for error in dict.fromkeys(chain.from_iterable(found))]
-    if len(errors) > 1:
-        return f"[{', '.join(errors)}]"
-    return errors[0] if errors else ""
+    faults: dict[str, Fault] = {}
+    for check in CHECKS:
+        if check.errors is not None and given.has(check.since):
+            for error in check.errors(given):
+                fault = error if isinstance(error, Fault) else Fault(error, names=tuple(check.fields.split()))
+                faults.setdefault(fault.text, replace(fault, text=PREFIX + fault.text, cause=Cause.FIELD))
+    return tuple(faults.values())
 
 
 def _policy_errors(given: Given) -> Iterator[str]:
@@ -142,7 +143,7 @@ def _reserved_cpus_errors(given: Given) -> Iterator[str]:
         yield f"unable to parse reservedSystemCPUs (--reserved-cpus) {text}, error: {error}"
 
 
-def _reserved_memory_errors(given: Given) -> Iterator[str]:
+def _reserved_memory_errors(given: Given) -> Iterator[str | Fault]:
     seen: set[tuple[int, str]] = set()
     for entry in given.config.reserved_memory:
         for resource in sorted(entry.limits):
@@ -152,13 +153,15 @@ def _reserved_memory_errors(given: Given) -> Iterator[str]:
                     "only [memory hugepages-<HugePageSize>] is accepted"
                 )
             if _is_zero(entry.limits[resource]):
-                yield f"reserved memory may not be zero for NUMA node {entry.numa_node} and resource {quote(resource)}"
+                text = f"reserved memory may not be zero for NUMA node {entry.numa_node} and resource {quote(resource)}"
+                yield Fault(text, field="reservedMemory", names=(resource,), node=entry.numa_node)
             key = (entry.numa_node, resource)
             if key in seen:
-                yield (
+                text = (
                     f"the reserved memory has a duplicate value for NUMA node {entry.numa_node} "
                     f"and resource {quote(resource)}"
                 )
+                yield Fault(text, field="reservedMemory", names=(resource,), node=entry.numa_node)
             seen.add(key)
 
 

@@ -17,13 +17,12 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.plugins import PluginChoice, PluginPlacement
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.chooser import CPUsChosen, CPUsWanted
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.cpumanager.options import TakeError, TakeRules
-from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy
+from mooring.engine.cpumanager.policy import AllocationError, CPUsChosen, CPUsWanted, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.extensions import choosing
-from mooring.engine.extensions.hidden import hidden_of_pod
+from mooring.engine.extensions.owners import hidden_of_pod
 from mooring.engine.plugins import pipeline
 from mooring.engine.plugins.asking import Asking, as_nodes, as_order
 from mooring.engine.plugins.facts import PluginFailed

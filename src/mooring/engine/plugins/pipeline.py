@@ -15,8 +15,8 @@ from types import MappingProxyType
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.plugins import PluginPlacement
-from mooring.engine.cpumanager.chooser import CPUsChosen, Purpose
 from mooring.engine.cpumanager.options import TakeError
+from mooring.engine.cpumanager.policy import CPUsChosen, Purpose
 from mooring.engine.plugins.asking import Asking, BadAnswerError, as_room, as_score, as_scores, as_selected, as_withheld
 from mooring.engine.plugins.facts import Candidate, PluginFiltered, PluginMadeRoom, PluginsChose, PluginScored
 from mooring.engine.plugins.rules import is_whole, scored_choice

@@ -1,4 +1,8 @@
-"""The releases by name, each made from the table of rules.
+"""The releases by name, each made from the table of rules, and which of them decides for a kubelet's version.
+
+The version comes from the first source that has one: the option, a node archive, a Node object of the API, a vendor's
+file, the kubelet that is installed. Without any the newest release decides, and a warning says where Mooring does not
+decide as the kubelet's own release.
 
 Source: spec: releases.md.
 """
@@ -6,9 +10,12 @@ Source: spec: releases.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
 from mooring.engine.core.release import NEWEST, Release, ReleaseRules
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.engine.releases.rules import RULES
@@ -24,6 +31,8 @@ TAGS: Mapping[str, str] = {
 }
 """Release -> the patch release that was read and recorded."""
 
+CODE: Final = "MOOR-580"
+"""Of the warning that a kubelet is of another release."""
 _VERSION = re.compile(r"v?1\.(\d{1,4})(?:\.\d+)?(?:[-+].*)?")
 
 OLDEST_MINOR, NEWEST_MINOR = (int(name.partition(".")[2]) for name in (RELEASE_NAMES[0], NEWEST.name))
@@ -69,3 +78,68 @@ def minor_of(version: str) -> int | None:
     """
     found = _VERSION.fullmatch(version)
     return None if found is None else int(found[1])
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletVersion:
+    """The version of a kubelet, as an option names it or as the kubelet reports it."""
+
+    version: str
+    """Empty where it is not known."""
+    source: str
+    """Where it is from, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRelease:
+    """The release that decides."""
+
+    release: Release = NEWEST
+    findings: tuple[Finding, ...] = ()
+    """A warning where the kubelet is of another release."""
+    source: str = ""
+    """Where the version is from; empty where none is known."""
+
+
+def chosen_release(versions: Iterable[KubeletVersion], *, nearest: bool = False) -> ChosenRelease:
+    """Return the release of the first version that is known; without one the newest.
+
+    A version that is newer than all known releases, and one that cannot be understood, is decided as the newest.
+
+    Args:
+        versions: in order; those behind the first that is known are not read.
+        nearest: whether the oldest known release decides for older ones.
+
+    Raises:
+        InputError: the version is older than all known releases.
+
+    >>> chosen_release([KubeletVersion("v1.34.4-eks-1", "node n1")]).release.name
+    '1.34'
+    """
+    for one in versions:
+        if one.version:
+            return _chosen(one, nearest=nearest)
+    return ChosenRelease()
+
+
+def _chosen(one: KubeletVersion, *, nearest: bool) -> ChosenRelease:
+    minor = minor_of(one.version)
+    if minor is None:
+        return _other(one, NEWEST, "its version is not understood")
+    if minor > NEWEST_MINOR:
+        return _other(one, NEWEST, f"is newer than {NEWEST}, the newest known release")
+    if minor >= OLDEST_MINOR:
+        return ChosenRelease(release_of(one.version), source=one.source)
+    oldest = RELEASES[RELEASE_NAMES[0]]
+    if not nearest:
+        raise InputError(
+            f"kubelet {one.version} is older than all known releases ({', '.join(RELEASE_NAMES)})",
+            source=one.source,
+            remedy=f"add --nearest-release to decide as {oldest.name}, or name another release",
+        )
+    return _other(one, oldest, f"is older than {oldest}, the oldest known release")
+
+
+def _other(one: KubeletVersion, release: Release, why: str) -> ChosenRelease:
+    message = f"{why}: decided as {release}, and what this kubelet does otherwise is not known"
+    return ChosenRelease(release, (Finding("warning", f"kubelet {one.version}", message, CODE),), one.source)

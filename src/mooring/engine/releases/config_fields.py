@@ -67,7 +67,7 @@ class KubeletField:
     since: str = ""
     """First release that has the field, where not all have it."""
     defaults: str = ""
-    """Defaults that changed, and those of fields that came later (:mod:`mooring.engine.releases.history`)."""
+    """Defaults that changed, and those of fields that came later (:mod:`mooring.engine.releases.rule`)."""
     zero_is_default: bool = False
 
     def of(self, config: KubeletConfig) -> Any:

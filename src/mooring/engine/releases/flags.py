@@ -4,15 +4,23 @@ A kubelet ends on a flag that it does not have, before it reads any file. v1.38.
 
 Source: the flags that cmd/kubelet/app/options, pkg/kubelet/config, component-base/logs and component-base/version of
 each release register on Linux; the text is pflag's, wrapped by cmd/kubelet/app/server.go.
+
+The metrics that a release of the kubelet has, by the names that they have in the newest release.
+
+The texts are histories of the name (:mod:`mooring.engine.releases.rule`); a metric without a history is the same
+in all releases.
+
+Source: pkg/kubelet/metrics of each release; spec: releases.md section 9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final
 
-from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.engine.core.decision import Cause, Fault
+from mooring.engine.releases.rule import RELEASE_NAMES, standing
 
 _NEWEST: Final = """
     address allowed-unsafe-sysctls anonymous-auth authentication-token-webhook
@@ -91,19 +99,68 @@ def is_lasting(flag: str) -> bool:
     return _refused(flag, LASTING_FLAGS) == ""
 
 
-def unknown_flag(flags: Iterable[str], release: str) -> str:
-    """Return the kubelet's text for the first flag that a release does not have, or an empty text.
+def unknown_flag(flags: Iterable[str], release: str) -> Fault | None:
+    """Return the first flag that a release does not have, as the kubelet refuses it.
 
-    >>> unknown_flag(["--v", "--pod_infra_container_image"], "1.35")
+    >>> unknown_flag(["--v", "--pod_infra_container_image"], "1.35").text
     'failed to parse kubelet flag: unknown flag: --pod_infra_container_image'
-    >>> unknown_flag(["-cpu-manager-policy"], "1.37")
+    >>> unknown_flag(["-cpu-manager-policy"], "1.37").text
     "failed to parse kubelet flag: unknown shorthand flag: 'c' in -cpu-manager-policy"
     """
-    found = next(filter(None, (_refused(flag, flags_of(release)) for flag in flags)), "")
-    return f"failed to parse kubelet flag: {found}" if found else ""
+    for flag in flags:
+        if refused := _refused(flag, flags_of(release)):
+            return Fault(f"failed to parse kubelet flag: {refused}", Cause.FLAG, names=(flag,))
+    return None
 
 
 def _refused(flag: str, known: frozenset[str]) -> str:
     if flag.startswith("--"):
         return "" if flag[2:].replace("_", "-") in known else f"unknown flag: {flag}"
     return "" if flag[1:2] in _SHORT else f"unknown shorthand flag: '{flag[1:2]}' in {flag}"
+
+
+def _since(release: str, *names: str) -> dict[str, str]:
+    return {f"kubelet_{name}": f"{release} kubelet_{name}" for name in names}
+
+
+METRIC_HISTORY: Mapping[str, str] = {
+    **_since(
+        "1.32",
+        "cpu_manager_shared_pool_size_millicores",
+        "cpu_manager_exclusive_cpu_allocation_count",
+        "container_aligned_compute_resources_count",
+    ),
+    **_since("1.33", "container_aligned_compute_resources_failure_count", "cpu_manager_allocation_per_numa"),
+    **_since(
+        "1.34",
+        "container_requested_resizes_total",
+        "pod_deferred_accepted_resizes_total",
+        "pod_in_progress_resizes",
+        "pod_infeasible_resizes_total",
+        "pod_pending_resizes",
+        "pod_resize_duration_milliseconds",
+    ),
+    **_since("1.37", "pod_deferred_resize_duration_seconds", "pod_level_resources_admission_total"),
+    "kubelet_resource_manager_allocations_total": (
+        "1.36 resource_manager_allocations_total, 1.37 kubelet_resource_manager_allocations_total"
+    ),
+    "kubelet_resource_manager_allocation_errors_total": (
+        "1.36 resource_manager_allocation_errors_total, 1.37 kubelet_resource_manager_allocation_errors_total"
+    ),
+    "kubelet_resource_manager_container_assignments_total": (
+        "1.36 resource_manager_container_assignments, 1.37 kubelet_resource_manager_container_assignments_total"
+    ),
+}
+"""Metric -> its names."""
+
+
+def metric_name(metric: str, release: str) -> str:
+    """Return the name that a metric of the newest release has in another one; empty when it does not have it.
+
+    >>> metric_name("kubelet_resource_manager_allocations_total", "1.36")
+    'resource_manager_allocations_total'
+    >>> metric_name("kubelet_cpu_manager_allocation_per_numa", "1.32")
+    ''
+    """
+    history = METRIC_HISTORY.get(metric)
+    return metric if history is None else standing(history, release)

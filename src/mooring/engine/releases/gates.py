@@ -3,17 +3,31 @@
 A name outside of a release's gates is refused as ``unrecognized feature gate``; a locked gate and, from 1.35 on, a
 missing need stop the kubelet whether or not a manager reads the gate (:mod:`mooring.engine.core.gates`).
 
-Source: the histories :mod:`mooring.engine.releases.gate_history` and :mod:`mooring.engine.releases.gate_needs`.
+Source: the histories :mod:`mooring.engine.releases.gate_history` and :mod:`mooring.engine.releases.gates`.
+
+Gates that may be on only while others are on, with the releases in which that changed.
+
+Kubelets before 1.35 do not check it, so no text begins earlier. The form is that of
+:data:`mooring.engine.releases.gate_history.GATE_HISTORY`: ``1.35 A B, 1.37 nothing``.
+
+Source: component-base/featuregate (dependencies, from 1.35) and pkg/features of each release.
+
+The policy options that a release of the kubelet has, and the maturity group of each.
+
+A group decides which feature gate guards an option: none for ``stable``, ``...PolicyBetaOptions`` for ``beta``,
+``...PolicyAlphaOptions`` for ``alpha``. The texts are histories (:mod:`mooring.engine.releases.rule`).
+
+Source: cpumanager and topologymanager policy_options.go of each release; spec: releases.md section 3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
 from mooring.engine.core.gates import Gate, KnownGates, Stage
 from mooring.engine.releases.gate_history import GATE_HISTORY
-from mooring.engine.releases.gate_needs import GATE_NEEDS
-from mooring.engine.releases.history import standing
+from mooring.engine.releases.rule import standing
 
 _REMOVED = "removed"
 _NOTHING = "nothing"
@@ -44,3 +58,120 @@ def _gate(words: str, needs: str) -> Gate:
     """Return a gate made of the words of its two histories; few differ, so that most gates share one."""
     stage, switch, *lock = words.split(" ")
     return Gate(switch == "on", Stage(stage), bool(lock), () if needs in ("", _NOTHING) else tuple(needs.split(" ")))
+
+
+GATE_NEEDS: Mapping[str, str] = {
+    "AuthorizeNodeWithSelectors": "1.35 AuthorizeWithSelectors",
+    "ClusterTrustBundleProjection": "1.35 ClusterTrustBundle",
+    "CompositePodGroup": "1.37 GenericWorkload TopologyAwareWorkloadScheduling",
+    "DRAAdminAccess": "1.35 DynamicResourceAllocation",
+    "DRAConsumableCapacity": "1.35 DynamicResourceAllocation",
+    "DRADerivedAttributes": "1.37 DynamicResourceAllocation",
+    "DRADeviceBindingConditions": "1.35 DRAResourceClaimDeviceStatus DynamicResourceAllocation",
+    "DRADeviceCompatibilityGroups": "1.37 DRAPartitionableDevices DynamicResourceAllocation",
+    "DRADeviceTaintRules": "1.35 DRADeviceTaints",
+    "DRADeviceTaints": "1.35 DynamicResourceAllocation",
+    "DRAExtendedResource": "1.35 DynamicResourceAllocation",
+    "DRAFractionalCapacityRange": "1.37 DRAConsumableCapacity",
+    "DRAListTypeAttributes": "1.36 DynamicResourceAllocation",
+    "DRANodeAllocatableResources": "1.36 DynamicResourceAllocation",
+    "DRAOptionalNodeOperations": "1.37 DynamicResourceAllocation NodeDeclaredFeatures",
+    "DRAPartitionableDevices": "1.35 DynamicResourceAllocation",
+    "DRAPartitionableDevicesType": "1.37 DRAPartitionableDevices DRAResourcePoolStatus DynamicResourceAllocation",
+    "DRAPrioritizedList": "1.35 DynamicResourceAllocation",
+    "DRAResourceClaimGranularStatusAuthorization": "1.36 DRAResourceClaimDeviceStatus DynamicResourceAllocation",
+    "DRAResourcePoolStatus": "1.36 DynamicResourceAllocation",
+    "DRASchedulerFilterTimeout": "1.35 DynamicResourceAllocation",
+    "DRAWorkloadResourceClaims": "1.36 DynamicResourceAllocation GenericWorkload",
+    "DeclarativeValidationBeta": "1.36 DeclarativeValidation",
+    "DeclarativeValidationTakeover": "1.35 DeclarativeValidation",
+    "DisableAllocatorDualWrite": "1.35 MultiCIDRServiceAllocator",
+    "EventedPLEG": "1.37 PLEGOnDemandRelist",
+    "ExtendWebSocketsToKubelet": "1.36 NodeDeclaredFeatures",
+    "GangScheduling": "1.35 GenericWorkload",
+    "GracefulNodeShutdownBasedOnPodPriority": "1.35 GracefulNodeShutdown",
+    "H2CContainerProbe": "1.37 NodeDeclaredFeatures",
+    "ImageVolumeWithDigest": "1.36 ImageVolume",
+    "InPlacePodLevelResourcesVerticalScaling": "1.35 InPlacePodVerticalScaling NodeDeclaredFeatures PodLevelResources",
+    "InPlacePodVerticalScalingAllocatedStatus": "1.35 InPlacePodVerticalScaling",
+    "InPlacePodVerticalScalingExclusiveCPUs": "1.35 InPlacePodVerticalScaling",
+    "InPlacePodVerticalScalingExclusiveMemory": (
+        "1.35 InPlacePodVerticalScaling MemoryManager, 1.36 InPlacePodVerticalScaling"
+    ),
+    "InPlacePodVerticalScalingInitContainers": "1.36 InPlacePodVerticalScaling NodeDeclaredFeatures",
+    "InPlacePodVerticalScalingMemoryBackedVolumes": "1.37 InPlacePodVerticalScaling NodeDeclaredFeatures",
+    "InPlacePodVerticalScalingSchedulerPreemption": "1.37 InPlacePodVerticalScaling",
+    "KubeletAllocatedPodsEndpoint": "1.37 InPlacePodVerticalScaling",
+    "MatchLabelKeysInPodTopologySpreadSelectorMerge": "1.35 MatchLabelKeysInPodTopologySpread",
+    "NodeControllerLeaseCircuitBreaker": "1.37 AtomicFIFO",
+    "PodCertificateRequest": "1.35 AuthorizeNodeWithSelectors, 1.37 nothing",
+    "PodGroupPreemptionPolicy": "1.37 GenericWorkload",
+    "PodLevelResourceManagers": "1.36 PodLevelResources",
+    "PodLevelResourcesFixDefaulting": "1.37 PodLevelResources",
+    "PodLevelResourcesFixKubeletQOSClass": "1.37 PodLevelResources",
+    "PodLifecycleSleepActionAllowZero": "1.35 PodLifecycleSleepAction",
+    "ProcMountType": "1.35 UserNamespacesSupport",
+    "ResourceHealthStatus": "1.35 DynamicResourceAllocation",
+    "ResourceHealthStatusMessage": "1.36 ResourceHealthStatus",
+    "RestartAllContainersOnContainerExits": "1.35 ContainerRestartRules NodeDeclaredFeatures",
+    "ServiceAccountTokenNodeBinding": "1.35 ServiceAccountTokenNodeBindingValidation",
+    "StaleControllerConsistencyDaemonSet": "1.36 AtomicFIFO",
+    "StaleControllerConsistencyHPA": "1.37 AtomicFIFO",
+    "StaleControllerConsistencyJob": "1.36 AtomicFIFO",
+    "StaleControllerConsistencyReplicaSet": "1.36 AtomicFIFO",
+    "StaleControllerConsistencyStatefulSet": "1.36 AtomicFIFO",
+    "StorageVersionAPI": "1.35 APIServerIdentity",
+    "StructuredAuthenticationConfigurationEgressSelector": "1.35 StructuredAuthenticationConfiguration, 1.37 nothing",
+    "StructuredAuthenticationConfigurationJWKSMetrics": "1.35 StructuredAuthenticationConfiguration, 1.37 nothing",
+    "TopologyAwareWorkloadScheduling": "1.36 GenericWorkload",
+    "UnknownVersionInteroperabilityProxy": "1.35 APIServerIdentity",
+    "UserNamespacesHostNetworkSupport": "1.35 UserNamespacesSupport, 1.36 NodeDeclaredFeatures UserNamespacesSupport",
+    "WindowsCPUAndMemoryAffinity": "1.35 MemoryManager, 1.36 nothing",
+    "WindowsGracefulNodeShutdown": "1.35 GracefulNodeShutdown",
+    "WorkloadAwarePreemption": "1.36 GangScheduling",
+    "WorkloadWithJob": "1.36 GenericWorkload",
+}
+
+
+CPU_OPTION_HISTORY: Mapping[str, str] = {
+    "full-pcpus-only": "1.31 beta, 1.33 stable",
+    "strict-cpu-reservation": "1.32 alpha, 1.33 beta, 1.35 stable",
+    "prefer-align-cpus-by-uncorecache": "1.32 alpha, 1.34 beta, 1.36 stable",
+    "distribute-cpus-across-numa": "1.31 alpha, 1.33 beta",
+    "align-by-socket": "1.31 alpha",
+    "distribute-cpus-across-cores": "1.31 alpha",
+}
+"""CPU manager policy option -> its groups."""
+
+TOPOLOGY_OPTION_HISTORY: Mapping[str, str] = {
+    "prefer-closest-numa-nodes": "1.31 beta, 1.32 stable",
+    "max-allowable-numa-nodes": "1.31 beta, 1.35 stable",
+}
+"""Topology manager policy option -> its groups."""
+
+
+@cache
+def cpu_option_groups(release: str) -> Mapping[str, str]:
+    """Return the CPU manager's options of a release such as ``1.34``, with their groups.
+
+    >>> sorted(cpu_option_groups("1.31").items())[:2]
+    [('align-by-socket', 'alpha'), ('distribute-cpus-across-cores', 'alpha')]
+    >>> "strict-cpu-reservation" in cpu_option_groups("1.31")
+    False
+    """
+    return _groups(CPU_OPTION_HISTORY, release)
+
+
+@cache
+def topology_option_groups(release: str) -> Mapping[str, str]:
+    """Return the topology manager's options of a release, with their groups.
+
+    >>> topology_option_groups("1.34")
+    {'prefer-closest-numa-nodes': 'stable', 'max-allowable-numa-nodes': 'beta'}
+    """
+    return _groups(TOPOLOGY_OPTION_HISTORY, release)
+
+
+def _groups(histories: Mapping[str, str], release: str) -> dict[str, str]:
+    groups = {name: standing(history, release) for name, history in histories.items()}
+    return {name: group for name, group in groups.items() if group}

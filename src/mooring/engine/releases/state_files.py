@@ -1,6 +1,6 @@
 """The formats of the state files by release: what is written, what is read in which order, and which checksums count.
 
-The formats themselves are structures of :mod:`mooring.engine.checkpoint.structures`; here are only their versions.
+The formats themselves are structures of :mod:`mooring.engine.checkpoint.gotypes`; here are only their versions.
 
 Source: cpumanager/state and memorymanager/state of each release; spec: releases.md section 4, state-files.md sections
 2 and 3.

@@ -16,11 +16,9 @@ from typing import NamedTuple, TypeAlias
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, members
 from mooring.engine.core.observer import Observer
-from mooring.engine.topologymanager.distances import NUMAInfo, best_of_size, narrowest
 from mooring.engine.topologymanager.facts import HintsMerged
-from mooring.engine.topologymanager.families import WIDEST, families_by_size, family_of, intersections
-from mooring.engine.topologymanager.hints import Hint, Hints
-from mooring.engine.topologymanager.wide import Family
+from mooring.engine.topologymanager.hints import Hint, Hints, NUMAInfo, best_of_size, narrowest
+from mooring.engine.topologymanager.wide import WIDEST, Family, families_by_size, family_of, intersections
 from mooring.engine.topologymanager.widemerge import Entry, best_preferred, best_reachable
 
 NONE = "none"

@@ -8,15 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mooring.engine.core.decision import Cause, Fault
 from mooring.engine.core.gotext import GoSyntaxError, atoi, parse_bool, quote
 
+FIELD = "topologyManagerPolicyOptions"
 PREFER_CLOSEST = "prefer-closest-numa-nodes"
 MAX_ALLOWABLE = "max-allowable-numa-nodes"
 DEFAULT_MAX_ALLOWABLE = 8
 
 STABLE = "stable"
 OPTION_GROUPS: Mapping[str, str] = {PREFER_CLOSEST: STABLE, MAX_ALLOWABLE: STABLE}
-"""Option -> maturity group in v1.37.1; older releases have others (``mooring.engine.releases.policy_options``)."""
+"""Option -> maturity group in v1.37.1; older releases have others (``mooring.engine.releases.gates``)."""
+
+GROUP_GATES: Mapping[str, str] = {
+    "beta": "TopologyManagerPolicyBetaOptions",
+    "alpha": "TopologyManagerPolicyAlphaOptions",
+}
+"""Maturity group -> the feature gate that its options need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,38 +50,40 @@ class TopologyOptions:
     max_allowable: int = DEFAULT_MAX_ALLOWABLE
 
 
-def parse_options(options: Mapping[str, str], guard: OptionGuard = STABLE_ONLY) -> TopologyOptions | str:
-    """Return the options, or the kubelet's error text for the first bad one in sorted order (random in the kubelet)."""
+def parse_options(options: Mapping[str, str], guard: OptionGuard = STABLE_ONLY) -> TopologyOptions | Fault:
+    """Return the options, or what is wrong with the first bad one in sorted order (random in the kubelet)."""
     prefer_closest = False
     max_allowable = DEFAULT_MAX_ALLOWABLE
     for name in sorted(options):
         value = options[name]
         unavailable = _unavailable(name, guard)
-        if unavailable:
+        if unavailable is not None:
             return unavailable
         if name == PREFER_CLOSEST:
             try:
                 prefer_closest = parse_bool(value)
             except GoSyntaxError as error:
-                return f"bad value for option {quote(name)}: {error}"
+                return Fault(f"bad value for option {quote(name)}: {error}", Cause.OPTION_VALUE, FIELD, (name,))
         else:
             try:
                 max_allowable = atoi(value)
             except GoSyntaxError as error:
-                return f"unable to convert policy option to integer {quote(name)}: {error}"
+                return Fault(f"unable to convert policy option to integer {quote(name)}: {error}", names=(name,))
             if max_allowable < DEFAULT_MAX_ALLOWABLE:
-                return f"the minimum value of {quote(name)} should not be less than {DEFAULT_MAX_ALLOWABLE}"
+                text = f"the minimum value of {quote(name)} should not be less than {DEFAULT_MAX_ALLOWABLE}"
+                return Fault(text, names=(name,))
     return TopologyOptions(prefer_closest, max_allowable)
 
 
-def _unavailable(name: str, guard: OptionGuard) -> str:
-    """Return the kubelet's text for an option that may not be given, else an empty text."""
+def _unavailable(name: str, guard: OptionGuard) -> Fault | None:
     group = guard.groups.get(name)
     if group is None:
-        return f"unknown Topology Manager Policy option: {quote(name)}"
+        text = f"unknown Topology Manager Policy option: {quote(name)}"
+        return Fault(text, Cause.UNKNOWN_TOPOLOGY_OPTION, FIELD, (name,))
     if group in guard.enabled:
-        return ""
+        return None
     options = f"topology manager policy {group}-level options"
     if guard.capitalized:  # capitalized-topology-option-texts, up to v1.32; spec: releases.md section 8
         options = f"Topology Manager Policy {group.capitalize()}-level Options"
-    return f"{options} not enabled, but option {quote(name)} provided"
+    text = f"{options} not enabled, but option {quote(name)} provided"
+    return Fault(text, Cause.TOPOLOGY_OPTION_GROUP, FIELD, (name,), (GROUP_GATES[group],))

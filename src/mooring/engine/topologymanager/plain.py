@@ -9,13 +9,13 @@ from itertools import combinations
 from typing import Any, TypeAlias
 
 from mooring.engine.core.bits import NUMAMask, mask_of
+from mooring.engine.core.decision import Fault
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import quote
-from mooring.engine.topologymanager.distances import NUMAInfo
-from mooring.engine.topologymanager.entries import ResourceHints, merge_entries
-from mooring.engine.topologymanager.hints import Hint, Hints
+from mooring.engine.topologymanager.hints import Hint, Hints, NUMAInfo
 from mooring.engine.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, merge
 from mooring.engine.topologymanager.options import TopologyOptions, parse_options
+from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
 
 HIGHEST_NODE = 63
 """The kubelet's masks have 64 bits."""
@@ -91,8 +91,8 @@ def _result(mask: NUMAMask | None, *, preferred: bool, admitted: bool) -> MergeR
 
 def _parsed(options: Mapping[str, str]) -> TopologyOptions:
     parsed = parse_options(options)
-    if isinstance(parsed, str):
-        raise InputError(parsed, field="options")
+    if isinstance(parsed, Fault):
+        raise InputError(parsed.text, field="options")
     return parsed
 
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from mooring.answers.base.kubelet_release import KubeletVersion, chosen_release
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
-from mooring.engine.releases.catalog import release_of
+from mooring.engine.releases.catalog import KubeletVersion, chosen_release, release_of
 from mooring.fleet.cluster import NodeCluster, NodeGroup
 from mooring.fleet.inputs import alibaba
 from mooring.fleet.inputs.event_files import cluster_events

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from mooring.answers.base.kubelet_release import KubeletVersion, chosen_release
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.shapes import is_plain
 from mooring.engine.kubelet.start import start_on
+from mooring.engine.releases.catalog import KubeletVersion, chosen_release
 from mooring.explain.phrases import plural
 from mooring.fleet.cluster import NodeCluster, NodeGroup, RunningNode, RunningPod, offered
 from mooring.fleet.live.machines import (

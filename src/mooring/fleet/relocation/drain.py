@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from mooring.engine.core.errors import InputError
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_on
+from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.fleet.cluster import NodeRestart, offers_of
 from mooring.fleet.live.pods import LivePod
 from mooring.fleet.live.reading import LiveCluster
@@ -216,6 +216,6 @@ class _Rollout:
         before, group = self._nodes.at[place].kubelet, self._nodes.table.members[place].group
         mooring = before.mooring if self._new.release is None else replace(before.mooring, release=self._new.release)
         start = start_on(group.machine, self._new.config or before.settings.config, mooring, StateTexts())
-        if start.kubelet is None:
-            return start.refusal.message if start.refusal is not None else "no reason is known"
-        return start.kubelet.with_devices(DeviceState(before.node.providers.devices.devices))
+        if isinstance(start, NotStarted):
+            return start.refusal.message
+        return start.with_devices(DeviceState(before.node.providers.devices.devices))

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.extensions import interrupts
-from mooring.engine.node import mixed
+from mooring.engine.node import isolation
 from mooring.engine.plugins.shipped import core_kinds, hidden_siblings, isolated_cpus, spread
 from mooring.engine.releases.config_fields import CHECKED_FIELDS
 from mooring.inputs.archive.reader import DEVICES, KUBELET_CONFIG, MOORING_CONFIG, json_bytes
@@ -35,7 +35,7 @@ _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
 _ANNOTATIONS: Final = (
     MIRROR,
     SCALE_DOWN_ANNOTATION,
-    mixed.ANNOTATION,
+    isolation.ANNOTATION,
     interrupts.ANNOTATION,
     core_kinds.ANNOTATION,
     hidden_siblings.ANNOTATION,

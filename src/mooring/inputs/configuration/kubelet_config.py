@@ -39,7 +39,10 @@ from mooring.engine.releases.config_fields import (
     later_fields,
 )
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
-from mooring.engine.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
+from mooring.engine.releases.gates import (
+    CPU_OPTION_HISTORY,
+    TOPOLOGY_OPTION_HISTORY,
+)
 from mooring.inputs.decoding.api_fields import (
     UNKNOWN_CONFIGURATION_FIELD,
     Places,

@@ -205,7 +205,7 @@ def plugin_choice(content: Mapping[str, Any]) -> PluginChoice:
     budget = _budget(content)
     if not entries:
         return PluginChoice(budget=budget)
-    from mooring.plugging.loading import Watchman  # noqa: PLC0415 - without plugins none of this is loaded
+    from mooring.engine.plugins.loading import Watchman  # noqa: PLC0415 - without plugins none of this is loaded
 
     chosen = tuple(_plugin(entry, f"plugins[{index}]") for index, entry in enumerate(entries))
     names = [plugin.name for plugin in chosen]
@@ -240,7 +240,7 @@ def _plugin(entry: object, where: str) -> ChosenPlugin:
 
 
 def _understood(entry: Mapping[str, Any]) -> ChosenPlugin:
-    from mooring.plugging.loading import load_plugin  # noqa: PLC0415 - as above
+    from mooring.engine.plugins.loading import load_plugin  # noqa: PLC0415 - as above
 
     check_names(entry, _PLUGIN_FIELDS)
     name = name_at(entry, "name")

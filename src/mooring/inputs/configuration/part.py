@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mooring.engine.core.config import GivenFlag
+from mooring.engine.core.decision import Fault
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.machineinfo import MachineInfo
@@ -377,7 +378,7 @@ def _told(path: str, fields: Mapping[str, Any], machine: MachineInfo | None, rel
     config = config_of_fields(fields)
     info = machine or MachineInfo(0, 0, 0, ())
     kept = reserve(replace(config, reserved_system_cpus=""), info, "", release.rules)
-    if isinstance(kept, str) or not info.memory_capacity:
+    if isinstance(kept, Fault) or not info.memory_capacity:
         return None
     known = kept.reserved["memory"].units if "memory" in kept.reserved else 0
     if path == _RESERVED_MEMORY:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import NO_RESOURCES, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.engine.extensions.device_alignment import check_annotation as check_alignment
-from mooring.engine.node.mixed import check_mixing
+from mooring.engine.node.isolation import check_mixing
 from mooring.inputs.decoding.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.claims import claims_of_pod, unmade_claims_of_pod, with_claims

@@ -17,9 +17,9 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import Release
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.inputs.decoding.fields import as_mapping, list_at, mapping_at, name_at
 from mooring.inputs.pods.scenario import MergeCase, Scenario, load_scenarios
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 
 SCENARIO: Final = "scenario.jsonl"
 """Of the folder of a difference."""

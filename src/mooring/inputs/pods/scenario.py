@@ -27,6 +27,7 @@ from mooring.engine.core.moment import SECOND
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Holdings
+from mooring.engine.kubelet.events import Admit, Advance, Reboot, Remove, Resizing, Restart, Step
 from mooring.engine.releases.catalog import release_of
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.configuration.mooring_config import mooring_config
@@ -49,7 +50,7 @@ from mooring.inputs.decoding.files import STANDARD_INPUT, check_regular, open_pr
 from mooring.inputs.decoding.quantities import nanoseconds
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
-from mooring.inputs.pods.steps import Admit, Advance, Reboot, Remove, Resizing, Restart, Step, hotplug_step, resizing
+from mooring.inputs.pods.steps import hotplug_step, resizing
 
 LONGEST_LINE = 32 * 1024**2
 """Bytes that one scenario may have, unpacked; the longest recorded one has a hundredth of that."""

@@ -1,4 +1,4 @@
-"""What happens to a node, one step after another: pods arrive, change and end, CPUs go offline, the kubelet restarts.
+"""Reading steps that change a pod's resources or the machine's CPUs (:mod:`mooring.engine.kubelet.events`).
 
 Amounts that a resize does not name stay, as with ``kubectl patch --subresource resize``. CPUs go offline and come
 online with the extension cpu-hotplug.
@@ -9,77 +9,22 @@ Source: API server v1.37.1, ValidatePodResize; KEP-1287; spec: releases.md secti
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any
 
-from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
+from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod, PodResources, ResourceList
-from mooring.engine.core.release import Release
+from mooring.engine.kubelet.events import Amounts, Offline, Online, Resizing
 from mooring.inputs.decoding.fields import as_mapping, inside, mapping_at, name_at
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.defaults import POD_LEVEL_RESIZE, PodGates, qos_of
 from mooring.inputs.pods.pod_fields import check_containers_fit, check_pod_resources, check_resources
 from mooring.inputs.pods.pods import MIRROR
 
-
-@dataclass(frozen=True, slots=True)
-class Admit:
-    """A pod arrives."""
-
-    pod: Pod
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """A pod ends and is gone."""
-
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """The kubelet stops and starts again on its checkpoint files."""
-
-    kubelet: KubeletConfig | None = None
-    """The configuration from here on; None leaves it as it was."""
-    release: Release | None = None
-    """The kubelet's release from here on; None leaves it as it was."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reboot:
-    """The machine starts again: everything as for a restart, and another boot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """Time goes by."""
-
-    nanoseconds: int
-
-
 RESIZABLE = frozenset({"cpu", "memory"})
 """Resources that can be resized in place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Amounts:
-    """Requests and limits that are named; all others stay."""
-
-    requests: ResourceList = field(default_factory=dict)
-    limits: ResourceList = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Resizing:
-    """A pod is to have other resources."""
-
-    uid: str
-    containers: Mapping[str, Amounts]
-    resources: Amounts | None = None
-    """Of the pod as a whole."""
 
 
 def resizing(content: Mapping[str, Any]) -> Resizing:
@@ -173,20 +118,6 @@ def _resized(container: Container, asked: Amounts) -> Container:
     return replace(container, requests=requests, limits=limits)
 
 
-@dataclass(frozen=True, slots=True)
-class Offline:
-    """CPUs go offline."""
-
-    cpus: CPUSet
-
-
-@dataclass(frozen=True, slots=True)
-class Online:
-    """CPUs come back."""
-
-    cpus: CPUSet
-
-
 def hotplug_step(step: Mapping[str, Any], mooring: MooringConfig) -> Offline | Online | None:
     """Read ``{"offline": "3,7"}`` or ``{"online": "3,7"}``; None for another step.
 
@@ -220,7 +151,3 @@ def cpu_list(text: str, field: str) -> CPUSet:
     if not cpus:
         raise InputError("names no CPU", field=field, remedy="write for example 2-3,7")
     return cpus
-
-
-Step: TypeAlias = Admit | Remove | Restart | Reboot | Advance | Resizing | Offline | Online
-"""What happens to a node."""

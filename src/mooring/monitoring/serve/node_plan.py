@@ -25,7 +25,7 @@ from mooring.engine.core.moment import SECOND
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.owners import state_owner
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node.hotplug_findings import hotplug_findings
+from mooring.engine.node.hotplug import hotplug_findings
 from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import PodOrigin, pods_with_origins

@@ -16,10 +16,14 @@ from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import readmit
-from mooring.engine.kubelet.events import after_event
+from mooring.engine.kubelet.events import (
+    Admit,
+    Remove,
+    Restart,
+    after_event,
+)
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_kubelet
-from mooring.inputs.pods.steps import Admit, Remove, Restart
+from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.monitoring.shadow.judging.orders import Step
 from mooring.monitoring.shadow.judging.starts import engine_on
 from mooring.monitoring.shadow.observed import ObservedNode
@@ -59,9 +63,9 @@ def would_be(seen: ObservedNode, config: KubeletConfig) -> WouldBe | str:
     those that the kubelet has not decided about when they are decided.
     """
     start = start_kubelet(seen.facts.machine, config, seen.facts.mooring, StateTexts())
-    if start.kubelet is None:
-        return start.refusal.message if start.refusal is not None else "the kubelet would not start"
-    empty = start.kubelet.with_devices(replace(seen.state.devices, held={}))
+    if isinstance(start, NotStarted):
+        return start.refusal.message
+    empty = start.with_devices(replace(seen.state.devices, held={}))
     pods = _admitted(seen)
     kubelet, _ = readmit(empty, pods)
     digest = sha256(msgspec.json.encode(kubelet_document(config), order="sorted")).hexdigest()

@@ -18,6 +18,7 @@ from mooring.answers.base.replay.scenario import replay_scenario
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.inputs.archive.reduction import anonymous_pods, reduced_pods
@@ -26,7 +27,6 @@ from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.pods.pod_fields import STATUSES
 from mooring.inputs.pods.pods import MIRROR
 from mooring.inputs.pods.scenario import scenario
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 from mooring.monitoring.shadow.judging.interval import JudgedInterval
 from mooring.monitoring.shadow.judging.judgement import UNAVAILABLE, Agreement, KubeletEvent
 from mooring.monitoring.shadow.judging.orders import Step, with_started

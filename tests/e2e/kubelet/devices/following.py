@@ -39,8 +39,8 @@ class Following:
         """Return the kubelet of a configuration file, just started."""
         found = load_config(config)
         start = start_on(machine, found.kubelet, found.mooring, StateTexts())
-        assert start.kubelet is not None
-        return cls(start.kubelet.with_devices(DeviceState(devices)))
+        assert isinstance(start, Kubelet)
+        return cls(start.with_devices(DeviceState(devices)))
 
     def ask(self, pod: Mapping[str, Any]) -> AdmitResult:
         """Ask about a pod of the API server."""

@@ -14,7 +14,7 @@ from tests.e2e.kubelet.kubelet import Kubelet, kubelet_on
 from tests.e2e.kubelet.patience import until
 
 from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.engine.kubelet.start import Start, start_on
+from mooring.engine.kubelet.start import NotStarted, Start, start_on
 from mooring.engine.releases.catalog import release_of
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.loader import load_machine
@@ -48,7 +48,7 @@ def check_refused_start(
         until(lambda: _has_ended(kubelet.log), "the kubelet ends", seconds=20)
     folder = node.folder / case.name
     start = start_of(case, folder / "kubelet.json", machine, StateTexts(text))
-    assert start.refusal is not None
+    assert isinstance(start, NotStarted)
     # The log quotes what the kubelet says, which names the file with its folder.
     log = (folder / "kubelet.log").read_text(encoding="utf-8", errors="replace")
     assert start.refusal.message in log.replace('\\"', '"').replace(f"{root}/", ""), log[-2000:]
@@ -69,7 +69,7 @@ def remove_files_on_which_none_starts(case: Case, kubelet: Kubelet, machine: Pat
     """
     files = [kubelet.root / f"{manager}_manager_state" for manager in ("cpu", "memory")]
     cpu, memory = (file.read_text(encoding="utf-8") if file.exists() else None for file in files)
-    if start_of(case, kubelet.configuration, machine, StateTexts(cpu, memory)).refusal is not None:
+    if isinstance(start_of(case, kubelet.configuration, machine, StateTexts(cpu, memory)), NotStarted):
         for file in files:
             file.unlink(missing_ok=True)
 

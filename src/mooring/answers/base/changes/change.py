@@ -18,9 +18,9 @@ from mooring.answers.base.pod_names import Named, find_pod
 from mooring.answers.base.question import Question
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod, QoS
-from mooring.engine.cpumanager.requests import exclusive_cpus_of_pod
-from mooring.engine.memorymanager.machine import is_memory
-from mooring.engine.memorymanager.requests import pod_requests as memory_requests
+from mooring.engine.cpumanager.policy import exclusive_cpus_of_pod
+from mooring.engine.memorymanager.policy import is_memory
+from mooring.engine.memorymanager.policy import pod_requests as memory_requests
 from mooring.engine.node.resources import pod_requests
 from mooring.engine.node.settings import Settings
 from mooring.explain.phrases import joined

@@ -12,8 +12,7 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.gate_history import GATE_HISTORY
-from mooring.engine.releases.gates import known_gates
-from mooring.engine.releases.policy_options import cpu_option_groups, topology_option_groups
+from mooring.engine.releases.gates import cpu_option_groups, known_gates, topology_option_groups
 from mooring.inputs.decoding.fields import nearest
 
 GATES = "featureGates"

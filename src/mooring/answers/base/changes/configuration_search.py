@@ -16,12 +16,11 @@ from mooring.answers.base.guarantee import is_on
 from mooring.answers.base.question import Question
 from mooring.engine.core.config import EXTENSIONS, KubeletConfig, with_defaults
 from mooring.engine.core.decision import StartRefusal
-from mooring.engine.core.gates import resolve_gates
+from mooring.engine.core.gates import FeatureGates, resolve_gates
 from mooring.engine.core.machine import Machine
 from mooring.engine.cpumanager.options import GROUP_GATES
 from mooring.engine.releases.config_fields import CPU_OPTIONS, TOPOLOGY_OPTIONS
-from mooring.engine.releases.gates import known_gates
-from mooring.engine.releases.policy_options import cpu_option_groups
+from mooring.engine.releases.gates import cpu_option_groups, known_gates
 from mooring.engine.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
 
 SCOPES = ("container", "pod")
@@ -136,4 +135,5 @@ def _options(config: KubeletConfig, machine: Machine, release: str) -> Iterator[
 def _gate(config: KubeletConfig, group: str, release: str) -> tuple[PlannedChange, ...]:
     """Return the feature gate that an option of a group needs and that is off."""
     name, gates = GROUP_GATES.get(group, ""), resolve_gates(config.feature_gates, known_gates(release), EXTENSIONS)
-    return () if not name or isinstance(gates, str) or gates[name] else (ConfigField(f"{GATES}.{name}", "true"),)
+    is_off = isinstance(gates, FeatureGates) and bool(name) and not gates[name]
+    return (ConfigField(f"{GATES}.{name}", "true"),) if is_off else ()

@@ -27,13 +27,12 @@ from mooring.answers.base.pod_names import find_pod, find_pods
 from mooring.answers.base.question import Question, pods_in
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.policy import available_cpus
-from mooring.engine.cpumanager.requests import exclusive_cpus_of_pod
+from mooring.engine.cpumanager.policy import available_cpus, exclusive_cpus_of_pod
 from mooring.engine.devicemanager.state import Holdings
 from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.events import Admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resources import allocatable, pod_requests
-from mooring.inputs.pods.steps import Admit
 
 MOST_PLACES = 48
 """How many places before the pod's own are tried at most, the nearest first, and then the very first."""

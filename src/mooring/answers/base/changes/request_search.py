@@ -16,15 +16,13 @@ from mooring.answers.base.question import pods_in
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
-from mooring.engine.cpumanager.requests import exclusive_cpus, whole_cpus
+from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus, exclusive_cpus, whole_cpus
 from mooring.engine.kubelet.admit import admit
-from mooring.engine.kubelet.events import Readmit
-from mooring.engine.memorymanager.machine import is_memory
+from mooring.engine.kubelet.events import Admit, Readmit
+from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.memorymanager.state import NUMANodeState
 from mooring.engine.node.resources import allocatable, pod_requests
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.steps import Admit
 
 MOST_NODES = 10
 """Up to so many NUMA nodes, every set of them gives an amount of memory that is tried; with more, each node and

@@ -18,13 +18,13 @@ from mooring.engine.core.decision import Placement, StartRefusal
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import out_of
-from mooring.engine.kubelet.events import ended, ordered, run
+from mooring.engine.kubelet.events import Admit, Offline, Remove, ended, ordered, run
 from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.node import Decision
 from mooring.engine.node.resources import pod_requests
 from mooring.engine.node.settings import Settings
 from mooring.explain.alignment import AlignmentLevel, beyond_need, spread
-from mooring.inputs.pods.steps import Admit, Offline, Remove
 
 _ALIGNMENT = frozenset({Guarantee.ALIGNED, Guarantee.ONE_NODE})
 
@@ -265,9 +265,9 @@ class QueueOutcome:
 def begin(question: Question) -> tuple[Kubelet, Queue] | StartRefusal:
     """Return the kubelet before the first pod is asked, and what happens to it."""
     start = opened_for(question).start
-    if start.kubelet is None:
-        return start.refusal or StartRefusal("start", "")
-    kubelet = start.kubelet.counting(start.kubelet.used)
+    if isinstance(start, NotStarted):
+        return start.refusal
+    kubelet = start.counting(start.used)
     return kubelet, queue_of(question, ordered(kubelet, question.pods))
 
 

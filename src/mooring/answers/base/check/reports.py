@@ -147,7 +147,6 @@ def _has(node_type: NodeType, finding: Finding) -> bool:
     return finding in node_type.plan.findings
 
 
-_OUT_OF = re.compile(r"resource: (\S+), requested:")
 _TEMPLATE = re.compile(r"(?:^|\.)spec\b")
 """Begins the path from a workload to its template."""
 
@@ -221,8 +220,9 @@ def decided_by(answer: Answer) -> tuple[str, str]:
     """Return container and resource for which a pod is rejected; empty where no fact of the decision names them."""
     circumstances = answer.circumstances
     chapter = circumstances.refused_in
-    if (found := _OUT_OF.search(answer.decision.message)) is not None:
-        return "", found[1]
+    rejection = answer.decision.rejection
+    if rejection is not None and rejection.shortage is not None:
+        return "", rejection.shortage.resource
     if chapter is None:
         return "", ""
     if chapter.refusal(WholeCoresChecked) or chapter.refusal(Taking):

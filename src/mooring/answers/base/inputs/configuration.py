@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mooring.answers.base.kubelet_release import ChosenRelease, KubeletVersion, chosen_release, node_versions
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.release import NEWEST, Release
-from mooring.engine.releases.catalog import minor_of, release_of
+from mooring.engine.releases.catalog import ChosenRelease, KubeletVersion, chosen_release, minor_of, release_of
 from mooring.inputs.decoding.fields import nearest
 from mooring.inputs.machines.loader import LIVE
 from mooring.inputs.pods.pod_status import bound_nodes
+from mooring.inputs.pods.workloads import (
+    OtherObject,
+    pod_objects,
+)
 from mooring.lazy import lazily
 
 with lazily():
@@ -236,3 +239,30 @@ def installed_version() -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return answer.stdout.decode(errors="replace").strip().removeprefix("Kubernetes").strip()
+
+
+def node_versions(documents: Iterable[Document]) -> dict[str, str]:
+    """Return the kubelet's version of each Node object among documents, by the name of the node.
+
+    Source: Kubernetes API v1, Node, ``status.nodeInfo.kubeletVersion``.
+
+    Raises:
+        InputError: something in a document is no object.
+    """
+    return dict(_nodes_by_name(documents))
+
+
+def _nodes_by_name(documents: Iterable[Document]) -> Iterator[tuple[str, str]]:
+    for document in documents:
+        try:
+            for found in pod_objects(document.content):
+                if isinstance(found, OtherObject) and found.kind == "Node":
+                    yield found.name, _reported(found.content)
+        except InputError as error:
+            raise error.at(document.source) from None
+
+
+def _reported(node: object) -> str:
+    for name in ("status", "nodeInfo", "kubeletVersion"):
+        node = node.get(name) if isinstance(node, dict) else None
+    return node if isinstance(node, str) else ""

@@ -33,10 +33,10 @@ with lazily():
     from mooring.inputs.pods import admission, cluster_objects, defaults, pod_files, pod_status, steps, workloads
 
 if TYPE_CHECKING:
-    from mooring.answers.base.kubelet_release import ChosenRelease
     from mooring.engine.core.decision import Rejection
     from mooring.engine.core.machine import Machine
     from mooring.engine.core.pod import Pod
+    from mooring.engine.releases.catalog import ChosenRelease
     from mooring.inputs.archive.reader import NodeArchive
     from mooring.inputs.configuration.node_configuration import NodeConfiguration
     from mooring.inputs.decoding.fields import Document, Report

@@ -20,7 +20,7 @@ with lazily():
     from mooring.answers.base.inputs import checks
     from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.answers.base.inputs import node as inputs
-    from mooring.answers.base.kubelet_release import KubeletVersion, chosen_release
+    from mooring.engine.releases.catalog import KubeletVersion, chosen_release
     from mooring.inputs.configuration import node_configuration, sources
     from mooring.inputs.machines import loader
     from mooring.published import facts_document as facts_documents

@@ -13,7 +13,6 @@ format V1 (up to v1.36); docs/reference/scenarios.md, "What is excused".
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -31,27 +30,13 @@ from mooring.answers.base.outcome import (
     state_fields,
 )
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Cause, StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError, UnsupportedError
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, readmit
-from mooring.engine.kubelet.events import after_event, check_known
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import kubelet_that_runs, start_kubelet
-from mooring.engine.kubelet.timeline import Timeline, advanced, resized, retried
-from mooring.engine.node import Decision
-from mooring.engine.node.resize.answer import Resize
-from mooring.engine.node.resize.resizing import resize_state
-from mooring.engine.node.settings import build_settings
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.engine.topologymanager import merge_hints
-from mooring.inputs.configuration.devices import device_table
-from mooring.inputs.decoding.fields import inside
-from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.scenario import MergeCase, Scenario
-from mooring.inputs.pods.steps import (
+from mooring.engine.kubelet.events import (
     Admit,
     Advance,
     Offline,
@@ -61,8 +46,23 @@ from mooring.inputs.pods.steps import (
     Resizing,
     Restart,
     Step,
-    resized_pod,
+    after_event,
+    check_known,
 )
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
+from mooring.engine.kubelet.timeline import Timeline, advanced, resized, retried
+from mooring.engine.node import Decision
+from mooring.engine.node.resize.feasibility import Resize
+from mooring.engine.node.resize.resizing import resize_state
+from mooring.engine.node.settings import build_settings
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.topologymanager import merge_hints
+from mooring.inputs.configuration.devices import device_table
+from mooring.inputs.decoding.fields import inside
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.scenario import MergeCase, Scenario
+from mooring.inputs.pods.steps import resized_pod
 
 BOOT = "boot-{}"
 """Name of each boot of the machine, counted from 1."""
@@ -123,13 +123,12 @@ class _ScenarioRun:
         texts = scenario.files
         self._info = info
         self._files = StateTexts(texts.get(CPU_FILE), texts.get(MEMORY_FILE), scenario.container_ids)
-        begin = start_kubelet if scenario.readmits else kubelet_that_runs
-        self._start = begin(info, scenario.kubelet, scenario.mooring, self._files)
+        self._start = start_kubelet(info, scenario.kubelet, scenario.mooring, self._files, runs=not scenario.readmits)
         self._endless = False
         self._boots = 1
         self._timeline: Timeline | None = None
-        if self._start.kubelet is not None:
-            kubelet = self._start.kubelet.at(Moment(0, BOOT.format(1)))
+        if isinstance(self._start, Kubelet):
+            kubelet = self._start.at(Moment(0, BOOT.format(1)))
             if scenario.devices:
                 running = {pod.uid for pod in scenario.active}
                 held = {uid: found for uid, found in scenario.held.items() if uid in running}
@@ -140,15 +139,16 @@ class _ScenarioRun:
             self._timeline = Timeline.of(kubelet)
 
     def outcome(self) -> dict[str, Any]:
-        if self._timeline is None:
+        if isinstance(self._start, NotStarted):
             fields = _refusal_fields(self._start.refusal)
-            if self._start.refusal is not None:
-                asked = self._scenario.kubelet, self._scenario.mooring
-                texts = refusal_alternatives(self._info, *asked, self._files, self._start.refusal)
-                fields |= {"startErrorAlternatives": texts} if len(texts) > 1 else {}
+            asked = self._scenario.kubelet, self._scenario.mooring
+            texts = refusal_alternatives(self._info, *asked, self._files, self._start.refusal)
+            fields |= {"startErrorAlternatives": texts} if len(texts) > 1 else {}
             if self._scenario.files:
                 fields["files"] = _file_fields(self._start.files)
             return fields
+        if self._timeline is None:
+            raise AssertionError("a kubelet that has started has a timeline")
         start = _start_fields(self._timeline.kubelet)
         start["allocatableCPUs"] = str(self._timeline.kubelet.settings.allocatable_cpus)
         outcome: dict[str, Any] = {"start": start}
@@ -250,12 +250,12 @@ class _ScenarioRun:
 
     def _restart(self, timeline: Timeline, step: Restart, boot: str | None = None) -> dict[str, Any]:
         pods, again = timeline.kubelet.node.active.values(), timeline.wanting()
-        start = timeline.restarted(step.kubelet, boot, step.release)
-        if start.kubelet is None:
+        start = restart_kubelet(timeline.kubelet, step.kubelet, boot, step.release)
+        if isinstance(start, NotStarted):
             self._timeline = None
             return {**_refusal_fields(start.refusal), **state_fields(start.files)}
-        fields: dict[str, Any] = {"start": _start_fields(start.kubelet)}
-        kubelet, results = readmit(start.kubelet, pods, AdmitMode.MANAGERS)
+        fields: dict[str, Any] = {"start": _start_fields(start)}
+        kubelet, results = readmit(start, pods, AdmitMode.MANAGERS)
         if boot is not None:
             for uid in kubelet.node.active:
                 kubelet = kubelet.start_containers(uid)
@@ -287,9 +287,7 @@ def _returned(result: AdmitResult) -> AdmitResult:
     return result
 
 
-def _refusal_fields(refusal: StartRefusal | None) -> dict[str, Any]:
-    if refusal is None:
-        raise AssertionError("a kubelet that did not start has a reason")
+def _refusal_fields(refusal: StartRefusal) -> dict[str, Any]:
     return {"startError": refusal.message, "startErrorStage": refusal.stage}
 
 
@@ -308,21 +306,17 @@ def _file_fields(files: StateTexts) -> dict[str, str]:
     return {name: text for name, text in named.items() if text is not None}
 
 
-_UNKNOWN_ID = re.compile(r"containerID '([^']*)' not found")
-_UNKNOWN_GATE = "unrecognized feature gate: "
-
-
 def refusal_alternatives(
     info: MachineInfo, config: KubeletConfig, mooring: MooringConfig, files: StateTexts, refusal: StartRefusal
 ) -> list[str]:
     """Return every text with which a start may be refused, sorted, the refusal's own among them."""
     texts = {refusal.message}
     texts |= {found.message for found in _alone(info, config, mooring) if found.stage == refusal.stage}
-    unknown = _UNKNOWN_ID.search(refusal.message)
-    if unknown is not None:
+    if refusal.code == Cause.FILE_DAMAGED and refusal.faults[0].values:
+        (unknown,) = refusal.faults[0].values
         for container in _ids(files.cpu):
             if container not in files.containers:
-                texts.add(refusal.message.replace(f"'{unknown[1]}'", f"'{container}'", 1))
+                texts.add(refusal.message.replace(f"'{unknown}'", f"'{container}'", 1))
     return sorted(texts)
 
 
@@ -330,15 +324,15 @@ def _alone(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig) -> 
     """Yield how each unknown gate and each bad option is refused when it is the only one."""
     for name, on in config.feature_gates.items():
         found = _refusal(info, replace(config, feature_gates={name: on}), mooring)
-        if found is not None and _UNKNOWN_GATE in found.message:
+        if found is not None and any(fault.names == (name,) and not fault.values for fault in found.faults):
             yield found
     for name, value in config.cpu_manager_policy_options.items():
         found = _refusal(info, replace(config, cpu_manager_policy_options={name: value}), mooring)
-        if found is not None and f'"{name}"' in found.message:
+        if found is not None and name in found.faults[0].names:
             yield found
     for name, value in config.topology_manager_policy_options.items():
         found = _refusal(info, replace(config, topology_manager_policy_options={name: value}), mooring)
-        if found is not None and f'"{name}"' in found.message:
+        if found is not None and name in found.faults[0].names:
             yield found
 
 

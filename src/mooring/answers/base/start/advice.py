@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mooring.answers.base.question import Question
 from mooring.answers.base.start.changes import StartChange, changes_for, not_known
 from mooring.engine.core.decision import StartRefusal
-from mooring.engine.kubelet.start import start_on
+from mooring.engine.kubelet.start import refusal_of, start_on
 from mooring.explain.phrases import joined
 from mooring.explain.remedies import remedy
 
@@ -77,4 +77,4 @@ def advice_to_start(question: Question, refusal: StartRefusal) -> StartAdvice | 
 
 
 def _refusal(question: Question) -> StartRefusal | None:
-    return start_on(question.machine, question.config, question.mooring, question.files).refusal
+    return refusal_of(start_on(question.machine, question.config, question.mooring, question.files))

@@ -1,35 +1,26 @@
-"""The changes that the text of a refusal allows for, by its code (:mod:`mooring.explain.remedies`).
-
-Source of the texts: kubelets v1.31.14 to v1.37.1; spec: configuration.md sections 2 to 5, state-files.md section 4.
-"""
+"""The changes that a refused start allows for, by the cause of each fault (spec: configuration.md sections 2 to 5)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from mooring.answers.base.question import Question
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.config import KubeletConfig, ReservedMemory
-from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
 from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
-from mooring.engine.releases.gates import known_gates
-from mooring.engine.releases.policy_options import cpu_option_groups, topology_option_groups
+from mooring.engine.releases.gates import cpu_option_groups, known_gates, topology_option_groups
 from mooring.engine.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
 from mooring.explain.phrases import size
-from mooring.explain.remedies import refusal_code
 from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
 from mooring.inputs.decoding.fields import nearest
 
 _THRESHOLD = "memory.available"
-_RESERVED_SUM = "MOOR-251"
-_TOO_MUCH_RESERVED = "MOOR-235"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +35,22 @@ class StartChange:
 
 
 def changes_for(question: Question, refusal: StartRefusal) -> Iterator[StartChange]:
-    """Yield the changes that the text of a refusal allows for, the likeliest first; none that rests on a guess."""
-    if not_known(question, refusal):
-        return iter(())
-    changes = _BY_CODE.get(refusal_code(refusal))
-    return iter(()) if changes is None else changes(question, refusal.message)
+    """Yield the changes that a refusal allows for, the likeliest first; none that rests on a guess."""
+    if not not_known(question, refusal):
+        for fault in refusal.faults:
+            if fault.cause in _BY_CAUSE:
+                yield from _BY_CAUSE[fault.cause](question, fault)
 
 
 def not_known(question: Question, refusal: StartRefusal) -> str:
     """Return what is only assumed of the amounts that a refusal compares; empty where they are known."""
-    code, config = refusal_code(refusal), question.config
+    config, faults = question.config, {fault.cause: fault for fault in refusal.faults}
     unknown = [finding.message for finding in question.findings if finding.code == RESERVATION_UNKNOWN]
     is_share = (config.eviction_hard or {}).get("memory.available", "").endswith("%")
-    compares_size = code == _TOO_MUCH_RESERVED and 'Resource "memory"' in refusal.message
+    compares_size = Cause.OVERCOMMITTED in faults and "memory" in faults[Cause.OVERCOMMITTED].names
     if "memory" in question.machine.origin.unknown and (is_share or compares_size):
         unknown.append("the machine's memory (assumed) is in no given file, add --machine memory=AMOUNT")
-    return "; ".join(unknown) if compares_size or code == _RESERVED_SUM else ""
+    return "; ".join(unknown) if compares_size or Cause.RESERVED_SUM in faults else ""
 
 
 def _set(question: Question, field: str, value: str) -> StartChange:
@@ -87,38 +78,21 @@ def _remove(question: Question, field: str, name: str) -> Iterator[StartChange]:
         yield StartChange(words, replace(question, config=config))
 
 
-def _close(question: Question, field: str, value: str, known: Collection[str]) -> Iterator[StartChange]:
-    """Yield the change to the known value that is nearest to the one that is written."""
-    close = nearest(value, frozenset(known))
-    if close:
-        yield _set(question, field, close)
-
-
-def _group_off(question: Question, text: str) -> Iterator[StartChange]:
+def _group_off(question: Question, fault: Fault) -> Iterator[StartChange]:
     """The gate of an option's group is off."""
-    found = re.search(
-        r'(?i:(cpu|topology) manager policy (alpha|beta)-level options) not enabled, but option "(.*)"', text
-    )
-    if found is None:
-        return
-    manager, group, option = found.groups()
-    prefix = "CPU" if manager.lower() == "cpu" else "Topology"
-    yield _put(question, "featureGates", f"{prefix}ManagerPolicy{group.capitalize()}Options", value=True)
-    yield from _remove(question, CPU_OPTIONS if prefix == "CPU" else TOPOLOGY_OPTIONS, option)
+    yield _put(question, "featureGates", fault.values[0], value=True)
+    yield from _remove(question, fault.field, fault.names[0])
 
 
-def _options_without_policy(question: Question, _text: str) -> Iterator[StartChange]:
+def _options_without_policy(question: Question, _: Fault) -> Iterator[StartChange]:
     config = replace(question.config, cpu_manager_policy_options={})
     yield StartChange(f"remove {CPU_OPTIONS}", replace(question, config=config))
     yield _set(question, "cpuManagerPolicy", "static")
 
 
-def _unknown_option(question: Question, text: str) -> Iterator[StartChange]:
-    found = re.search(r'unknown (CPU|Topology) Manager Policy option: "(.*)"', text)
-    if found is None:
-        return
-    manager, option = found.groups()
-    field, groups = (CPU_OPTIONS, cpu_option_groups) if manager == "CPU" else (TOPOLOGY_OPTIONS, topology_option_groups)
+def _unknown_option(question: Question, fault: Fault) -> Iterator[StartChange]:
+    field, option = fault.field, fault.names[0]
+    groups = cpu_option_groups if field == CPU_OPTIONS else topology_option_groups
     given: Mapping[str, str] = getattr(question.config, READ_FIELDS[field].member)
     close = nearest(option, frozenset(groups(question.mooring.release.name)))
     if close and close not in given:
@@ -128,23 +102,20 @@ def _unknown_option(question: Question, text: str) -> Iterator[StartChange]:
     yield from _remove(question, field, option)
 
 
-def _excluded_option(question: Question, text: str) -> Iterator[StartChange]:
-    for option in (*re.findall(r"[a-z]+(?:-[a-z]+)+", text), "align-by-socket"):
-        yield from _remove(question, CPU_OPTIONS, option)
-    if "single-numa-node" in text:
+def _excluded_option(question: Question, fault: Fault) -> Iterator[StartChange]:
+    for option in fault.names:
+        yield from _remove(question, fault.field, option)
+    if fault.cause is Cause.SOCKET_AND_POLICY:
         for policy in ("restricted", "best-effort"):
             yield _set(question, "topologyManagerPolicy", policy)
 
 
-def _bad_value(question: Question, text: str) -> Iterator[StartChange]:
-    found = re.search(r'bad value for option "(.*?)"', text)
-    if found is not None:
-        field = CPU_OPTIONS if found[1] in question.config.cpu_manager_policy_options else TOPOLOGY_OPTIONS
-        yield _put(question, field, found[1], "true")
-        yield from _remove(question, field, found[1])
+def _bad_value(question: Question, fault: Fault) -> Iterator[StartChange]:
+    yield _put(question, fault.field, fault.names[0], "true")
+    yield from _remove(question, fault.field, fault.names[0])
 
 
-def _options_gate(question: Question, _text: str) -> Iterator[StartChange]:
+def _options_gate(question: Question, _: Fault) -> Iterator[StartChange]:
     for field, gate in ((one, READ_FIELDS[one].gate) for one in (CPU_OPTIONS, TOPOLOGY_OPTIONS)):
         yield from _remove(question, "featureGates", gate)
         if getattr(question.config, READ_FIELDS[field].member):
@@ -152,7 +123,7 @@ def _options_gate(question: Question, _text: str) -> Iterator[StartChange]:
             yield StartChange(f"remove {field}", replace(question, config=config))
 
 
-def _reserve_a_core(question: Question, _text: str) -> Iterator[StartChange]:
+def _reserve_a_core(question: Question, _: Fault) -> Iterator[StartChange]:
     core = _first_core(question.machine.info)
     if core:
         yield _set(question, "reservedSystemCPUs", core)
@@ -164,43 +135,34 @@ def _first_core(info: MachineInfo) -> str:
     return list_text(mask_of(lowest))
 
 
-def _not_online(question: Question, text: str) -> Iterator[StartChange]:
-    found = re.search(r"reserved-cpus: (\S+) is not a subset of online-cpus: (\S+)", text)
-    if found is not None:
-        there = CPUSet.parse(found[1]).mask & CPUSet.parse(found[2]).mask
-        if there:
-            yield _set(question, "reservedSystemCPUs", list_text(there))
-    yield from _reserve_a_core(question, text)
+def _not_online(question: Question, fault: Fault) -> Iterator[StartChange]:
+    if fault.values[0]:
+        yield _set(question, "reservedSystemCPUs", fault.values[0])
+    yield from _reserve_a_core(question, fault)
 
 
-def _not_reservable(question: Question, text: str) -> Iterator[StartChange]:
-    found = re.search(r'--(kube|system)-reserved .*cannot reserve "(.*)" resource', text)
-    if found is not None:
-        yield from _remove(question, f"{found[1]}Reserved", found[2])
+def _not_reservable(question: Question, fault: Fault) -> Iterator[StartChange]:
+    return _remove(question, fault.field, fault.names[0])
 
 
-def _too_much_reserved(question: Question, text: str) -> Iterator[StartChange]:
-    found = re.search(r'Resource "(.*?)" has a reservation', text)
-    if found is not None:
-        for field in ("kubeReserved", "systemReserved"):
-            yield from _remove(question, field, found[1])
-        yield from _remove(question, "evictionHard", f"{found[1]}.available")
+def _too_much_reserved(question: Question, fault: Fault) -> Iterator[StartChange]:
+    resource = fault.names[0]
+    for field in ("kubeReserved", "systemReserved"):
+        yield from _remove(question, field, resource)
+    yield from _remove(question, "evictionHard", f"{resource}.available")
 
 
-def _more_nodes(question: Question, _text: str) -> Iterator[StartChange]:
+def _more_nodes(question: Question, _: Fault) -> Iterator[StartChange]:
     yield _put(question, TOPOLOGY_OPTIONS, MAX_ALLOWABLE, str(max(len(question.machine.info.topology), 8)))
 
 
-def _no_distances(question: Question, _text: str) -> Iterator[StartChange]:
+def _no_distances(question: Question, _: Fault) -> Iterator[StartChange]:
     return _remove(question, TOPOLOGY_OPTIONS, PREFER_CLOSEST)
 
 
-def _reserved_sum(question: Question, text: str) -> Iterator[StartChange]:
+def _reserved_sum(question: Question, fault: Fault) -> Iterator[StartChange]:
     """``reservedMemory`` does not add up to what the node reserves: one NUMA node gets all of it."""
-    found = re.search(r'the total amount "(.*?)" of type "(.*?)" is not equal to the value "(.*?)"', text)
-    if found is None:
-        return
-    given, resource, amount = found.groups()
+    (resource,), (given, amount) = fault.names, fault.values
     yield from _default_threshold(question, given, amount)
     holders = [entry.numa_node for entry in question.config.reserved_memory if resource in entry.limits]
     node = holders[0] if holders else min((one.node_id for one in question.machine.info.topology), default=0)
@@ -232,21 +194,9 @@ def _amount_words(amount: str) -> str:
     return f"{amount} bytes ({size(int(amount))})" if amount.isdecimal() else amount
 
 
-def _unknown_node(question: Question, text: str) -> Iterator[StartChange]:
-    found = re.search(r"references a NUMA node (\d+)", text)
-    if found is not None:
-        node = int(found[1])
-        entries = _without_memory(question.config, lambda one, _: one == node)
-        yield _memory(question, f"remove NUMA node {node} from reservedMemory", entries)
-
-
-def _zero_memory(question: Question, text: str) -> Iterator[StartChange]:
-    """An amount of ``reservedMemory`` is nothing, or stands there twice."""
-    found = re.search(r'for NUMA node (\d+) and resource "(.*?)"', text)
-    if found is not None:
-        node, resource = int(found[1]), found[2]
-        entries = _without_memory(question.config, lambda one, name: (one, name) == (node, resource))
-        yield _memory(question, f"remove {resource} of NUMA node {node} from reservedMemory", entries)
+def _unknown_node(question: Question, fault: Fault) -> Iterator[StartChange]:
+    entries = _without_memory(question.config, lambda one, _: one == fault.node)
+    yield _memory(question, f"remove NUMA node {fault.node} from reservedMemory", entries)
 
 
 _Entries = list[tuple[int, Mapping[str, str]]]
@@ -270,105 +220,99 @@ def _memory(question: Question, words: str, entries: _Entries) -> StartChange:
     return StartChange(words, replace(question, config=replace(question.config, reserved_memory=kept)))
 
 
-def _no_file(question: Question, text: str) -> Iterator[StartChange]:
-    manager = "memory" if text.startswith("start memory manager") else "cpu"
+def _no_file(question: Question, fault: Fault) -> Iterator[StartChange]:
+    manager = fault.names[0]
     if getattr(question.files, manager) is not None:
         files = replace(question.files, memory=None) if manager == "memory" else replace(question.files, cpu=None)
         yield StartChange(f"{manager}_manager_state", replace(question, files=files), drains=True)
 
 
-def _gate(question: Question, text: str) -> Iterator[StartChange]:
-    found = re.search(r"unrecognized feature gate: (\w+)|cannot set feature gate (\w+)|(\w+) is set to true", text)
-    if found is None:
+def _gate(question: Question, fault: Fault) -> Iterator[StartChange]:
+    if not fault.names:
         return
-    name = next(group for group in found.groups() if group)
+    (name,), is_known = fault.names, bool(fault.values)
     # A gate that another release has is no misspelling.
-    unknown = bool(found[1]) and name not in GATE_HISTORY and name not in ALWAYS_ON
-    close = nearest(name, frozenset(known_gates(question.mooring.release.name).gates)) if unknown else ""
+    is_misspelt = not is_known and name not in GATE_HISTORY and name not in ALWAYS_ON
+    close = nearest(name, frozenset(known_gates(question.mooring.release.name).gates)) if is_misspelt else ""
     if close and name in question.config.feature_gates:
         gates = {close if one == name else one: value for one, value in question.config.feature_gates.items()}
         config = replace(question.config, feature_gates=gates)
         yield StartChange(f"write featureGates.{close} for {name}", replace(question, config=config))
-    since = ALWAYS_ON.get(name) if found[1] else None
+    since = None if is_known else ALWAYS_ON.get(name)
     for change in _remove(question, "featureGates", name):
         yield replace(change, words=f"{change.words} (always on since {since})") if since else change
 
 
-def _validation(question: Question, text: str) -> Iterator[StartChange]:
-    found = re.search(r'(\w+) \(--[\w-]+\) "(.*?)" must be one of: (.*)', text)
-    if found is not None and found[1] in READ_FIELDS:
-        yield from _close(question, found[1], found[2], re.findall(r'"(.*?)"', found[3]))
-    yield from _zero_memory(question, text)
-    yield from _checked_field(question, text)
+def _field(question: Question, fault: Fault) -> Iterator[StartChange]:
+    """A value is none that the field can have, an amount of memory is nothing or twice, a check of the start fails."""
+    for field in (fault.field, *fault.names):
+        known = frozenset(READ_FIELDS[field].values) if field in READ_FIELDS else frozenset()
+        value = getattr(question.config, READ_FIELDS[field].member) if known else ""
+        close = nearest(value, known) if value and value not in known else ""
+        if close:
+            yield _set(question, field, close)
+    if fault.node >= 0:
+        (resource,), node = fault.names, fault.node
+        entries = _without_memory(question.config, lambda one, name: (one, name) == (node, resource))
+        yield _memory(question, f"remove {resource} of NUMA node {node} from reservedMemory", entries)
+    yield from _checked(question, fault.names)
 
 
-def _checked_field(question: Question, text: str) -> Iterator[StartChange]:
-    """Yield the change without each field that nothing but a check of the start reads, where the text names it."""
+def _checked(question: Question, fields: Collection[str]) -> Iterator[StartChange]:
+    """Yield the change without each field that nothing but a check of the start reads."""
     checked = question.config.checked
     for path in checked.values:
-        if path.rpartition(".")[2].lower() in text.lower():
+        if path in fields:
             kept = replace(checked, values={name: value for name, value in checked.values.items() if name != path})
             config = replace(question.config, checked=kept)
             yield StartChange(f"remove {path}", replace(question, config=config))
 
 
-def _unknown_policy(field: str) -> Callable[[Question, str], Iterator[StartChange]]:
-    def changes(question: Question, text: str) -> Iterator[StartChange]:
-        found = re.search(r'policy:? "(.*?)"', text)
-        if found is not None:
-            yield from _close(question, field, found[1], READ_FIELDS[field].values)
-
-    return changes
+def _eviction(question: Question, fault: Fault) -> Iterator[StartChange]:
+    if fault.field == "evictionHard":
+        yield from _remove(question, fault.field, fault.names[0])
+    yield from _checked(question, (fault.field,))
 
 
-def _eviction(question: Question, text: str) -> Iterator[StartChange]:
-    found = re.search(r"threshold (\S+) must", text)
-    if found is not None:
-        yield from _remove(question, "evictionHard", found[1])
-    if "soft eviction" in text:
-        yield from _checked_field(question, "evictionSoft")
-
-
-def _flag(question: Question, text: str) -> Iterator[StartChange]:
+def _flag(question: Question, fault: Fault) -> Iterator[StartChange]:
     config = question.config
     for flag in config.checked.flags:
-        if text.endswith(f" {flag.written}"):
+        if flag.written in fault.names:
             left = tuple(one for one in config.checked.flags if one is not flag)
             changed = replace(config, checked=replace(config.checked, flags=left))
             yield StartChange(f"remove {flag.written} from {flag.source}", replace(question, config=changed))
 
 
-_BY_CODE: Mapping[str, Callable[[Question, str], Iterator[StartChange]]] = {
-    "MOOR-202": _gate,
-    "MOOR-203": _validation,
-    "MOOR-204": _eviction,
-    "MOOR-206": _more_nodes,
-    "MOOR-208": _unknown_policy("cpuManagerPolicy"),
-    "MOOR-209": _unknown_policy("memoryManagerPolicy"),
-    "MOOR-210": _flag,
-    "MOOR-211": _group_off,
-    "MOOR-212": _group_off,
-    "MOOR-213": _options_without_policy,
-    "MOOR-214": _unknown_option,
-    "MOOR-215": _unknown_option,
-    "MOOR-216": _excluded_option,
-    "MOOR-217": _excluded_option,
-    "MOOR-218": _excluded_option,
-    "MOOR-219": _bad_value,
-    "MOOR-220": _options_gate,
-    "MOOR-231": _reserve_a_core,
-    "MOOR-232": _reserve_a_core,
-    "MOOR-233": _not_online,
-    "MOOR-234": _not_reservable,
-    _TOO_MUCH_RESERVED: _too_much_reserved,
-    "MOOR-241": _more_nodes,
-    "MOOR-242": _no_distances,
-    "MOOR-243": _group_off,
-    _RESERVED_SUM: _reserved_sum,
-    "MOOR-252": _unknown_node,
-    "MOOR-253": _zero_memory,
-    "MOOR-261": _no_file,
-    "MOOR-262": _no_file,
-    "MOOR-263": _no_file,
-    "MOOR-264": _no_file,
+_BY_CAUSE: Mapping[Cause, Callable[[Question, Fault], Iterator[StartChange]]] = {
+    Cause.GATE: _gate,
+    Cause.FIELD: _field,
+    Cause.RESERVATION: _eviction,
+    Cause.TOPOLOGY_MANAGER: _more_nodes,
+    Cause.CPU_MANAGER: _field,
+    Cause.MEMORY_MANAGER: _field,
+    Cause.FLAG: _flag,
+    Cause.ALPHA_CPU_OPTION: _group_off,
+    Cause.BETA_CPU_OPTION: _group_off,
+    Cause.OPTIONS_WITHOUT_POLICY: _options_without_policy,
+    Cause.UNKNOWN_CPU_OPTION: _unknown_option,
+    Cause.UNKNOWN_TOPOLOGY_OPTION: _unknown_option,
+    Cause.OPTIONS_EXCLUDE: _excluded_option,
+    Cause.SOCKET_AND_POLICY: _excluded_option,
+    Cause.SOCKET_AND_MACHINE: _excluded_option,
+    Cause.OPTION_VALUE: _bad_value,
+    Cause.OPTIONS_GATE: _options_gate,
+    Cause.NO_RESERVED_CPUS: _reserve_a_core,
+    Cause.TOO_FEW_CPUS: _reserve_a_core,
+    Cause.CPUS_NOT_ONLINE: _not_online,
+    Cause.NOT_RESERVABLE: _not_reservable,
+    Cause.OVERCOMMITTED: _too_much_reserved,
+    Cause.TOO_MANY_NODES: _more_nodes,
+    Cause.NO_DISTANCES: _no_distances,
+    Cause.TOPOLOGY_OPTION_GROUP: _group_off,
+    Cause.RESERVED_SUM: _reserved_sum,
+    Cause.RESERVED_NODE: _unknown_node,
+    Cause.POLICY_CHANGED: _no_file,
+    Cause.FILE_DAMAGED: _no_file,
+    Cause.CPUS_CHANGED: _no_file,
+    Cause.FILE_CONTRADICTS: _no_file,
 }

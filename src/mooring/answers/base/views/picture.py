@@ -27,7 +27,7 @@ from mooring.engine.kubelet.kubelet import (
     free_cpus,
     reserved_cpus,
 )
-from mooring.engine.node.hotplug_findings import hotplug_findings
+from mooring.engine.node.hotplug import hotplug_findings
 from mooring.engine.node.node import numa_of_blocks
 from mooring.engine.node.settings import policies
 from mooring.lazy import lazily
@@ -36,7 +36,7 @@ from mooring.views.devices import DeviceView
 from mooring.views.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
 
 with lazily():
-    import mooring.engine.extensions.interrupt_owners as pci
+    import mooring.engine.extensions.interrupts as pci
 
 
 def plan_view(

@@ -17,10 +17,9 @@ from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.state import PreAssignment
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.extensions.hidden import hidden_of
+from mooring.engine.extensions.owners import hidden_of
 from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
-from mooring.engine.node.isolation import Isolation, cpu_isolation
-from mooring.engine.node.mixed import mixed_containers
+from mooring.engine.node.isolation import Isolation, cpu_isolation, mixed_containers
 from mooring.explain.phrases import nodes_of, size
 from mooring.explain.story import PodVerdict
 from mooring.views.locations import locate_cpus

@@ -3,7 +3,8 @@
 Planner and agent count with the same rules and show the same numbers under the kubelet's names. The engine itself knows
 nothing of metrics; without an observer nothing is counted and nothing is spent.
 
-Source: kubelet v1.37.1, pkg/kubelet/metrics and where it is used; spec: metrics.md sections 1 and 2.
+Source: kubelet v1.37.1, pkg/kubelet/metrics and where it is used, Prometheus' text format 0.0.4; spec: metrics.md
+sections 1 and 2.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import TypeAlias
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted, PodRejected
-from mooring.engine.node.metrics import labels as label
+from mooring.engine.node.metrics import names as label
 from mooring.engine.node.metrics import names as name
-from mooring.engine.node.metrics.labels import Labels, labels
-from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS, Metric, MetricType
+from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS, Labels, Metric, MetricType, labels
 from mooring.engine.node.metrics.rules import counted_per_numa, increments
 from mooring.engine.node.settings import Settings
+from mooring.engine.releases.flags import metric_name
 from mooring.engine.topologymanager.merge import NONE
 
 NUMA_GAUGE = "numa-gauge"
@@ -35,6 +36,7 @@ Series: TypeAlias = tuple[str, Labels]
 Sample: TypeAlias = tuple[str, Labels, int]
 """Name, labels and value, as one line of the Prometheus text format has them."""
 
+_SUFFIXES = ("_bucket", "_sum", "_count")
 _GAUGES = frozenset(metric.name for metric in (*METRICS, *SCALE_DOWN_METRICS) if metric.type is MetricType.GAUGE)
 
 
@@ -233,3 +235,49 @@ def samples(metrics: Metrics) -> Iterator[Sample]:
             yield from metrics.histograms[series].samples(*series)
         else:
             yield *series, metrics.values[series]
+
+
+def exposition(metrics: Metrics) -> str:
+    """Return all samples, each metric under its help and its type, with the names of the kubelet's release.
+
+    A histogram without observations is left out: the planner has no clock, and zeros would look like measurements.
+
+    >>> from mooring.engine.core.config import KubeletConfig
+    >>> from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+    >>> from mooring.engine.node import Node
+    >>> info = MachineInfo(1, 1, 2**30, (NUMANode(0, 2**30, cores=(Core(0, (0,), 0),)),))
+    >>> node = Node.fresh(info, KubeletConfig())
+    >>> text = exposition(Metrics.initial(node.settings, node.cpu))
+    >>> [line for line in text.splitlines() if "pinning_errors" in line and "cpu" in line][1:]
+    ['# TYPE kubelet_cpu_manager_pinning_errors_total counter', 'kubelet_cpu_manager_pinning_errors_total 0']
+    """
+    return "\n".join(_lines(metrics)) + "\n"
+
+
+def _lines(metrics: Metrics) -> Iterator[str]:
+    known = {metric.name: metric for metric in (*METRICS, *SCALE_DOWN_METRICS)}
+    told = ""
+    for sample, pairs, value in samples(metrics):
+        metric = known.get(sample) or known[_base(sample)]
+        own = metric_name(metric.name, metrics.settings.release.name)
+        if not own or (metric.type is MetricType.HISTOGRAM and not _is_observed(metrics, metric.name)):
+            continue
+        if metric.name != told:
+            told = metric.name
+            yield f"# HELP {own} {metric.help}"
+            yield f"# TYPE {own} {metric.type.name.lower()}"
+        inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in pairs)
+        line = own + sample.removeprefix(metric.name)
+        yield f"{line}{{{inside}}} {value}" if inside else f"{line} {value}"
+
+
+def _is_observed(metrics: Metrics, metric: str) -> bool:
+    return any(sum(histogram.counts) for (one, _), histogram in metrics.histograms.items() if one == metric)
+
+
+def _base(series: str) -> str:
+    return next((series.removesuffix(suffix) for suffix in _SUFFIXES if series.endswith(suffix)), series)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

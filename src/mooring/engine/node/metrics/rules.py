@@ -42,11 +42,10 @@ from mooring.engine.node.facts import (
     PodWithdrawn,
     ResizeRefused,
 )
-from mooring.engine.node.metrics import labels as label
+from mooring.engine.node.metrics import names as label
 from mooring.engine.node.metrics import names as name
-from mooring.engine.node.metrics.labels import Labels, allocation, assignment
-from mooring.engine.node.metrics.names import Metric
-from mooring.engine.node.resize.answer import INFEASIBLE
+from mooring.engine.node.metrics.names import Labels, Metric, allocation, assignment
+from mooring.engine.node.resize.feasibility import INFEASIBLE
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.merge import NONE, SINGLE_NUMA_NODE

@@ -1,4 +1,8 @@
-"""What can never be resized: the checks before any manager is asked, the first that refuses decides.
+"""Resizing a pod in place: the answer to one request, and the pods that wait for room.
+
+Source: kubelet v1.37.1, pkg/kubelet/allocation; KEP-1287; spec: resize.md sections 1 and 3.
+
+What can never be resized: the checks before any manager is asked, the first that refuses decides.
 
 v1.37.1 refuses by gate and by policy; what the whole node does not have is left to the node resources check, which
 defers. Older kubelets compare with the whole node here, and up to v1.33 a policy refuses every resize of a Guaranteed
@@ -11,14 +15,105 @@ releases.md sections 6 and 8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Placement, Rejection, Shortage
+from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.extensions.cpu_change import check_feasible as check_cpus
+from mooring.engine.extensions.cpu_resize import check_feasible as check_cpus
 from mooring.engine.extensions.memory_resize import check_feasible as check_memory
 from mooring.engine.node.resources import allocatable, pod_requests
 from mooring.engine.node.settings import Settings
+
+PENDING = "PodResizePending"
+IN_PROGRESS = "PodResizeInProgress"
+DEFERRED = "Deferred"
+INFEASIBLE = "Infeasible"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A resize that was not taken: the pod as it wants to be, and what its condition says."""
+
+    pod: Pod
+    rejection: Rejection
+    """Who refused it, and in which words."""
+    reason: str
+    """``Deferred``: it is tried again when something changes. ``Infeasible``: only another request helps."""
+    since: Moment
+    """When the condition got this reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedRelease:
+    """CPUs that a container releases when its delay is over."""
+
+    cpus: CPUSet
+    """What it is going to have."""
+    apply_at: Moment
+
+    def left(self, now: Moment) -> int:
+        """Return the nanoseconds until the delay is over; 0 when it is, or when the time is of another boot."""
+        return max(self.apply_at.since_boot - now.since_boot, 0) if self.apply_at.boot == now.boot else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """The answer to one resize."""
+
+    uid: str
+    accepted: bool
+    """Whether the pod has been given the resources; a reverted resize is neither accepted nor refused."""
+    condition: str
+    """``PodResizePending``, ``PodResizeInProgress``, or empty when nothing is left to do."""
+    reason: str
+    message: str
+    rejection: Rejection | None
+    """The reason that the refusing check gave, such as ``OutOfcpu``."""
+    containers: Mapping[str, Placement]
+    """What each container holds now."""
+    releases: Mapping[str, DelayedRelease]
+    """CPUs that go back later, by container."""
+    baseline: Mapping[str, CPUSet]
+    """What each container got at first; it never has less."""
+    shared_pool: CPUSet
+    events: tuple[str, ...] = field(default=())
+    """Names of the kubelet's events that it would record."""
+
+
+def releases_of(state: CPUState, uid: str) -> dict[str, DelayedRelease]:
+    """Return what a pod's containers release later."""
+    return {
+        name: DelayedRelease(CPUSet(pre.cpus), pre.apply_at)
+        for name, pre in sorted(state.pre_assignments.get(uid, {}).items())
+    }
+
+
+def retry_order(waiting: Iterable[Waiting], active: Mapping[str, Pod]) -> list[Waiting]:
+    """Return the deferred resizes in the order in which the kubelet tries them again.
+
+    First those that raise neither CPU nor memory requests, then by priority, then Guaranteed pods before others, then
+    those that wait longest.
+    """
+    deferred = [one for one in waiting if one.reason == DEFERRED]
+    return sorted(
+        deferred,
+        key=lambda one: (
+            _raises(active[one.pod.uid], one.pod),
+            -one.pod.priority,
+            one.pod.qos is not QoS.GUARANTEED,
+            one.since,
+        ),
+    )
+
+
+def _raises(before: Pod, after: Pod) -> bool:
+    old, new = pod_requests(before), pod_requests(after)
+    return any(new.get(resource, 0) > old.get(resource, 0) for resource in ("cpu", "memory"))
+
 
 ANY_RESIZE = "InPlacePodVerticalScaling"
 EXCLUSIVE_CPUS = "InPlacePodVerticalScalingExclusiveCPUs"
@@ -39,6 +134,8 @@ class Infeasible:
     message: str
     detail: str
     """The kubelet's ``reason_detail``, or the type of the error where KEP-5554 has one."""
+    shortage: Shortage | None = None
+    """Of the whole node."""
 
 
 def check_feasible(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -> Infeasible | None:
@@ -99,7 +196,7 @@ def _beyond_node(settings: Settings, pod: Pod) -> Infeasible | None:
         asked, has = requests.get(resource, 0), node[resource]
         if asked > has:
             message = f"Node didn't have enough capacity: {resource}, requested: {asked}, capacity: {has}"
-            return Infeasible(message, BEYOND_NODE)
+            return Infeasible(message, BEYOND_NODE, Shortage(resource, asked, 0, has))
     return None
 
 

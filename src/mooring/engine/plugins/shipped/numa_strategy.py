@@ -17,8 +17,7 @@ from itertools import combinations, islice
 from math import comb
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.plugins.hooks import hookimpl
-from mooring.engine.plugins.rules import can_hold, is_whole, scored_choice
+from mooring.engine.plugins.rules import can_hold, hookimpl, is_whole, scored_choice
 from mooring.engine.plugins.shipped.reading import check_fields, word
 from mooring.engine.plugins.values import CPURequest
 

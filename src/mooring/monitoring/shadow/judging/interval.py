@@ -13,10 +13,10 @@ from typing import Final
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
-from mooring.engine.kubelet.start import running
+from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.memorymanager.state import Block
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 from mooring.monitoring.shadow.judging.judgement import (
     Agreement,
     DifferenceCause,
@@ -296,8 +296,8 @@ def _written_again(seen: ObservedNode) -> StateTexts:
     kind, files = kind_of(seen.state.facts, seen.facts), seen.state.files
     if isinstance(kind, str):
         return files
-    started = running(kind.facts.machine, kind.settings, kind.facts.mooring, files).kubelet
-    if started is None:
+    started = start_kubelet(kind.facts.machine, kind.settings, kind.facts.mooring, files, runs=True)
+    if isinstance(started, NotStarted):
         return files
     settings, node = started.settings, started.node
     return StateTexts(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 
 from mooring.engine.devicemanager.state import Holdings
-from mooring.inputs.pods.steps import Admit
+from mooring.engine.kubelet.events import Admit
 from mooring.monitoring.shadow.judging.interval import (
     LEFT_MEANWHILE,
     JudgedInterval,

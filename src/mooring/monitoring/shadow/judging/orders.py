@@ -17,9 +17,8 @@ from typing import Final, TypeAlias
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Holdings
 from mooring.engine.kubelet.admit import AdmitResult
-from mooring.engine.kubelet.events import Readmit, after_event
+from mooring.engine.kubelet.events import Admit, Readmit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.inputs.pods.steps import Admit, Remove, Restart
 from mooring.monitoring.shadow.judging.judgement import (
     DifferenceCause,
     Mismatch,

@@ -21,10 +21,10 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates, QoS, StatusSizes
 from mooring.engine.kubelet.admit import AdmitResult, admit
+from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import restart_kubelet
+from mooring.engine.kubelet.start import NotStarted, restart_kubelet
 from mooring.inputs.pods.pod_fields import with_statuses
-from mooring.inputs.pods.steps import Restart
 from mooring.monitoring.shadow.judging.orders import Changes, OrderSearch, with_started
 from mooring.monitoring.shadow.judging.unseen import Window
 from mooring.monitoring.shadow.observed import ObservedNode, ObservedPod
@@ -83,8 +83,8 @@ class Restarting:
 
     def _ordered(self, base: Kubelet, leaving: frozenset[str]) -> Iterator[Kubelet]:
         """Yield the node with its pods in the orders in which all answers fit, one for each end that they lead to."""
-        started = restart_kubelet(base, self.restart.kubelet, release=self.restart.release).kubelet
-        if started is None:
+        started = restart_kubelet(base, self.restart.kubelet, release=self.restart.release)
+        if isinstance(started, NotStarted):
             return
         pods = tuple(sorted(base.node.active.values(), key=self._second))
         for found in islice(self._orders(started, pods, leaving, set()), MOST_ASKED):

@@ -18,7 +18,7 @@ import pluggy
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.plugins import OutOfTimeError, Work
-from mooring.engine.plugins.hooks import POINTS, PROJECT, CPUPluginPoints
+from mooring.engine.plugins.rules import POINTS, PROJECT, CPUPluginPoints
 
 GROUP = "mooring.cpu_plugins"
 _OWN = "mooring.engine.plugins.shipped"
