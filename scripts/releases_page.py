@@ -22,7 +22,7 @@ from mooring.engine.releases.flags import (
     metric_name,
 )
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY, known_gates
-from mooring.engine.releases.rule import RELEASE_NAMES, ReleaseRule, standing
+from mooring.engine.releases.rule import RELEASE_NAMES, standing
 from mooring.engine.releases.rules import RULES
 from mooring.engine.releases.state_files import FileFormats, state_file_rules
 
@@ -38,15 +38,8 @@ def rules_table() -> list[str]:
     return [
         f"* `{rule.name}` ({rule.span}): {rule.says}."
         + (f" Matters with {', '.join(f'`{option}`' for option in rule.options)}." if rule.options else "")
-        + _evidence(rule)
         for rule in RULES
     ]
-
-
-def _evidence(rule: ReleaseRule) -> str:
-    """Return which recordings separate the releases; empty when none does."""
-    named = dict.fromkeys(f"`{scenario}`" for scenario in (rule.recording, rule.recording_after) if scenario)
-    return f" Recorded: {', '.join(named)}." if named else ""
 
 
 def gates_table() -> list[str]:

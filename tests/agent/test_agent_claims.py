@@ -25,9 +25,10 @@ from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, Options, claimed_cpus, variables
 from mooring.agent.status.document import status_document
-from mooring.agent.status.snapshot import AgentCounts, Snapshot, exclusive_cpus, overlaps
+from mooring.agent.status.snapshot import Snapshot, exclusive_cpus, overlaps
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.answers.status.text import status_text
+from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -39,6 +40,8 @@ from mooring.engine.node.claims import Claim, Share
 from mooring.service.agent_status import read_status
 from mooring.service.messages import PrepareRequestMessage, ShareMessage
 from mooring.views.status import status_view
+
+NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)
 
 NUMA1 = 0xF0
 TWO = Claim(
@@ -229,7 +232,7 @@ def test_a_driver_is_told_what_it_needs() -> None:
 
 def test_status_text_and_picture_tell_claims_and_who_uses_them() -> None:
     state = run(prepared(small_state(), "p"), shared("p"), FAST)
-    document = to_builtins(status_document(Snapshot(Machine("m", INFO), state, node="n1"), AgentCounts()))
+    document = to_builtins(status_document(Snapshot(Machine("m", INFO), state, node="n1"), NO_COUNTS))
     assert complaints("AgentStatus", document) == []
     [claim] = document["claims"]
     assert (claim["name"], claim["cpus"], claim["pods"]) == ("two", "4-6", ["p"])

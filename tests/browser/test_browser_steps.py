@@ -8,9 +8,8 @@ from tests.browser.conftest import Open, Visit
 from tests.render.report_steps import cpu_states
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.views.palette import owner_style, use_style
 from mooring.views.report import ReportCPU, ReportView, changes_between
-from mooring.views.view import CPUUse
+from mooring.views.view import CPUUse, owner_style, use_style
 
 CELLS = """() => Object.fromEntries([...document.querySelectorAll('.map.wide .cell')].map(cell =>
   [cell.dataset.cpu, [cell.querySelector('rect').getAttribute('class'), cell.querySelector('.mark').textContent]]))"""

@@ -11,13 +11,11 @@ from tests.cli.command import Answered, mooring
 
 from mooring.answers.doctor import (
     cpu_checks,
-    device_checks,
     diagnosis,
     entry_checks,
     joint_checks,
     memory_checks,
     reading,
-    restart,
 )
 from mooring.answers.doctor import cpu_checks as claim_checks
 from mooring.engine.core.machineinfo import HIGHEST_NODE
@@ -376,13 +374,11 @@ def test_every_code_has_a_page() -> None:
     modules = (
         claim_checks,
         cpu_checks,
-        device_checks,
         diagnosis,
         entry_checks,
         joint_checks,
         memory_checks,
         reading,
-        restart,
     )
     used = {value for module in modules for value in vars(module).values() if str(value).startswith("MOOR-")}
     pages = {code for code in all_codes() if code.startswith("MOOR-3")}

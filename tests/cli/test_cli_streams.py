@@ -236,7 +236,7 @@ def test_names_that_are_not_utf_8_can_be_reported(tmp_path: Path) -> None:
     assert rb"m\udcff.json.yaml: cannot be read: no such file" in missing.stderr
 
 
-ENGINE = ("mooring.engine.node", "mooring.engine.cpumanager", "mooring.answers.base")
+ENGINE = ("mooring.engine.node", "mooring.engine.cpumanager", "mooring.answers.base.plan")
 IMPORTS = [
     (("--help",), ("rich", "yaml", "msgspec", "mooring.engine.core", "mooring.inputs.machines", *ENGINE)),
     (("plan", "--help"), ("rich", "yaml", "msgspec", "mooring.inputs.machines", *ENGINE)),

@@ -17,7 +17,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.documents.validation import complaints
 
-from mooring.documents.diagnosis import IsolationDocument
+from mooring.answers.doctor.lint import IsolationDocument
 from mooring.documents.facts import fact_members, fact_types
 from mooring.documents.parts import FindingPart, finding_parts
 from mooring.documents.schemas import document_type, kinds, schema

@@ -15,8 +15,7 @@ from mooring.engine.cpumanager import facts as cpu_facts
 from mooring.engine.devicemanager import facts as device_facts
 from mooring.explain import reason
 from mooring.explain.codes.pages import all_codes
-from mooring.views.decision import SIGNS, Mark
-from mooring.views.decision_rows import decision_view
+from mooring.views.decision import SIGNS, Mark, decision_view
 from mooring.views.svg.decision import decision_svg
 
 

@@ -27,7 +27,7 @@ from mooring.explain.explanation_document import explanation_document
 from mooring.explain.story import PodVerdict, Story, Taking
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
-from mooring.views.decision_rows import decision_view
+from mooring.views.decision import decision_view
 from mooring.views.svg.decision import decision_svg
 
 EVERY = 100

@@ -24,7 +24,7 @@ from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.opinions import opinions_of
 from mooring.inputs.machines.compact import parse_compact
-from mooring.views.decision_rows import decision_view
+from mooring.views.decision import decision_view
 
 POLICIES = ("best-effort", "restricted", "single-numa-node")
 

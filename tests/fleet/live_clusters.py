@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mooring.fleet.live.archive import ClusterObjects, cluster_objects
 from mooring.fleet.live.machines import named_machines
 from mooring.fleet.live.reading import LiveCluster, live_cluster
 from mooring.inputs.decoding.fields import Document
+from mooring.published.cluster_archive import ClusterObjects, cluster_objects
 
 MACHINE = "*:sockets=2 cores=8 memory=16Gi"
 """Two NUMA nodes of four CPUs each."""

@@ -39,7 +39,7 @@ from mooring.fleet.trials.running import (
     run_trial,
     run_trials,
 )
-from mooring.fleet.work import Fate, work_of
+from mooring.fleet.work import PodPhase, work_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "traces"
@@ -51,7 +51,7 @@ ALIGNED = group("a", 1, gpus=0)
 def test_a_pod_that_its_controller_makes_anew_is_a_runaway_and_ends() -> None:
     result = Simulation(cluster(ALIGNED), work_of("w", [arrival("p", SIX, owner="web")])).run()
     assert result.runaways == {"default/p": MOST_REMADE}
-    assert answer_of(result).fates[Fate.REFUSED] == MOST_REMADE + 1
+    assert answer_of(result).fates[PodPhase.REFUSED] == MOST_REMADE + 1
     assert result.records[-1].arrival.at == MOST_REMADE
 
 

@@ -10,7 +10,7 @@ from mooring.fleet.answer import answer_of
 from mooring.fleet.cluster import NodeAction, NodeCluster, NodeEvent
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.simulation import Simulation, SimulationResult
-from mooring.fleet.work import ControllerKind, Fate, Workload, work_of
+from mooring.fleet.work import ControllerKind, PodPhase, Workload, work_of
 
 SIX = asked("6")
 """More than one NUMA node has: the sums of a node take it, and single-numa-node does not."""
@@ -31,14 +31,14 @@ def test_a_deployment_replaces_refused_pods_without_back_off_until_they_count_as
         ("default/web-0", 0.0), ("default/web-1", 0.0), ("default/web-0~1", 1.0), ("default/web-1~1", 1.0)
     ]  # fmt: skip
     assert result.runaways == {"default/web-0": MOST_REMADE, "default/web-1": MOST_REMADE}
-    assert answer_of(result).fates[Fate.REFUSED] == 2 * (MOST_REMADE + 1)
+    assert answer_of(result).fates[PodPhase.REFUSED] == 2 * (MOST_REMADE + 1)
 
 
 def test_a_stateful_set_creates_a_pod_when_those_before_it_run() -> None:
     ordered = Workload("default/db", ControllerKind.STATEFUL_SET, asked("3"), pods=3, ordered=True, first=5)
     result = run(ordered)
     assert created(result) == [("default/db-5", 0.0), ("default/db-6", 0.0), ("default/db-7", 0.0)]
-    assert [record.fate for record in result.records] == [Fate.RUNS, Fate.RUNS, Fate.WAITS]
+    assert [record.fate for record in result.records] == [PodPhase.RUNS, PodPhase.RUNS, PodPhase.WAITS]
     refused = run(replace(ordered, asked=SIX))
     assert {name.partition("~")[0] for name, _ in created(refused)} == {"default/db-5"}
 
@@ -46,7 +46,7 @@ def test_a_stateful_set_creates_a_pod_when_those_before_it_run() -> None:
 def test_a_job_runs_so_many_pods_side_by_side_until_all_have_ended() -> None:
     result = run(Workload("default/j", ControllerKind.JOB, asked("1"), 0.0, 5, 2, runs=10.0))
     assert [at for _, at in created(result)] == [0.0, 0.0, 10.0, 10.0, 20.0]
-    assert answer_of(result).fates[Fate.RAN] == 5
+    assert answer_of(result).fates[PodPhase.RAN] == 5
     assert not result.given_up
 
 
@@ -62,7 +62,7 @@ def test_a_job_waits_longer_after_each_failure_and_gives_up() -> None:
 def test_a_job_that_gives_up_deletes_the_pods_that_run() -> None:
     nodes = cluster(group("a", 1, gpus=0), group("b", 1, LOOSE, gpus=0))
     result = run(Workload("default/j", ControllerKind.JOB, SIX, 0.0, 3, backoff_limit=0, runs=1000.0), nodes)
-    assert Fate.RUNS not in {record.fate for record in result.records}
+    assert PodPhase.RUNS not in {record.fate for record in result.records}
     assert result.given_up == ("default/j",)
 
 
@@ -77,5 +77,5 @@ def test_evicted_pods_of_a_deployment_come_back_elsewhere() -> None:
 def test_a_deployment_that_is_deleted_takes_its_pods_with_it() -> None:
     result = run(Workload("default/web", ControllerKind.DEPLOYMENT, asked("3"), pods=3, leaves=30.0))
     assert [(record.fate, record.ended) for record in result.records] == [
-        (Fate.RAN, 30.0), (Fate.RAN, 30.0), (Fate.LEFT, 30.0)
+        (PodPhase.RAN, 30.0), (PodPhase.RAN, 30.0), (PodPhase.LEFT, 30.0)
     ]  # fmt: skip

@@ -20,7 +20,7 @@ from mooring.fleet.inputs.cluster_files import load_cluster
 from mooring.fleet.inputs.event_files import with_events
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation, SimulationResult
-from mooring.fleet.work import Fate, PodArrival, work_of
+from mooring.fleet.work import PodArrival, PodPhase, work_of
 from mooring.inputs.pods.steps import resizing
 
 SIX = asked("6")
@@ -47,7 +47,7 @@ def test_a_restart_with_a_stricter_policy_refuses_pods_that_it_had_admitted() ->
     pods = [arrival("six", SIX, at=10)]
     result = run(pods, NodeEvent(5.0, "a", loose), NodeEvent(50.0, "a", strict))
     record = result.records[0]
-    assert (record.fate, record.admitted, record.ended) == (Fate.REFUSED, 10.0, 50.0)
+    assert (record.fate, record.admitted, record.ended) == (PodPhase.REFUSED, 10.0, 50.0)
     assert record.code
 
 
@@ -55,7 +55,7 @@ def test_a_kubelet_that_does_not_start_again_is_named_and_its_pods_leave_after_f
     broken = NodeRestart(replace(ALIGNED, topology_manager_policy="nope"))
     result = run([arrival("p", FOUR)], NodeEvent(10.0, "a", broken))
     assert result.problems[0].startswith("a: the kubelet does not start again:")
-    assert (result.records[0].fate, result.records[0].ended) == (Fate.EVICTED, 310.0)
+    assert (result.records[0].fate, result.records[0].ended) == (PodPhase.EVICTED, 310.0)
 
 
 def test_an_upgrade_keeps_the_pods_of_a_node() -> None:

@@ -20,7 +20,7 @@ from mooring.fleet.operations import MadeChange
 from mooring.fleet.scheduler.strategy import NUMAScoring, Scoring, Strategy
 from mooring.fleet.simulation import Simulation, SimulationResult
 from mooring.fleet.states import held_text
-from mooring.fleet.work import ControllerKind, Fate, PodArrival, Record, Work, Workload, work_of
+from mooring.fleet.work import ControllerKind, PodArrival, PodPhase, Record, Work, Workload, work_of
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement, Taint
 
@@ -106,11 +106,11 @@ def test_every_pod_has_one_fate_and_at_most_one_node(
     assert max(made.values()) <= MOST_REMADE + 1 + len(happening) + result.preempted
     on_nodes = Counter(name for pods in result.nodes.pods for name in pods)
     for record in result.records:
-        assert on_nodes[record.arrival.name] == (record.fate is Fate.RUNS)
-        on_node = record.fate in (Fate.RAN, Fate.RUNS, Fate.EVICTED)
+        assert on_nodes[record.arrival.name] == (record.fate is PodPhase.RUNS)
+        on_node = record.fate in (PodPhase.RAN, PodPhase.RUNS, PodPhase.EVICTED)
         assert (record.admitted is not None) >= on_node
-        assert (record.node is not None) == (on_node or record.fate in (Fate.REFUSED, Fate.HELD))
-        assert bool(record.code) == (record.fate in (Fate.REFUSED, Fate.HELD))
+        assert (record.node is not None) == (on_node or record.fate in (PodPhase.REFUSED, PodPhase.HELD))
+        assert bool(record.code) == (record.fate in (PodPhase.REFUSED, PodPhase.HELD))
 
 
 @LAW
@@ -137,7 +137,7 @@ def history(result: SimulationResult, place: int) -> list[tuple[Record, bool] | 
     for record in result.records:
         if record.node == place:
             found.append(((record.came, 0), (record, False)))
-            if record.went and record.fate is not Fate.REFUSED:
+            if record.went and record.fate is not PodPhase.REFUSED:
                 found.append(((record.went, 0), (record, True)))
     found += [((one.after, 1 + number), one) for number, one in enumerate(result.changes) if one.node == place]
     return [step for _, step in sorted(found, key=lambda entry: entry[0])]
@@ -172,7 +172,7 @@ def test_sums_of_nodes_are_those_of_their_pods(
     table = result.nodes.table
     assert (table.used <= table.offered).all() or happening
     for place in range(len(table.members)):
-        counted = (Fate.RUNS, Fate.HELD)
+        counted = (PodPhase.RUNS, PodPhase.HELD)
         running = [one for one in result.records if one.node == place and one.fate in counted]
         cpu = sum(one.arrival.asked.requests.get("cpu", 0) for one in running)
         assert table.row(table.used, "cpu")[place] == cpu
@@ -192,7 +192,7 @@ def test_the_same_seed_gives_the_same_records(work: Work, seed: int, happening: 
 @given(works())
 def test_with_the_extender_no_kubelet_refuses(work: Work) -> None:
     result = simulated(work, Strategy(extender=True))
-    assert answer_of(result).fates[Fate.REFUSED] == 0
+    assert answer_of(result).fates[PodPhase.REFUSED] == 0
 
 
 @LAW
@@ -200,7 +200,7 @@ def test_with_the_extender_no_kubelet_refuses(work: Work) -> None:
 def test_a_pod_that_waits_at_the_end_fits_nowhere(work: Work, happening: tuple[NodeEvent, ...]) -> None:
     result = simulated(work, Strategy(extender=True), 0, happening)
     for record in result.records:
-        if record.fate is Fate.WAITS:
+        if record.fate is PodPhase.WAITS:
             places = range(len(result.nodes.table.members))
             assert not any(result.nodes.takes(place, record.arrival.asked, exactly=True) for place in places)
 

@@ -25,7 +25,7 @@ from mooring.fleet.report.report import fleet_view, heat_of
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.text import fleet_text
-from mooring.fleet.work import Fate, PodArrival, work_of
+from mooring.fleet.work import PodArrival, PodPhase, work_of
 from mooring.views.html.document import script_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def test_periods_add_up_to_the_answer() -> None:
     answer = answer_of(Simulation(cluster(group("n", 2), group("m", 1, LOOSE)), work_of("w", WORK)).run())
     assert sum(one.admitted for one in answer.periods) == answer.admitted
     refused = sum(count for one in answer.periods for count in one.refused.values())
-    assert refused == answer.fates[Fate.REFUSED]
+    assert refused == answer.fates[PodPhase.REFUSED]
     assert {group for one in answer.periods for group, _ in one.refused} == {
         one.name for one in answer.groups if one.refusals
     }
@@ -108,9 +108,9 @@ def test_every_fate_has_words_on_the_page() -> None:
     view = seen()
     parts = type(view.document.pods)
     view.document.pods = parts(**dict.fromkeys(parts.__struct_fields__, 1))
-    assert len(Page(fleet_page_text(view)).named("dt")) > len(Fate)
+    assert len(Page(fleet_page_text(view)).named("dt")) > len(PodPhase)
     script = script_text(SCRIPTS)
-    assert all(re.search(rf"^  {fate.value}: ", script, re.MULTILINE) for fate in Fate)
+    assert all(re.search(rf"^  {fate.value}: ", script, re.MULTILINE) for fate in PodPhase)
 
 
 def test_the_page_is_well_formed_and_holds_its_pictures() -> None:
@@ -183,7 +183,7 @@ def test_the_report_has_evicted_and_held_pods_and_nodes_of_another_configuration
     history = NodeHistory()
     work = work_of("w", [arrival("a", asked("3")), arrival("six", SIX, at=20.0), arrival("last", asked("1"), at=60.0)])
     result = Simulation(nodes, work, Strategy(agent=True), history=history).run()
-    assert [record.fate for record in result.records] == [Fate.EVICTED, Fate.HELD, Fate.RUNS]
+    assert [record.fate for record in result.records] == [PodPhase.EVICTED, PodPhase.HELD, PodPhase.RUNS]
     text = fleet_page_text(fleet_view(answer_of(result), history))
     assert "<dt>evicted: drained, removed or preempted</dt><dd>1</dd>" in text
     assert "<dt>held on a node by its agent</dt><dd>1</dd>" in text

@@ -16,7 +16,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from mooring.cluster.extender.deciding import Decider, NodeVerdict, Outlooks
+from mooring.cluster.extender.deciding import Decider, NodeVerdict, PossibleNodes
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.devicemanager.state import Device, DeviceState
@@ -30,7 +30,7 @@ from mooring.monitoring.serve.cluster.html import tile
 from mooring.monitoring.serve.cluster.known import ClusterNode, NodeNow
 from mooring.published.facts_document import facts_document, facts_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey
-from mooring.published.possible_kubelets import Situation
+from mooring.published.possible_kubelets import NodeKnowledge
 from mooring.published.restored import kind_of
 from mooring.published.state_document import state_document, state_of
 
@@ -100,7 +100,7 @@ def verdict(data: bytes) -> object:
     bound = {pod.uid: pod for pod in others}
     found: list[NodeVerdict | object] = []
     for leaving in ((), tuple(bound)):
-        outlook = Outlooks().of(Situation(kind, state, bound, leaving, tuple(bound)))
+        outlook = PossibleNodes().of(NodeKnowledge(kind, state, bound, leaving, tuple(bound)))
         decider, shape = Decider(), shape_of(asked)
         found += [decider.verdict(outlook, shape), decider.merit(outlook, shape)]
         found += [tile(NodeNow(ClusterNode("n"), view.kubelet, kind, state, (), ())) for view in outlook.views]

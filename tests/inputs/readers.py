@@ -28,8 +28,8 @@ from mooring.agent.storage.journal import JournalWriter, read_journal, read_newe
 from mooring.answers.base.plan import make_plan
 from mooring.answers.base.plan_document import explanation_list, plan_document
 from mooring.answers.base.question import Question
+from mooring.answers.doctor.answer import diagnosis_document
 from mooring.answers.doctor.diagnosis import diagnose
-from mooring.answers.doctor.diagnosis_document import diagnosis_document
 from mooring.cluster.extender.wire import Arguments, BindArguments, PreemptArguments, decoded, node_names
 from mooring.engine.checkpoint.device_file import device_record
 from mooring.engine.core.config import KubeletConfig, MooringConfig

@@ -19,7 +19,7 @@ from mooring.answers.base.trace import trace_of
 from mooring.answers.capacity.answer import capacity_of
 from mooring.answers.capacity.replicas import Subject
 from mooring.answers.compare.variant import Variant
-from mooring.cluster.extender.deciding import Decider, Outlooks
+from mooring.cluster.extender.deciding import Decider, PossibleNodes
 from mooring.engine.core.config import PLUGINS
 from mooring.engine.kubelet.events import Admit, Offline, Readmit, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -27,7 +27,7 @@ from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.node import Decision
 from mooring.inputs.pods.scenario import Scenario
 from mooring.published.objects import NodeFacts, NodeState, PodKey
-from mooring.published.possible_kubelets import Situation
+from mooring.published.possible_kubelets import NodeKnowledge
 from mooring.published.restored import NodeKind, kind_of
 
 LAW = settings(
@@ -189,7 +189,7 @@ def test_the_extender_decides_as_the_plan(question: Question) -> None:
         offline=before.node.cpu.offline,
         displaced=before.node.cpu.displaced,
     )
-    outlook = Outlooks().of(Situation(kind, state, pods, ()))
+    outlook = PossibleNodes().of(NodeKnowledge(kind, state, pods, ()))
     # A kubelet would not start on some states, as with strict-cpu-reservation and an empty shared pool.
     assume(not outlook.trouble)
     found = Decider().answer(outlook, shape_of(answer.pod))

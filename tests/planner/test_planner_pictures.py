@@ -22,8 +22,7 @@ from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pod_files import load_pods
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.views.console import plain
-from mooring.views.decision import DecisionPanel, DecisionView, Mark
-from mooring.views.decision_rows import decision_view
+from mooring.views.decision import DecisionPanel, DecisionView, Mark, decision_view
 from mooring.views.html.document import html_text
 from mooring.views.svg.decision import decision_svg
 from mooring.views.svg.picture import svg_text

@@ -59,6 +59,10 @@ SMALL = replace(parse_compact("sockets=2 cores=4 threads=2 memory=64Gi"), findin
     ("config", "advice"),
     [
         (
+            replace(STATIC, checked=CheckedFields(values={"runOnce": True})),
+            "Remove runOnce",
+        ),
+        (
             replace(STATIC, topology_manager_policy="single-numa", reserved_system_cpus=""),
             'Set topologyManagerPolicy to "single-numa-node" and set reservedSystemCPUs to "0,4"',
         ),
@@ -81,7 +85,7 @@ SMALL = replace(parse_compact("sockets=2 cores=4 threads=2 memory=64Gi"), findin
         ),
         (replace(STATIC, cpu_manager_policy="dynamic"), ""),
     ],
-    ids=["two faults", "misspelt option", "sum", "sum without a unit", "no known value is near"],
+    ids=["only checked", "two faults", "misspelt option", "sum", "sum without a unit", "no known value is near"],
 )
 def test_advice_names_every_change_that_it_takes(config: KubeletConfig, advice: str) -> None:
     question = Question(SMALL, config)

@@ -21,7 +21,6 @@ from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.devices import DeviceView
 from mooring.views.html.data import report_data
 from mooring.views.html.document import HEATS, html_text, style_text
-from mooring.views.palette import contrast
 from mooring.views.report import (
     Account,
     AccountState,
@@ -33,7 +32,7 @@ from mooring.views.report import (
     changes_between,
 )
 from mooring.views.svg.picture import svg_text
-from mooring.views.view import CPUUse, PlacementRow
+from mooring.views.view import CPUUse, PlacementRow, contrast
 
 BIG = SampleShape(sockets=2, nodes=4, caches=4, cores=8)
 

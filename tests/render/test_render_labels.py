@@ -11,7 +11,7 @@ from tests.render.sample_machines import SampleShape, regular
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.views.build import CPUOwner, build_view
-from mooring.views.labels import cut, short_names, unique_names
+from mooring.views.devices import cut, short_names, unique_names
 from mooring.views.svg.picture import svg_text
 from mooring.views.wording import owner_marks
 

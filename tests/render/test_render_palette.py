@@ -15,10 +15,9 @@ from tests.render.sample_machines import SampleShape, regular
 from mooring.engine.core.cpuset import CPUSet
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.console import STYLES, write
-from mooring.views.palette import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, contrast, mixed, text_on
 from mooring.views.svg.elements import DARK, HATCH_OPACITY, HATCHES, LIGHT, Ground
 from mooring.views.terminal import picture
-from mooring.views.view import CPUUse
+from mooring.views.view import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, CPUUse, contrast, mixed, text_on
 
 # Full loss of one cone class, as matrices on linear RGB: Machado, Oliveira and Fernandes, 2009, severity 1.0.
 DEFICIENCIES = {

@@ -9,8 +9,7 @@ from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.views.console import Breaking, bar, plain
-from mooring.views.placements import placements_table
-from mooring.views.tables import numa_table, owners_table
+from mooring.views.tables import numa_table, owners_table, placements_table
 from mooring.views.view import PlacementRow
 
 ODD = CPUSet.from_ids(range(1, 200, 2))

@@ -19,7 +19,7 @@ from mooring.cluster.extender.view import ASSUMED_FOR
 from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.pod import Pod
 from mooring.published.objects import PodKey
-from mooring.published.possible_kubelets import BEFORE_US, UNSETTLED, courses
+from mooring.published.possible_kubelets import BEFORE_US, UNSETTLED, after_sequences
 
 MEMORY: dict[str, Any] = {
     "memory_manager_policy": "Static",
@@ -317,7 +317,7 @@ def test_every_subset_of_the_leaving_pods_may_be_gone() -> None:
         base, decision = base.admit(guaranteed(uid, cpus))
         assert decision.admitted
         freed[uid] = sum(base.node.cpu.assignments[uid].values())
-    found = courses("digest", base, freed, [])
+    found = after_sequences("digest", base, freed, [])
     assert found is not None
     pools = [base.node.cpu.default | sum(gone) for size in range(4) for gone in combinations(freed.values(), size)]
     assert found[0] == base

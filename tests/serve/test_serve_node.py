@@ -19,8 +19,8 @@ from tests.agent.outside.test_agent_status import SNAPSHOTS
 from tests.serve.site import EXAMPLES, HOSTILE, Site, hostile, node_site, question, recording
 
 from mooring.agent.status.document import status_document
-from mooring.agent.status.snapshot import AgentCounts
 from mooring.command.main import run
+from mooring.documents.status import AgentCountsPart
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
 from mooring.monitoring.serve.node_html import exported, picture
 from mooring.monitoring.serve.node_plan import snapshot_of
@@ -28,6 +28,8 @@ from mooring.monitoring.serve.recording import Recording
 from mooring.monitoring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot, snapshot_of_status
 from mooring.monitoring.serve.sources import AGAIN, WatchedNode
 from mooring.views.svg.picture import svg_text
+
+NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)
 
 MANIFEST = """apiVersion: v1
 kind: Pod
@@ -323,7 +325,7 @@ def test_a_node_is_read_again_when_a_file_has_changed_or_half_a_minute_has_passe
 def test_every_status_of_an_agent_has_a_snapshot(recorded: Recording) -> None:
     view = recorded.now.snapshot.view
     for name, make in SNAPSHOTS.items():
-        document = to_builtins(status_document(make(), AgentCounts()))
+        document = to_builtins(status_document(make(), NO_COUNTS))
         assert len(snapshot_of_status(view, document).pods) == len(document["pods"]) + len(document["held"]), name
 
 

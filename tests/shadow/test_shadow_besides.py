@@ -11,7 +11,7 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.monitoring.shadow.judging.judge import judge
 from mooring.monitoring.shadow.judging.judgement import Judgement, unlike_outcome
-from mooring.monitoring.shadow.judging.unseen import Besides
+from mooring.monitoring.shadow.judging.unseen import UnseenPods
 from mooring.monitoring.shadow.observed import ObservedNode, observed_pod
 
 SHARED = replace(STATIC, cpu_manager_policy="none")
@@ -72,7 +72,7 @@ def said(before: Node, after: Node) -> list[Judgement]:
 
 
 def judged(before: ObservedNode, after: ObservedNode) -> list[Judgement]:
-    return [one for stretch in judge(before, after) for one in stretch.judgements]
+    return [one for interval in judge(before, after) for one in interval.judgements]
 
 
 def test_pods_that_are_too_large_by_what_is_checked_first_are_not_among_those_that_counted() -> None:
@@ -101,7 +101,7 @@ def test_a_pod_that_has_nothing_of_the_named_resource_can_have_left_before_anoth
     assert not watched.admit("last", "9", memory="9Gi")
     assert watched.objects["last"]["status"]["reason"] == "OutOfmemory"
     refused = observed_pod(watched.objects["last"], watched.gates)
-    mismatch, _ = unlike_outcome(refused.pod, refused, [base], Besides(leaving=["has-memory", "wide"]))
+    mismatch, _ = unlike_outcome(refused.pod, refused, [base], UnseenPods(leaving=["has-memory", "wide"]))
     assert mismatch is None
 
 
@@ -113,7 +113,7 @@ def test_the_requests_of_a_pod_that_ends_count_when_its_cpus_are_released(*, is_
     watched.admit("ends", "6")
     ending = watched.kubelet.node.active["ends"]
     before = watched.kubelet if is_listed else base
-    besides = Besides(leaving=["ends"]) if is_listed else Besides(possible=[ending])
+    besides = UnseenPods(leaving=["ends"]) if is_listed else UnseenPods(possible=[ending])
     watched.kubelet = base.counting(watched.kubelet.used)
     assert not watched.admit("last", "3")
     assert "requested: 3000, used: 13000, capacity: 15000" in watched.objects["last"]["status"]["message"]
@@ -150,7 +150,7 @@ def test_a_refused_pod_that_ends_counts_with_its_devices_too() -> None:
         f"OutOf{GPU}",
         f"Node didn't have enough resource: {GPU}, requested: 1, used: 2, capacity: 2",
     )
-    mismatch, _ = unlike_outcome(refused.pod, refused, [base], Besides(ending=[ending]))
+    mismatch, _ = unlike_outcome(refused.pod, refused, [base], UnseenPods(ending=[ending]))
     assert mismatch is None
 
 
@@ -166,7 +166,7 @@ def test_a_pod_that_only_the_node_resources_check_refused_has_its_devices_until_
     refused = observed_pod(watched.objects["last"], watched.gates)
     assert refused.reason == "TopologyAffinityError"
     accepted = frozenset({"ends"} if is_accepted else ())
-    mismatch, _ = unlike_outcome(refused.pod, refused, [base], Besides(ending=[ending], accepted=accepted))
+    mismatch, _ = unlike_outcome(refused.pod, refused, [base], UnseenPods(ending=[ending], accepted=accepted))
     assert (mismatch is None) is is_accepted
 
 
@@ -181,5 +181,5 @@ def test_a_pod_that_the_managers_refused_has_what_its_first_container_got_until_
     assert not _admit_with_a_gpu(watched, "last")
     refused = observed_pod(watched.objects["last"], watched.gates)
     assert "requested number of devices unavailable" in refused.message
-    mismatch, _ = unlike_outcome(refused.pod, refused, [base], Besides(ending=[ending.pod]))
+    mismatch, _ = unlike_outcome(refused.pod, refused, [base], UnseenPods(ending=[ending.pod]))
     assert mismatch is None

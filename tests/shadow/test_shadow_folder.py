@@ -90,7 +90,7 @@ def test_a_byte_that_is_no_text_in_a_state_file_is_a_difference_that_can_be_coun
     damaged = replace(files, cpu=(files.cpu or "").replace("{", '{"odd":"\udcff",', 1))
     judged = judge(before, replace(after, state=replace(after.state, files=damaged)))
     tally = Tally("node", "v1.37.1", "2026-01-01T00:00:00Z")
-    tally.add([one for stretch in judged for one in stretch.judgements], "2026-01-01T00:00:00Z")
+    tally.add([one for interval in judged for one in interval.judgements], "2026-01-01T00:00:00Z")
     write_counts(tmp_path, tally)
     [difference] = continued(tmp_path, "node", "v1.37.1").differences
     assert (difference.cause, difference.kubelet) == ("cpu state file", "odd ?")
@@ -128,6 +128,6 @@ def test_an_anonymous_shadow_keeps_no_names_of_pods(tmp_path: Path) -> None:
 def test_a_pod_that_no_scenario_names_has_its_uid_in_an_anonymous_difference(tmp_path: Path) -> None:
     watched = node()
     watched.admit("1", "40")
-    [judged] = [one for stretch in judge(node().observed(), watched.observed()) for one in stretch.judgements]
+    [judged] = [one for interval in judge(node().observed(), watched.observed()) for one in interval.judgements]
     folder = ShadowFolder(tmp_path).difference([judged], [], watched.observed().facts, DIGEST, anonymous=True)
     assert (folder / "difference.txt").read_text() == "agreed: 1 refused\n"

@@ -49,7 +49,7 @@ def happened(watched: Node, event: str, value: object, number: int) -> None:
 
 
 def said(before: ObservedNode, *looks: ObservedNode) -> tuple[Judgement, ...]:
-    return tuple(one for stretch in judging.judge(before, *looks) for one in stretch.judgements)
+    return tuple(one for interval in judging.judge(before, *looks) for one in interval.judgements)
 
 
 @settings(max_examples=60)
@@ -536,7 +536,7 @@ def test_a_pod_that_the_kubelet_listed_before_anything_was_known_of_it_is_judged
     after = watched.observed()
     keys = tuple(replace(key, uid="") if key.name == "late" else key for key in after.state.pods)
     unknown = replace(after, state=replace(after.state, pods=keys), pods=before.pods, holding=before.holding)
-    judgements = [one for stretch in judging.judge(before, unknown, after) for one in stretch.judgements]
+    judgements = [one for interval in judging.judge(before, unknown, after) for one in interval.judgements]
     assert [one.line() for one in judgements] == ["agreed: default/late admitted"]
 
 

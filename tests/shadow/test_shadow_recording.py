@@ -18,7 +18,7 @@ from mooring.inputs.pods.scenario import scenario
 from mooring.monitoring.shadow.judging.judge import judge
 from mooring.monitoring.shadow.judging.judgement import Agreement
 from mooring.monitoring.shadow.observed import ObservedNode
-from mooring.monitoring.shadow.recording import recorded_scenario, smallest
+from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
 
 BOUND = replace(PINNED, topology_manager_policy="restricted")
 PODS = replace(BOUND, topology_manager_policy="single-numa-node", topology_manager_scope="pod")
@@ -42,9 +42,9 @@ def unlike(before: ObservedNode, *looks: ObservedNode) -> Iterator[tuple[str, li
     """Yield what of the recordings between observations does not replay."""
     pods = {uid: one for look in (before, *looks) for uid, one in look.pods.items()}
     machine = before.facts.machine
-    for stretch in judge(before, *looks):
-        said = [one.line() for one in stretch.judgements if one.verdict is not Agreement.AGREED]
-        content = recorded_scenario("it", stretch, pods)
+    for interval in judge(before, *looks):
+        said = [one.line() for one in interval.judgements if one.verdict is not Agreement.AGREED]
+        content = recorded_scenario("it", interval, pods)
         if content is not None and not said:
             case = scenario(content, source="recording")
             answer = replay_scenario(case, {case.machine: machine})
@@ -117,12 +117,12 @@ def test_the_smallest_scenario_of_a_different_file_has_the_pods_that_the_file_na
     watched.admit("app", "2")
     watched.admit("other", "500m")
     after = watched.observed()
-    [stretch] = judge(before, after)
-    content = recorded_scenario("it", stretch, after.pods)
+    [interval] = judge(before, after)
+    content = recorded_scenario("it", interval, after.pods)
     assert content is not None
     texts = content["expect"]["steps"][-1]
     texts["cpuManagerState"] = texts["cpuManagerState"].replace('"app":{"c0":"', '"app":{"c0":"99,')
-    found = smallest(content, before.facts)
+    found = minimal_scenario(content, before.facts)
     assert [one["metadata"]["name"] for one in found["active"]] == ["pinned"]
     assert "app" in [one["admit"]["metadata"]["name"] for one in found["steps"]]
 
@@ -135,7 +135,7 @@ def test_a_state_file_that_nothing_explains_and_nothing_is_said_of_is_not_record
     cpu = watched.kubelet.node.cpu
     torn = cpu_text(watched.kubelet.settings, replace(cpu, default=CPUMask(cpu.default & ~0b110000)))
     between = replace(seen, state=replace(seen.state, files=replace(seen.state.files, cpu=torn)))
-    [stretch] = judge(before, between)
-    assert not stretch.fits
-    assert recorded_scenario("it", replace(stretch, judgements=()), seen.pods) is None
-    assert recorded_scenario("it", stretch, seen.pods) is not None
+    [interval] = judge(before, between)
+    assert not interval.fits
+    assert recorded_scenario("it", replace(interval, judgements=()), seen.pods) is None
+    assert recorded_scenario("it", interval, seen.pods) is not None

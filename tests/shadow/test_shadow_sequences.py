@@ -73,7 +73,7 @@ class Sequence:
     def judged(self, steps: int) -> Iterator[Judgement]:
         """Let events happen, and judge every few of them."""
         for looks in self.windows(steps):
-            yield from (one for stretch in judge(*looks) for one in stretch.judgements)
+            yield from (one for interval in judge(*looks) for one in interval.judgements)
 
     def windows(self, steps: int) -> Iterator[list[ObservedNode]]:
         """Let events happen, and give the observations that are judged together; each begins where one ended."""

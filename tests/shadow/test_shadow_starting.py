@@ -71,7 +71,7 @@ def test_the_order_of_many_pods_of_one_second_is_found(seed: int, in_a_second: i
         watched = busy(drawn, in_a_second)
     before = watched.observed()
     start_without_files(drawn, watched)
-    judgements = [one for stretch in judge(before, watched.observed()) for one in stretch.judgements]
+    judgements = [one for interval in judge(before, watched.observed()) for one in interval.judgements]
     assert [one.line() for one in judgements if one.verdict is not Agreement.AGREED] == []
     assert "agreed: kubelet restarted" in [one.line() for one in judgements]
 
@@ -106,7 +106,7 @@ def test_up_to_v1_34_a_status_that_allocates_nothing_leaves_a_pod_without_cpus(
     after = watched.observed()
     is_without = version == "v1.34.4" and counted == [WAITING]
     assert ("late" in watched.kubelet.node.cpu.assignments) is not is_without
-    judgements = [one.line() for stretch in judge(before, after) for one in stretch.judgements]
+    judgements = [one.line() for interval in judge(before, after) for one in interval.judgements]
     assert judgements == ["agreed: kubelet restarted"]
     assert list(unlike(before, after)) == []
 
@@ -119,7 +119,7 @@ def test_up_to_v1_34_a_running_pod_without_cpus_after_a_start_is_a_difference() 
     _count(watched, "late", [WAITING])
     watched.kubelet = replace(watched.kubelet, cpu_file=None)
     watched.restart()
-    [judgement] = [one for stretch in judge(before, watched.observed()) for one in stretch.judgements]
+    [judgement] = [one for interval in judge(before, watched.observed()) for one in interval.judgements]
     assert judgement.verdict is Agreement.DIFFERS
 
 

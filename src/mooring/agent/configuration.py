@@ -95,7 +95,10 @@ def agent_configuration(
         InputError: as there.
     """
     parts = by_kind(documents, _kind_of)
-    options = _options(parts.get(own.KIND))
+    options, part = AgentOptions(), parts.get(own.KIND)
+    if part is not None:
+        with located(part.document):
+            options = agent_options(part.content, source=part.source)
     of_kubelet, files = _of_kubelet(options, flags)
     findings: list[Finding] = []
     named, source = {}, path
@@ -125,13 +128,6 @@ def _kind_of(document: Document) -> tuple[str, dict[str, Any]]:
     if kind == devices.KIND:
         raise InputError(f"{devices.KIND} is not for the agent", source=document.source, remedy="the kubelet has them")
     return kind, fields
-
-
-def _options(part: ConfigurationDocument | None) -> AgentOptions:
-    if part is None:
-        return AgentOptions()
-    with located(part.document):
-        return agent_options(part.content, source=part.source)
 
 
 def _mooring(part: ConfigurationDocument | None) -> MooringConfig:

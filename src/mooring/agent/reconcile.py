@@ -1,4 +1,4 @@
-"""Periodic checks: what the kernel shows, against the state; what differs is an event of the reactor.
+"""The reconcile loop of the cgroups: what the kernel shows, against the state; what differs is an event of the reactor.
 
 Many containers are checked without the lock. What seems to differ is checked again under it, because the state may have
 moved on meanwhile. When a scale-down delay is over, CPUs are reclaimed: first from the container, then they are free
@@ -47,7 +47,9 @@ def verify(
             before the state knows, and that is no deviation.
     """
     state = holder.state
-    places = _places(state, container_ids, holder.in_flight())
+    wanted, on_their_way = expected(state), holder.in_flight()
+    asked = wanted if container_ids is None else [one for one in container_ids if one in wanted]
+    places = [write_of(state.containers[one], wanted[one]) for one in asked if one not in on_their_way]
     seen = {one.container_id: found for one in places if (found := cgroups.in_effect(one)) is not None}
     doubtful = [one for one in places if one.container_id not in seen or not shows(seen[one.container_id], one)]
     differing = cgroups.deviations(doubtful)
@@ -125,12 +127,6 @@ def verify_sandboxes(holder: StateHolder, cgroups: CGroups, last: SandboxCheck) 
 
 def _lifted(state: AgentState, _observer: Observer, *, lift: LiftQuota, quota: int) -> EventOutcome:
     return correct_quota(state, lift, quota)
-
-
-def _places(state: AgentState, ids: Iterable[str] | None, without: frozenset[str]) -> list[WriteCPUSet]:
-    wanted = expected(state)
-    asked = wanted if ids is None else [one for one in ids if one in wanted]
-    return [write_of(state.containers[one], wanted[one]) for one in asked if one not in without]
 
 
 def _is_of_kernel(found: Cpuset | None, wanted: WriteCPUSet, online: Online) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from mooring.agent.configuration import AgentConfiguration
-from mooring.agent.options import FIELDS, AgentOptions, choices_of
+from mooring.agent.options import FIELDS, choices_of
 from mooring.agent.reactor.placing import place_waiting
 from mooring.agent.reactor.response import EventOutcome, Refused, enforced, outcome
 from mooring.agent.reactor.resume import reconfigured
@@ -260,7 +260,7 @@ def restart_reasons(old: AgentConfiguration, new: AgentConfiguration) -> tuple[s
     >>> restart_reasons(AgentConfiguration(), AgentConfiguration(AgentOptions(plugin_index="10")))
     ('pluginIndex needs a restart: the plugin is registered under the old index',)
     """
-    changed = {name for name, attribute in FIELDS.items() if _differ(old.options, new.options, attribute)}
+    changed = {name for name, one in FIELDS.items() if getattr(old.options, one) != getattr(new.options, one)}
     found = [f"{name} needs a restart: {RESTART[name]}" for name in FIELDS if name in changed and name in RESTART]
     before, after = _gates(old), _gates(new)
     for attribute, name in READ_WITH.items():
@@ -344,10 +344,6 @@ def concerns_engine(old: AgentConfiguration, new: AgentConfiguration) -> bool:
     """Return whether a change is one that the engine must accept."""
     # Plugins are made again even of the same settings, so that one that was given up is asked again.
     return (old.kubelet, old.mooring) != (new.kubelet, new.mooring) or bool(new.mooring.plugins.plugins)
-
-
-def _differ(old: AgentOptions, new: AgentOptions, attribute: str) -> bool:
-    return bool(getattr(old, attribute) != getattr(new, attribute))
 
 
 def live_fields() -> Iterator[str]:

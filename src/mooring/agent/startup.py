@@ -156,8 +156,9 @@ def known_machine(folder: Path, found: Machine) -> KnownMachine:
         found: as the kernel shows it.
     """
     try:
-        text = read_state_file(folder / MACHINE_FILE)
-        kept = None if text is None else _described(text, folder)
+        kept, text = None, read_state_file(folder / MACHINE_FILE)
+        if text is not None:
+            kept = parse_machine_info(text.encode(errors="surrogateescape"), str(folder / MACHINE_FILE)).info
     except InputError as error:
         return KnownMachine(found, CPUSet(), str(error))
     if kept is None:
@@ -167,10 +168,6 @@ def known_machine(folder: Path, found: Machine) -> KnownMachine:
         problem = f"{MACHINE_FILE}: is about another machine, or one with fewer CPUs; what the kernel shows now counts"
         return KnownMachine(found, CPUSet(), problem)
     return KnownMachine(replace(found, info=_whole(found.info, kept)), CPUSet.from_ids(there.keys() - here.keys()))
-
-
-def _described(text: str, folder: Path) -> MachineInfo:
-    return parse_machine_info(text.encode(errors="surrogateescape"), str(folder / MACHINE_FILE)).info
 
 
 def keep_machine(folder: Path, machine: Machine) -> str:

@@ -21,7 +21,7 @@ from mooring.agent.effects import Effect, Persist
 from mooring.agent.executor import Executor
 from mooring.agent.reactor.containers import ListedGroup
 from mooring.agent.reactor.reconcile import WriteOutcome, writes_done
-from mooring.agent.reactor.response import Accepted, Adjusted, Answer, EventOutcome, Refused, unwritten
+from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.state import LIVE, AgentState
 from mooring.agent.status.snapshot import PluginFailures, Published, with_failure
 from mooring.agent.storage.store import Store
@@ -320,7 +320,8 @@ def _attributes(event: AppliedEvent) -> Iterator[tuple[str, Attribute]]:
     settings = state.kubelet.settings
     yield "mooring.cpu_manager_policy", settings.config.cpu_manager_policy or "none"
     yield "mooring.topology_manager_policy", settings.topology_policy
-    yield "mooring.decision", _decision(outcome.answer)
+    words = {"Adjusted": "placed", "Refused": "refused"}
+    yield "mooring.decision", words.get(type(outcome.answer).__name__, "accepted")
     pod = state.kubelet.node.active.get(event.uid) or event.before.kubelet.node.active.get(event.uid)
     if event.uid:
         yield "k8s.pod.uid", event.uid
@@ -336,7 +337,3 @@ def _attributes(event: AppliedEvent) -> Iterator[tuple[str, Attribute]]:
     if isinstance(outcome.answer, Adjusted):
         yield "mooring.cpus", outcome.answer.adjustment.resources.cpus or ""
     yield "mooring.updates", len(outcome.answer.updates)
-
-
-def _decision(answer: Answer) -> str:
-    return {"Adjusted": "placed", "Refused": "refused"}.get(type(answer).__name__, "accepted")

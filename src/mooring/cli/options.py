@@ -126,17 +126,25 @@ def _complete_machine(
     return named or complete_file(context, parameter, incomplete)
 
 
-machine = click.option(
+def _text(
+    name: str, metavar: str, meaning: str, complete: Callable[..., Any] | None = None, **more: Any
+) -> Callable[[_Function], _Function]:
+    """Return an option with one text, empty by default, with several or a required one; ``more`` is for click."""
+    given = more if more.keys() & {"multiple", "required"} else {"default": "", **more}
+    variable = name.lstrip("-").replace("-", "_")
+    return click.option(name, variable, metavar=metavar, shell_complete=complete, help=meaning, **given)
+
+
+machine = _text(
     "--machine",
-    "machine",
-    multiple=True,
-    callback=lambda _context, _parameter, values: "\n".join(values),
-    metavar="MACHINE",
-    shell_complete=_complete_machine,
-    help="A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, or a file: "
+    "MACHINE",
+    "A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, or a file: "
     "MachineInfo, lscpu -J, lstopo XML, numactl -H, virsh capabilities, NodeResourceTopology; - is standard input. "
     "Amounts such as memory=64Gi or node0.hugepages-1Gi=8 may follow. Repeatable where each completes the others, such "
     "as lscpu and numactl. Default: this computer.",
+    _complete_machine,
+    multiple=True,
+    callback=lambda _context, _parameter, values: "\n".join(values),
 )
 
 
@@ -164,70 +172,59 @@ _template_paths = click.option(
     "not found; repeatable.",
 )
 
-_inject = click.option(
+_inject = _text(
     "--inject",
-    "inject",
+    "FILE",
+    "Containers that a webhook, such as a mesh's, adds to pods of -f that are marked for it; repeatable.",
+    complete_file,
     multiple=True,
-    metavar="FILE",
-    shell_complete=complete_file,
-    help="Containers that a webhook, such as a mesh's, adds to pods of -f that are marked for it; repeatable.",
 )
 
-config = click.option(
+config = _text(
     "--config",
-    "config",
-    multiple=True,
-    metavar="FILE|DIR|-",
-    shell_complete=complete_file,
-    help="What configures the kubelet: KubeletConfiguration, /configz, a vendor's file, a folder of drop-ins, flags; "
+    "FILE|DIR|-",
+    "What configures the kubelet: KubeletConfiguration, /configz, a vendor's file, a folder of drop-ins, flags; "
     "and MooringConfiguration. Repeatable. Default: the kubelet's own.",
-)
-
-state = click.option(
-    "--state",
-    "state",
-    default="",
-    metavar="DIR",
-    shell_complete=complete_folder,
-    help="A kubelet root directory whose state files the plan continues from; it is never written.",
-)
-
-active = click.option(
-    "--active",
-    "active",
+    complete_file,
     multiple=True,
-    metavar="FILE|DIR|-",
-    shell_complete=complete_file,
-    help="Pods that are already running; repeatable. Nodes among them name their kubelet's release.",
 )
 
-node = click.option(
+state = _text(
+    "--state",
+    "DIR",
+    "A kubelet root directory whose state files the plan continues from; it is never written.",
+    complete_folder,
+)
+
+active = _text(
+    "--active",
+    "FILE|DIR|-",
+    "Pods that are already running; repeatable. Nodes among them name their kubelet's release.",
+    complete_file,
+    multiple=True,
+)
+
+node = _text(
     "--node",
-    "node",
-    default="",
-    metavar="FILE|NAME",
-    shell_complete=complete_file,
-    help="A node archive of mooring collect, or a node of the cluster, instead of --machine, --config, --state and "
+    "FILE|NAME",
+    "A node archive of mooring collect, or a node of the cluster, instead of --machine, --config, --state and "
     "--active; each of these options replaces that part. Default: for root, the kubelet that runs on this computer; "
     "none leaves it out.",
+    complete_file,
 )
 
 
-debug_image = click.option(
+debug_image = _text(
     "--debug-image",
-    "debug_image",
-    default="",
-    metavar="IMAGE",
-    help="With --node NAME, if nothing is published about the node: collect it in a pod of this image, without asking.",
+    "IMAGE",
+    "With --node NAME, if nothing is published about the node: collect it in a pod of this image, without asking.",
 )
 
 
-offline = click.option(
+offline = _text(
     "--offline",
-    "offline",
-    default="",
-    metavar="CPUS",
-    help="CPUs, such as 3,7, that are offline when the kubelet starts; with the extension cpu-hotplug they go offline "
+    "CPUS",
+    "CPUs, such as 3,7, that are offline when the kubelet starts; with the extension cpu-hotplug they go offline "
     "after the running pods are admitted again.",
 )
 
@@ -237,12 +234,10 @@ strict = click.option(
 )
 
 
-name_of_node = click.option(
+name_of_node = _text(
     "--node-name",
-    "node_name",
-    default="",
-    metavar="NAME",
-    help="Which node's pods to take. Default: the archive's, the named pod's, all pods', or this computer's.",
+    "NAME",
+    "Which node's pods to take. Default: the archive's, the named pod's, all pods', or this computer's.",
 )
 
 
@@ -265,12 +260,10 @@ stop_at_crash = click.option(
 )
 
 
-kubelet_version = click.option(
+kubelet_version = _text(
     "--kubelet-version",
-    "kubelet_version",
-    default="",
-    metavar="VERSION",
-    help="Decide as the kubelet of this release, such as 1.34 or v1.34.4-eks-1. Default: the node's own where it is "
+    "VERSION",
+    "Decide as the kubelet of this release, such as 1.34 or v1.34.4-eks-1. Default: the node's own where it is "
     "known, else the newest.",
 )
 
@@ -339,60 +332,28 @@ def output(formats: tuple[str, ...], default: str) -> Callable[[_Function], _Fun
 
 def configuration(meaning: str) -> Callable[[_Function], _Function]:
     """Return the required option ``--config`` of a daemon."""
-    return click.option("--config", "config", required=True, metavar="FILE", shell_complete=complete_file, help=meaning)
+    return _text("--config", "FILE", meaning, complete_file, required=True)
 
 
 def kubeconfig(default: str) -> Callable[[_Function], _Function]:
     """Return the option ``--kubeconfig``; the verb says what its default is."""
-    return click.option(
-        "--kubeconfig",
-        "kubeconfig",
-        default="",
-        metavar="FILE",
-        shell_complete=complete_file,
-        help=f"How to reach the API server. Default: {default}.",
-    )
+    return _text("--kubeconfig", "FILE", f"How to reach the API server. Default: {default}.", complete_file)
 
 
 def node_name(default: str, variable: str | None = None) -> Callable[[_Function], _Function]:
     """Return the option ``--node-name``, also read from an environment variable; the verb says what its default is."""
-    return click.option(
-        "--node-name",
-        "node_name",
-        default="",
-        metavar="NAME",
-        envvar=variable,
-        help=f"Name of the node in the cluster. Default: {default}.",
-    )
+    return _text("--node-name", "NAME", f"Name of the node in the cluster. Default: {default}.", envvar=variable)
 
 
 def kubelet_root(meaning: str, default: str = "") -> Callable[[_Function], _Function]:
     """Return the option ``--kubelet-root``."""
-    return click.option(
-        "--kubelet-root",
-        "kubelet_root",
-        default=default,
-        show_default=bool(default),
-        metavar="DIR",
-        shell_complete=complete_folder,
-        help=meaning,
-    )
+    return _text("--kubelet-root", "DIR", meaning, complete_folder, default=default, show_default=bool(default))
 
 
-agent_socket = click.option(
-    "--socket",
-    "socket",
-    default="",
-    metavar="PATH",
-    shell_complete=complete_file,
-    help="The status socket of the agent. Default: /run/mooring/status.sock.",
+agent_socket = _text(
+    "--socket", "PATH", "The status socket of the agent. Default: /run/mooring/status.sock.", complete_file
 )
 
-to_file = click.option(
-    "--to",
-    "to",
-    default="",
-    metavar="FILE",
-    shell_complete=complete_file,
-    help="Write the output to a file instead of the terminal; - is standard output.",
+to_file = _text(
+    "--to", "FILE", "Write the output to a file instead of the terminal; - is standard output.", complete_file
 )

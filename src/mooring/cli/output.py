@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import click
 
-from mooring.engine.core.errors import InputError, clean, printable
 from mooring.lazy import lazily
 
 with lazily():
     import json
 
     import msgspec
+
+    from mooring.engine.core import errors
 
 if TYPE_CHECKING:
     from mooring.documents.parts import FindingPart
@@ -127,13 +128,13 @@ def emit(text: str, to: str = "") -> None:
     """
     on_terminal = to in ("", STANDARD_OUTPUT)
     encoding = (getattr(sys.stdout, "encoding", None) if on_terminal else None) or "utf-8"
-    shown = text if isinstance(text, StyledText) else printable(text)
+    shown = text if isinstance(text, StyledText) else errors.printable(text)
     write_answer(_ended(shown).encode(encoding, "replace"), to)
 
 
 def tell(text: str) -> None:
     """Write lines for people to standard error: errors, warnings, and what happens meanwhile."""
-    click.echo(printable(text), err=True)
+    click.echo(errors.printable(text), err=True)
 
 
 def emit_document(text: str, to: str = "", option: str = TO) -> None:
@@ -167,7 +168,7 @@ def warn(findings: Iterable[Finding | FindingPart]) -> None:
         if finding.severity == "warning" or finding.code in _NOTES:
             kind = "warning" if finding.severity == "warning" else "note"
             mark = f"[{finding.code}]" if finding.code else ""
-            tell(clean(f"{kind}{mark}: {finding.subject}: {finding.message}"))
+            tell(errors.clean(f"{kind}{mark}: {finding.subject}: {finding.message}"))
 
 
 _REMEDY = "name a file in a directory that can be written"
@@ -188,14 +189,14 @@ def check_destination(to: str, option: str = TO) -> None:
     path = Path(to)
     try:
         if path.is_dir():
-            raise InputError("is a directory", source=to, field=option, remedy="name a file in it")
+            raise errors.InputError("is a directory", source=to, field=option, remedy="name a file in it")
         if path.exists() and not path.is_file():
             return
         folder = path.resolve().parent
         if not folder.is_dir():
-            raise InputError(f"no such directory: {folder}", source=to, field=option, remedy="create it first")
+            raise errors.InputError(f"no such directory: {folder}", source=to, field=option, remedy="create it first")
         if not os.access(folder, os.W_OK):
-            raise InputError(f"cannot write in {folder}", source=to, field=option, remedy=_REMEDY)
+            raise errors.InputError(f"cannot write in {folder}", source=to, field=option, remedy=_REMEDY)
     except (OSError, ValueError, RuntimeError) as error:
         raise _unwritable(to, option, error) from None
 
@@ -223,16 +224,16 @@ def write_answer(data: bytes, to: str, option: str = TO) -> None:
         raise _unwritable(to, option, error) from None
 
 
-def unprintable(error: OSError) -> InputError:
+def unprintable(error: OSError) -> errors.InputError:
     """Return the error of a standard output that takes nothing; what it was to take is dropped."""
     drop_unwritten(sys.stdout)
     reason = (error.strerror or str(error)).lower()
-    return InputError(f"cannot be written: {reason}", source="standard output", remedy="redirect it elsewhere")
+    return errors.InputError(f"cannot be written: {reason}", source="standard output", remedy="redirect it elsewhere")
 
 
 def _print(data: bytes) -> None:
     if sys.stdout is None:
-        raise InputError("is closed", source="standard output", remedy="redirect it to a file")
+        raise errors.InputError("is closed", source="standard output", remedy="redirect it to a file")
     sys.stdout.flush()
     stream = getattr(sys.stdout, "buffer", None)
     try:
@@ -263,6 +264,6 @@ def _replace(path: Path, data: bytes) -> None:
         raise
 
 
-def _unwritable(to: str, option: str, error: Exception) -> InputError:
+def _unwritable(to: str, option: str, error: Exception) -> errors.InputError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return InputError(f"cannot be written: {reason.lower()}", source=to, field=option, remedy=_REMEDY)
+    return errors.InputError(f"cannot be written: {reason.lower()}", source=to, field=option, remedy=_REMEDY)

@@ -36,7 +36,11 @@ class Verb(click.Command):
             typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
             values = value if isinstance(value, tuple) else (value,)
             if typed and any(isinstance(one, str) and not one.strip() for one in values):
-                raise InputError("is empty", field=_name(parameter), remedy=_remedy(parameter))
+                raise InputError(
+                    "is empty",
+                    field=parameter.opts[0] if isinstance(parameter, click.Option) else "the argument",
+                    remedy="give it a value" if parameter.required else "give it a value, or leave it out",
+                )
         return rest
 
 
@@ -49,14 +53,6 @@ class Seconds(click.FloatRange):
         if isnan(seconds):
             self.fail(f"{value} is not a number of seconds", param, ctx)
         return seconds
-
-
-def _name(parameter: click.Parameter) -> str:
-    return parameter.opts[0] if isinstance(parameter, click.Option) else "the argument"
-
-
-def _remedy(parameter: click.Parameter) -> str:
-    return "give it a value" if parameter.required else "give it a value, or leave it out"
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from mooring.fleet.documents import (
 from mooring.fleet.history import Sample
 from mooring.fleet.relocation.moves import SharedObstacle, causes
 from mooring.fleet.simulation import SimulationResult
-from mooring.fleet.work import ORDER, REMADE, Fate, Record
+from mooring.fleet.work import ORDER, REMADE, PodPhase, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def periods_of(result: SimulationResult) -> tuple[FleetPeriod, ...]:
     for record in result.records:
         if record.waited is not None and record.admitted is not None:
             waited[_place(ends, record.admitted)].append(record.waited)
-        if record.fate is Fate.REFUSED and record.node is not None and record.ended is not None:
+        if record.fate is PodPhase.REFUSED and record.node is not None and record.ended is not None:
             refused[_place(ends, record.ended)][members[record.node].group.name, record.code] += 1
     begins = [0.0, *ends[:-1]]
     return tuple(
@@ -118,7 +118,7 @@ def waiting_kinds(result: SimulationResult) -> tuple[WaitingKind, ...]:
     """Return the kinds of which most pods wait, and why."""
     kinds: dict[Hashable, list[Record]] = {}
     for record in result.records:
-        if record.fate is Fate.WAITS:
+        if record.fate is PodPhase.WAITS:
             kinds.setdefault(record.arrival.asked.key, []).append(record)
     most = sorted(kinds.values(), key=lambda records: -len(records))[:MOST_KINDS]
     return tuple(
@@ -163,7 +163,7 @@ class FleetAnswer:
     """The figures of one simulation."""
 
     result: SimulationResult
-    fates: Mapping[Fate, int]
+    fates: Mapping[PodPhase, int]
     groups: tuple[GroupAnswer, ...]
     uses: tuple[Use, ...]
     waited: tuple[float, float, float]
@@ -180,7 +180,7 @@ class FleetAnswer:
     @property
     def admitted(self) -> int:
         """Pods that a node took."""
-        return self.fates[Fate.RAN] + self.fates[Fate.RUNS] + self.fates[Fate.EVICTED]
+        return self.fates[PodPhase.RAN] + self.fates[PodPhase.RUNS] + self.fates[PodPhase.EVICTED]
 
     @property
     def nodes(self) -> int:
@@ -200,7 +200,7 @@ def answer_of(result: SimulationResult) -> FleetAnswer:
     aligned = Counter(record.numa_nodes for record in result.records if record.numa_nodes)
     return FleetAnswer(
         result,
-        {fate: counted[fate] for fate in Fate},
+        {fate: counted[fate] for fate in PodPhase},
         _groups(result),
         tuple(_uses(result)),
         (waited.median, waited.percentile99, waited.most),
@@ -217,9 +217,9 @@ def _groups(result: SimulationResult) -> tuple[GroupAnswer, ...]:
         if record.node is None:
             continue
         name = members[record.node].group.name
-        if record.fate is Fate.REFUSED:
+        if record.fate is PodPhase.REFUSED:
             refused.setdefault(name, Counter())[record.code] += 1
-        elif record.fate is not Fate.HELD:
+        elif record.fate is not PodPhase.HELD:
             admitted[name] += 1
     return tuple(
         GroupAnswer(one.name, one.count, admitted[one.name], dict(sorted(refused.get(one.name, {}).items())))
@@ -251,7 +251,7 @@ def unhappy(result: SimulationResult) -> dict[str, list[Record]]:
     """Return the pods that were refused, held or found no node: name of the first -> it, and those made anew for it."""
     found: dict[str, list[Record]] = {}
     for record in result.records:
-        if record.fate in (Fate.REFUSED, Fate.WAITS, Fate.HELD):
+        if record.fate in (PodPhase.REFUSED, PodPhase.WAITS, PodPhase.HELD):
             found.setdefault(record.arrival.name.partition(REMADE)[0], []).append(record)
     return found
 

@@ -21,7 +21,7 @@ from mooring.fleet.cluster import (
     PodResize,
 )
 from mooring.fleet.states import changing_cpus, restarting
-from mooring.fleet.work import Fate, PodDemand, asked_of
+from mooring.fleet.work import PodDemand, PodPhase, asked_of
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.scheduling_fields import Taint
 from mooring.inputs.pods.steps import resized_pod
@@ -78,7 +78,7 @@ class Operations:
 
     def _resize(self, event: PodResize) -> None:
         record = self._simulation.records.get(event.pod)
-        if record is None or record.node is None or record.fate is not Fate.RUNS:
+        if record is None or record.node is None or record.fate is not PodPhase.RUNS:
             self.problems.append(f"{event.pod}: is not running at {event.at:g} s, so that it is not resized")
             return
         asked = self._nodes.pods[record.node][event.pod].asked

@@ -21,7 +21,7 @@ from mooring.fleet.operations import MadeChange, Operations
 from mooring.fleet.scheduler.filters import feasible
 from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
 from mooring.fleet.scheduler.strategy import Strategy
-from mooring.fleet.work import Fate, PodArrival, Record, Work, Workload
+from mooring.fleet.work import PodArrival, PodPhase, Record, Work, Workload
 
 MOST_SAMPLES: Final = 100
 
@@ -88,7 +88,7 @@ class Simulation:
         self._order = 0
         self.moves = 0
         """Events with which a pod came to a node or left one."""
-        self._counts: dict[Fate, int] = dict.fromkeys(Fate, 0)
+        self._counts: dict[PodPhase, int] = dict.fromkeys(PodPhase, 0)
         self._controllers: dict[str, Controller] = {}
         self._filtered: dict[str, int] = {}
         self._preempted = 0
@@ -141,9 +141,9 @@ class Simulation:
 
     def evict(self, record: Record) -> None:
         """Let a pod leave its node before its end."""
-        if record.fate is Fate.RUNS:
-            self._gone(record, Fate.EVICTED, PodChange.DELETED)
-        elif record.fate is Fate.HELD and record.node is not None:
+        if record.fate is PodPhase.RUNS:
+            self._gone(record, PodPhase.EVICTED, PodChange.DELETED)
+        elif record.fate is PodPhase.HELD and record.node is not None:
             self._unheld(record, record.node)
             self._notice(record, PodChange.DELETED)
 
@@ -152,15 +152,15 @@ class Simulation:
         record = self.records.get(name)
         if record is None:
             pod = self.nodes.pods[node][name]
-            record = self.records[name] = Record(PodArrival(name, pod.asked, 0.0), Fate.RUNS, node, pod.place, 0.0)
-            self._counts[Fate.RUNS] += 1
+            record = self.records[name] = Record(PodArrival(name, pod.asked, 0.0), PodPhase.RUNS, node, pod.place, 0.0)
+            self._counts[PodPhase.RUNS] += 1
         return record
 
     def refuse(self, record: Record, prediction: Prediction) -> None:
         """Let a pod fail that its node had admitted and does not admit again; the node has dropped it."""
         self.moves += 1
         record.code, record.ended, record.went = prediction.code, self.now, self.moves
-        self._becomes(record, Fate.REFUSED)
+        self._becomes(record, PodPhase.REFUSED)
         self._notice(record, PodChange.FAILED)
 
     def wake(self, node: int) -> None:
@@ -172,7 +172,7 @@ class Simulation:
                 self._retry(self._queue.wake(asked.key))
 
     def _so_far(self) -> Counts:
-        return Counts(self._counts[Fate.RUNS], self._counts[Fate.WAITS], self._counts[Fate.REFUSED])
+        return Counts(self._counts[PodPhase.RUNS], self._counts[PodPhase.WAITS], self._counts[PodPhase.REFUSED])
 
     def _begins(self, workload: Workload) -> None:
         controller = self._controllers[workload.name] = Controller(workload)
@@ -206,38 +206,38 @@ class Simulation:
     def _arrives(self, arrival: PodArrival) -> None:
         def happens() -> None:
             record = self.records[arrival.name] = Record(arrival)
-            self._counts[Fate.WAITS] += 1
+            self._counts[PodPhase.WAITS] += 1
             self._queue.add(WaitingPod(arrival, self.now))
             if arrival.leaves is not None:
                 self.at(max(arrival.leaves, self.now), lambda: self._leaves(record))
 
         self.at(arrival.at, happens)
 
-    def _becomes(self, record: Record, fate: Fate) -> None:
+    def _becomes(self, record: Record, fate: PodPhase) -> None:
         self._counts[record.fate] -= 1
         self._counts[fate] += 1
         record.fate = fate
 
     def _leaves(self, record: Record) -> None:
         """Delete a pod wherever it is."""
-        if record.fate is Fate.RUNS:
-            self._gone(record, Fate.RAN, PodChange.SUCCEEDED)
-        elif record.fate is Fate.HELD and record.node is not None:
+        if record.fate is PodPhase.RUNS:
+            self._gone(record, PodPhase.RAN, PodChange.SUCCEEDED)
+        elif record.fate is PodPhase.HELD and record.node is not None:
             self._unheld(record, record.node)
             self.wake(record.node)
-        elif record.fate is Fate.WAITS:
+        elif record.fate is PodPhase.WAITS:
             self._queue.forget(record.arrival.name)
-            self._becomes(record, Fate.LEFT)
+            self._becomes(record, PodPhase.LEFT)
             record.ended = self.now
 
     def _unheld(self, record: Record, node: int) -> None:
         self.nodes.forget(node, record.arrival.name)
-        self._becomes(record, Fate.LEFT)
+        self._becomes(record, PodPhase.LEFT)
         record.ended, record.code, record.node = self.now, "", None
 
-    def _gone(self, record: Record, fate: Fate, change: PodChange) -> None:
+    def _gone(self, record: Record, fate: PodPhase, change: PodChange) -> None:
         node = record.node
-        if record.fate is not Fate.RUNS or node is None:
+        if record.fate is not PodPhase.RUNS or node is None:
             return
         self._becomes(record, fate)
         self.moves += 1
@@ -299,10 +299,10 @@ class Simulation:
                 self._history.refused[arrival.name] = self.nodes.at[node]
             if self._strategy.agent:
                 self.nodes.hold(node, arrival.name, arrival.asked)
-                self._becomes(record, Fate.HELD)
+                self._becomes(record, PodPhase.HELD)
                 return
             record.ended = self.now
-            self._becomes(record, Fate.REFUSED)
+            self._becomes(record, PodPhase.REFUSED)
             self._notice(record, PodChange.FAILED)
             return
         self._runs(record, node)
@@ -312,10 +312,10 @@ class Simulation:
         arrival = record.arrival
         record.place, record.admitted, record.code = self.nodes.pods[node][arrival.name].place, self.now, ""
         record.numa_nodes = self.nodes.at[node].numa_nodes(record.place) if record.place else 0
-        self._becomes(record, Fate.RUNS)
+        self._becomes(record, PodPhase.RUNS)
         self._notice(record, PodChange.ADMITTED)
         if arrival.runs is not None:
-            self.at(self.now + arrival.runs, lambda: self._gone(record, Fate.RAN, PodChange.SUCCEEDED))
+            self.at(self.now + arrival.runs, lambda: self._gone(record, PodPhase.RAN, PodChange.SUCCEEDED))
         if arrival.asked.relations.has_terms:
             self._wake_friends()
 

@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.events import Offline, Online, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import PodShape, view_key
+from mooring.engine.kubelet.shapes import Memo, PodShape, view_key
 from mooring.engine.node import Node
 from mooring.engine.node.node import numa_of_blocks
 from mooring.explain.phrases import nodes_of
@@ -129,7 +129,7 @@ def resizing(number: int, pod: Pod) -> KubeletChange:
 _CHANGED: Final = "\n"
 """Between the name of a group and the configuration of a kubelet; no name has it."""
 _MOST_ANSWERS: Final = 50_000
-"""Answers that are remembered; with more of them all are forgotten, and asked again where they are needed."""
+"""Answers that are remembered; those beyond are asked again where they are needed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -200,9 +200,9 @@ class SharedStates:
     def __init__(self) -> None:
         """Begin without any."""
         self._known: WeakValueDictionary[bytes, SharedState] = WeakValueDictionary()
-        self._admitted: dict[tuple[bytes, bytes], StateAnswer] = {}
-        self._removed: dict[tuple[bytes, str], SharedState] = {}
-        self._changed: dict[Hashable, StateChange] = {}
+        self._admitted: Memo[tuple[bytes, bytes], StateAnswer] = Memo(_MOST_ANSWERS)
+        self._removed: Memo[tuple[bytes, str], SharedState] = Memo(_MOST_ANSWERS)
+        self._changed: Memo[Hashable, StateChange] = Memo(_MOST_ANSWERS)
         self.asked = 0
         """How often the engine was asked."""
 
@@ -212,28 +212,18 @@ class SharedStates:
 
     def admit(self, state: SharedState, shape: PodShape) -> StateAnswer:
         """Return what a node does with a pod."""
-        key = state.key, shape.key
-        found = self._admitted.get(key)
-        if found is None:
-            if len(self._admitted) >= _MOST_ANSWERS:
-                self._admitted.clear()
-            found = self._admitted[key] = self._ask(state, shape)
-        return found
+        return self._admitted.of((state.key, shape.key), lambda: self._ask(state, shape))
 
     def remove(self, state: SharedState, pod: str) -> SharedState:
         """Return a node after one of its pods has ended."""
-        key = state.key, pod
-        found = self._removed.get(key)
-        if found is None:
-            if len(self._removed) >= _MOST_ANSWERS:
-                self._removed.clear()
+
+        def ask() -> SharedState:
             kubelet = state.kubelet.without([pod])
             held = {name: text for name, text in state.held.items() if name != pod}
             # A CPU that comes free may replace an offline one of another pod.
-            found = self._removed[key] = self._shared(
-                state.kind, kubelet, held_by(kubelet) if kubelet.node.cpu.offline else held
-            )
-        return found
+            return self._shared(state.kind, kubelet, held_by(kubelet) if kubelet.node.cpu.offline else held)
+
+        return self._removed.of((state.key, pod), ask)
 
     def changed(self, state: SharedState, change: KubeletChange, pods: PodsInOrder, key: Hashable) -> StateChange:
         """Return a node after its kubelet or its CPUs changed.
@@ -244,21 +234,17 @@ class SharedStates:
             pods: all pods of the node in the order of their admission.
             key: of the change; equal changes of equal nodes are asked once.
         """
-        whole = state.key, tuple((place, shape.key) for place, shape in pods), key
-        found = self._changed.get(whole)
-        if found is None:
-            if len(self._changed) >= _MOST_ANSWERS:
-                self._changed.clear()
+
+        def ask() -> StateChange:
             self.asked += 1
             full, names = with_all(state.kubelet, pods)
             outcome = change(full)
             kubelet = without_plain(outcome.kubelet, names)
             kind = f"{state.group}{_CHANGED}{outcome.kind}" if outcome.kind else state.kind
             refused = {names.index(uid): prediction for uid, prediction in outcome.refused.items()}
-            found = self._changed[whole] = StateChange(
-                self._shared(kind, kubelet, held_by(kubelet)), refused, outcome.message
-            )
-        return found
+            return StateChange(self._shared(kind, kubelet, held_by(kubelet)), refused, outcome.message)
+
+        return self._changed.of((state.key, tuple((place, shape.key) for place, shape in pods), key), ask)
 
     def _ask(self, state: SharedState, shape: PodShape) -> StateAnswer:
         self.asked += 1

@@ -17,7 +17,7 @@ from mooring.fleet.answer import FleetAnswer, unhappy
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.moves import causes
-from mooring.fleet.work import Fate, PodDemand
+from mooring.fleet.work import PodDemand, PodPhase
 from mooring.views.console import new_table
 
 _INDENT = (0, 0, 0, 2)
@@ -73,10 +73,10 @@ def alignment_words(aligned: Mapping[int, int]) -> str:
 
 
 def _headline(answer: FleetAnswer) -> str:
-    refused, waits = answer.fates[Fate.REFUSED], answer.fates[Fate.WAITS]
-    held = answer.fates[Fate.HELD]
+    refused, waits = answer.fates[PodPhase.REFUSED], answer.fates[PodPhase.WAITS]
+    held = answer.fates[PodPhase.HELD]
     if not refused and not waits and not held:
-        stayed = answer.pods - answer.fates[Fate.LEFT]
+        stayed = answer.pods - answer.fates[PodPhase.LEFT]
         subject, them = (f"All {stayed} pods", "them") if stayed > 1 else ("The only pod", "it")
         return (
             f"{subject} found a node that admitted {them}." if stayed else "No pod found a node before it was deleted."
@@ -92,13 +92,13 @@ def _fates(answer: FleetAnswer) -> RenderableType:
     table = new_table("pods", "")
     table.columns[0].justify = "right"
     meanings = {
-        Fate.RAN: "ran and ended",
-        Fate.RUNS: "running at the end",
-        Fate.WAITS: "waiting for a node at the end",
-        Fate.LEFT: "deleted while waiting for a node",
-        Fate.REFUSED: "refused by a kubelet",
-        Fate.EVICTED: _evicted(answer.result.preempted),
-        Fate.HELD: "held on a node at the end: its agent has no room",
+        PodPhase.RAN: "ran and ended",
+        PodPhase.RUNS: "running at the end",
+        PodPhase.WAITS: "waiting for a node at the end",
+        PodPhase.LEFT: "deleted while waiting for a node",
+        PodPhase.REFUSED: "refused by a kubelet",
+        PodPhase.EVICTED: _evicted(answer.result.preempted),
+        PodPhase.HELD: "held on a node at the end: its agent has no room",
     }
     for fate, meaning in meanings.items():
         if answer.fates[fate]:
@@ -210,11 +210,11 @@ def _pods(answer: FleetAnswer, most: int) -> Iterator[RenderableType]:
     for name, records in list(found.items())[:most]:
         last = records[-1]
         node = "" if last.node is None else members[last.node].name
-        refused = sum(record.fate is Fate.REFUSED for record in records)
+        refused = sum(record.fate is PodPhase.REFUSED for record in records)
         times = "refused once" if refused == 1 else f"refused {refused} times"
-        what = {Fate.WAITS: "waits", Fate.HELD: "held"}.get(last.fate, times)
+        what = {PodPhase.WAITS: "waits", PodPhase.HELD: "held"}.get(last.fate, times)
         cause, asked = last.code, last.arrival.asked
-        if last.fate is Fate.WAITS:
+        if last.fate is PodPhase.WAITS:
             # Equal pods wait for the same reason.
             if asked.key not in why and len(why) < _MOST_KINDS:
                 why[asked.key] = _why_waiting(answer.result.nodes, asked)

@@ -204,7 +204,7 @@ def _check(name: str, found: Iterable[PodArrival] | Iterable[Workload]) -> None:
         seen.add(one.name)
 
 
-class Fate(Enum):
+class PodPhase(Enum):
     """What became of a pod."""
 
     RAN = "ran"
@@ -223,7 +223,15 @@ class Fate(Enum):
     """The agent of its node has no room for it, at the end; it waits there."""
 
 
-ORDER: Final = (Fate.RAN, Fate.RUNS, Fate.WAITS, Fate.LEFT, Fate.REFUSED, Fate.EVICTED, Fate.HELD)
+ORDER: Final = (
+    PodPhase.RAN,
+    PodPhase.RUNS,
+    PodPhase.WAITS,
+    PodPhase.LEFT,
+    PodPhase.REFUSED,
+    PodPhase.EVICTED,
+    PodPhase.HELD,
+)
 """In which documents count them."""
 
 
@@ -232,7 +240,7 @@ class Record:
     """What became of one pod."""
 
     arrival: PodArrival
-    fate: Fate = Fate.WAITS
+    fate: PodPhase = PodPhase.WAITS
     node: int | None = None
     """Place of its node, also of the one that refused it."""
     place: str = ""

@@ -36,7 +36,7 @@ from mooring.published.facts_document import digest_of
 from mooring.published.naming import Names, Sets, device_state, disagreement, named
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.observation import Observation
-from mooring.published.restored import NodeKind, kind_of, rejoined, restored
+from mooring.published.restored import NodeKind, kind_of, restored, with_running_pods
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.following import CACHED, Pages, mapping_of
 from mooring.service.podresources import ListedPod, pods_in
@@ -242,7 +242,7 @@ class KubeletSource:
         left = _left(held, {key.uid for key in keys})
         if isinstance(kubelet, str):
             return Observation(self._facts, state, None, kubelet, left)
-        return Observation(self._facts, state, rejoined(kubelet, state, {}).node, left=left)
+        return Observation(self._facts, state, with_running_pods(kubelet, state, {}).node, left=left)
 
 
 def _with_release(facts: NodeFacts, release: Release) -> NodeFacts:

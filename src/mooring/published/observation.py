@@ -106,7 +106,7 @@ class EngineObserver:
         return Observation(self._facts, state, node)
 
 
-class Still:
+class FixedObservation:
     """A source in which nothing ever changes."""
 
     def __init__(self, seen: Observation) -> None:

@@ -25,8 +25,8 @@ from mooring.engine.node.resources import pod_requests, total_requests
 from mooring.published.objects import NodeState
 from mooring.published.restored import NodeKind, holds, restored
 
-MOST_COURSES = 48
-"""Courses that are followed at once; with more of them nothing is promised."""
+MOST_SEQUENCES = 48
+"""Sequences that are followed at once; with more of them nothing is promised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class _Course:
+class _EventSequence:
     """One way that things can have gone."""
 
     kubelet: Kubelet
@@ -48,8 +48,8 @@ class _Course:
     """Of the pods that are on the node, those that can go at any moment."""
 
 
-def courses(
-    digest: str, base: Kubelet, leaving: Collection[str], pending: Sequence[Pending], most: int = MOST_COURSES
+def after_sequences(
+    digest: str, base: Kubelet, leaving: Collection[str], pending: Sequence[Pending], most: int = MOST_SEQUENCES
 ) -> tuple[Kubelet, ...] | None:
     """Return every node that the state can have become, without those that are equal; None when there are too many.
 
@@ -60,52 +60,52 @@ def courses(
         base: the node on its state.
         leaving: uids of pods of the state that are gone or on their way.
         pending: pods bound since, in the order in which the node gets to see them.
-        most: courses followed at once.
+        most: sequences followed at once.
     """
     tied = frozenset(uid for uid in leaving if uid in base.node.active and holds(base.node, uid) is not None)
-    found = _with_departures(digest, [_Course(base, tied)], most)
+    found = _with_departures(digest, [_EventSequence(base, tied)], most)
     if len(found) > most:
         return None
     for entry in pending:
-        after = _distinct(digest, [step for course in found for step in _admitted(course, entry)])
+        after = _distinct(digest, [step for sequence in found for step in _admitted(sequence, entry)])
         found = _with_departures(digest, after, most)
         if len(found) > most:
             return None
-    return tuple(course.kubelet for course in found)
+    return tuple(sequence.kubelet for sequence in found)
 
 
-def _admitted(course: _Course, entry: Pending) -> list[_Course]:
+def _admitted(sequence: _EventSequence, entry: Pending) -> list[_EventSequence]:
     """Return what the node can be when it has come to a pod that was bound to it."""
-    kubelet, pod = course.kubelet, entry.pod
+    kubelet, pod = sequence.kubelet, entry.pod
     if pod.uid in kubelet.node.active:
-        return [course]
+        return [sequence]
     after, result = admit(kubelet, pod, AdmitMode.MANAGERS)
     if result.crash:
-        return [course]
+        return [sequence]
     if not result.admitted:
-        return [_Course(kubelet.settled(), course.leaving)]
+        return [_EventSequence(kubelet.settled(), sequence.leaving)]
     wanted, used = pod_requests(pod), kubelet.used
     devices = after.node.providers.devices.capacity(wanted)
     refused = out_of(wanted, used, len(kubelet.node.active), kubelet.settings, devices)
     after = after.counting(added(used, wanted))
     if holds(after.node, pod.uid) is None:
         # It changes sums only, and these count it as long as it may be there.
-        return [_Course(after, course.leaving)]
-    there = _Course(after, course.leaving | {pod.uid} if entry.leaving else course.leaving)
+        return [_EventSequence(after, sequence.leaving)]
+    there = _EventSequence(after, sequence.leaving | {pod.uid} if entry.leaving else sequence.leaving)
     # The sums count those too that may have left, so that a refusal by them is not certain.
-    return [there, course] if entry.leaving or refused is not None else [there]
+    return [there, sequence] if entry.leaving or refused is not None else [there]
 
 
-def _with_departures(digest: str, begun: list[_Course], most: int) -> list[_Course]:
-    """Return the courses, and those in which any of the leaving pods are gone."""
+def _with_departures(digest: str, begun: list[_EventSequence], most: int) -> list[_EventSequence]:
+    """Return the sequences, and those in which any of the leaving pods are gone."""
     found = list(begun)
-    known = {_identity(digest, course) for course in found}
+    known = {_identity(digest, sequence) for sequence in found}
     position = 0
     while position < len(found) and len(found) <= most:
-        course = found[position]
+        sequence = found[position]
         position += 1
-        for uid in sorted(course.leaving):
-            less = _Course(_departed(course.kubelet, uid), course.leaving - {uid})
+        for uid in sorted(sequence.leaving):
+            less = _EventSequence(_departed(sequence.kubelet, uid), sequence.leaving - {uid})
             identity = _identity(digest, less)
             if identity not in known:
                 known.add(identity)
@@ -118,16 +118,16 @@ def _departed(kubelet: Kubelet, uid: str) -> Kubelet:
     return kubelet.without([uid]).counting(kubelet.used)
 
 
-def _distinct(digest: str, found: list[_Course]) -> list[_Course]:
-    kept: dict[object, _Course] = {}
-    for course in found:
-        kept.setdefault(_identity(digest, course), course)
+def _distinct(digest: str, found: list[_EventSequence]) -> list[_EventSequence]:
+    kept: dict[object, _EventSequence] = {}
+    for sequence in found:
+        kept.setdefault(_identity(digest, sequence), sequence)
     return list(kept.values())
 
 
-def _identity(digest: str, course: _Course) -> object:
-    node = course.kubelet.node
-    return view_key(digest, node), tuple((uid, repr(holds(node, uid))) for uid in sorted(course.leaving))
+def _identity(digest: str, sequence: _EventSequence) -> object:
+    node = sequence.kubelet.node
+    return view_key(digest, node), tuple((uid, repr(holds(node, uid))) for uid in sorted(sequence.leaving))
 
 
 UNPUBLISHED = "the node has not published its state"
@@ -190,7 +190,7 @@ def unjudged(_error: Exception) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class NodeKnowledge:
     """Everything that is known about one node."""
 
     kind: NodeKind | str | None
@@ -211,16 +211,16 @@ class Situation:
     claimed: Holdings = field(default_factory=dict)
     """What those that no state has named have by claims."""
 
-    def without(self, uid: str) -> Situation:
-        """Return the situation as if a pod had never come."""
+    def without(self, uid: str) -> NodeKnowledge:
+        """Return the knowledge as if a pod had never come."""
         return replace(
             self,
             pods={known: pod for known, pod in self.pods.items() if known != uid},
             pending=[known for known in self.pending if known != uid],
         )
 
-    def with_possible(self, pods: Sequence[Pod]) -> Situation:
-        """Return the situation with pods that may come before the one that is asked about, or may not."""
+    def with_possible(self, pods: Sequence[Pod]) -> NodeKnowledge:
+        """Return the knowledge with pods that may come before the one that is asked about, or may not."""
         return replace(
             self,
             pods={**self.pods, **{pod.uid: pod for pod in pods}},
@@ -229,42 +229,42 @@ class Situation:
         )
 
 
-def kubelets_of(situation: Situation) -> tuple[Kubelet, ...] | str:
+def possible_kubelets(knowledge: NodeKnowledge) -> tuple[Kubelet, ...] | str:
     """Return every node that this one may be by now; a text says why that cannot be told."""
-    kind, state = situation.kind, situation.state
+    kind, state = knowledge.kind, knowledge.state
     if isinstance(state, str):
         return UNREADABLE
     if state is None:
         return UNPUBLISHED
     if kind is None or isinstance(kind, str):
         return UNKNOWN_FACTS if kind is None else UNREADABLE
-    base = restored(kind, state, situation.pods)
+    base = restored(kind, state, knowledge.pods)
     if isinstance(base, str):
         return UNREADABLE
-    if situation.claimed:
-        base = base.with_devices(replace(base.node.providers.devices, claimed=situation.claimed))
+    if knowledge.claimed:
+        base = base.with_devices(replace(base.node.providers.devices, claimed=knowledge.claimed))
     members = frozenset(base.node.active)
-    new = [situation.pods[uid] for uid in situation.pending if uid not in members]
-    tied = {pod.uid for pod in new if pod.uid in situation.claimed or not is_plain(pod)}
+    new = [knowledge.pods[uid] for uid in knowledge.pending if uid not in members]
+    tied = {pod.uid for pod in new if pod.uid in knowledge.claimed or not is_plain(pod)}
     plain = [pod for pod in new if pod.uid not in tied]
     if plain:
         base = replace(base, node=base.node.adopt(plain))
         base = base.counting(base.used)
-    pending = [Pending(pod, pod.uid in situation.leaving) for pod in new if pod.uid in tied]
+    pending = [Pending(pod, pod.uid in knowledge.leaving) for pod in new if pod.uid in tied]
     # Where a state names pods without uids, every member has to be described, or the name can mean it.
-    is_clear = members <= situation.pods.keys()
-    if any(entry.pod.uid in situation.unsure and not (is_clear and _is_named(entry.pod, state)) for entry in pending):
+    is_clear = members <= knowledge.pods.keys()
+    if any(entry.pod.uid in knowledge.unsure and not (is_clear and _is_named(entry.pod, state)) for entry in pending):
         return BEFORE_US
-    gone = [uid for uid in members if uid in situation.leaving or uid not in situation.pods]
-    found_courses = courses(kind.digest, base, gone, pending)
-    if found_courses is None:
+    gone = [uid for uid in members if uid in knowledge.leaving or uid not in knowledge.pods]
+    kubelets = after_sequences(kind.digest, base, gone, pending)
+    if kubelets is None:
         return UNSETTLED
-    return tuple(_without_left(kubelet, situation) for kubelet in found_courses)
+    return tuple(_without_left(kubelet, knowledge) for kubelet in kubelets)
 
 
-def _without_left(kubelet: Kubelet, situation: Situation) -> Kubelet:
+def _without_left(kubelet: Kubelet, knowledge: NodeKnowledge) -> Kubelet:
     """Return a kubelet without the pods that have certainly ended, and without their requests."""
-    left = [uid for uid in situation.left if uid in situation.pods]
+    left = [uid for uid in knowledge.left if uid in knowledge.pods]
     there = [uid for uid in left if uid in kubelet.node.active]
     settled = kubelet.without(there) if there else kubelet
     return settled.counting(total_requests(settled.node.active.values())) if left else settled

@@ -140,10 +140,10 @@ def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> Kubel
     if kind.settings.memory is not None and not (counted.keys() == there and cells <= there):
         found, wanted = (", ".join(map(str, sorted(nodes)))[:200] for nodes in (counted.keys() | cells, there))
         return f"its memory manager has NUMA nodes {found}, its facts {wanted}"
-    return rejoined(start, state, pods)
+    return with_running_pods(start, state, pods)
 
 
-def rejoined(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod]) -> Kubelet:
+def with_running_pods(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod]) -> Kubelet:
     """Return a kubelet that has started on the files of a state, with its devices and with the pods that are in it."""
     kubelet = kubelet.with_devices(state.devices)
     holders = _traces(kubelet.node)

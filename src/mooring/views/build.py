@@ -11,10 +11,8 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
 from mooring.explain.phrases import plural, size
-from mooring.views.devices import UNHEALTHY, DeviceView
-from mooring.views.labels import short_names, unique_names
-from mooring.views.locations import CPULocations, locate_cpus
-from mooring.views.nesting import boxes_of, boxes_with_devices, offline_box
+from mooring.views.devices import UNHEALTHY, DeviceView, short_names, unique_names
+from mooring.views.locations import CPULocations, boxes_of, boxes_with_devices, locate_cpus, offline_box
 from mooring.views.view import (
     NO_CPUS,
     CPUUse,

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.engine.core.errors import printable
-from mooring.views.palette import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, text_on
+from mooring.views.view import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, text_on
 
 STYLES = {
     "": Style(),
@@ -35,7 +35,7 @@ STYLES = {
         f"exclusive-{index}": Style(color=text_on(colour), bgcolor=colour) for index, colour in enumerate(OWNER_COLOURS)
     },
 }
-"""What the style names of :mod:`mooring.views.palette` look like in a terminal."""
+"""What the style names of :mod:`mooring.views.view` look like in a terminal."""
 
 _STANDARD: Mapping[tuple[Color | None, Color | None], Style] = {
     (STYLES[name].color, STYLES[name].bgcolor): Style(color=text, bgcolor=fill)

@@ -1,14 +1,30 @@
 """A decision as a picture: NUMA nodes as columns, one row for each thing that was requested.
 
-The values here say what is drawn, :mod:`mooring.views.decision_rows` fills the rows, and
+The values here say what is drawn, :mod:`mooring.views.decision` fills the rows, and
 :mod:`mooring.views.svg.decision` draws them. Every mark has a sign besides its colour.
+
+The rows of a decision's picture: what each provider says of each NUMA node, and what was allocated there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+from mooring.engine.core.bits import list_text, mask_of, members
+from mooring.engine.core.topology import Topology
+from mooring.engine.cpumanager.facts import CPUHintsAsked
+from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
+from mooring.engine.memorymanager.facts import MemoryAssigned
+from mooring.engine.memorymanager.policy import is_memory
+from mooring.engine.topologymanager.facts import HintsMerged
+from mooring.explain.lines import chapter_title
+from mooring.explain.opinion_lines import merge_line
+from mooring.explain.phrases import amounts_text, joined, nodes_of, plural, size
+from mooring.explain.step_lines import step_line
+from mooring.explain.story import NO, Chapter, Opinion, Step, Story, Taking
+from mooring.views.devices import DeviceView
 
 
 class Mark(Enum):
@@ -89,3 +105,202 @@ class DecisionView:
     panels: tuple[DecisionPanel, ...]
     notes: tuple[str, ...]
     """Sentences below: what can be done, what else is to be known."""
+
+
+def decision_view(
+    story: Story,
+    nodes: Sequence[int],
+    topology: Topology | None,
+    helps: Sequence[str] = (),
+    devices: Sequence[DeviceView] = (),
+) -> DecisionView:
+    """Return the picture of a story.
+
+    Args:
+        story: of the pod.
+        nodes: ids of the NUMA nodes of the machine, ascending.
+        topology: of the node; None when the kubelet would not start.
+        helps: sentences about what can be done.
+        devices: of the node, as they were before the decision.
+    """
+    panels = [_panel(chapter, tuple(nodes), topology, devices) for chapter in story.chapters]
+    reason = f": {story.reason}" if story.reason else ""
+    return DecisionView(
+        title=f"{story.why.code} · {story.name} is {story.verdict}{reason}",
+        cause=story.why.sentence,
+        circumstances=story.circumstances,
+        panels=tuple(panel for panel in panels if panel.rows),
+        notes=(
+            *(f"Help: {text}" for text in helps),
+            *(f"{remark.code}: {remark.sentence}." for remark in story.remarks),
+            *_device_notes(story, devices),
+        ),
+    )
+
+
+_MOST_DEVICES = 24
+"""Devices that are listed one by one."""
+
+
+def _device_notes(story: Story, devices: Sequence[DeviceView]) -> Iterator[str]:
+    """Yield a line for each device of the resources that the pod requests, where it was refused."""
+    if story.admitted:
+        return
+    wanted = {opinion.resource for chapter in story.chapters for opinion in chapter.opinions}
+    wanted |= {step.resource for chapter in story.chapters for step in chapter.steps if isinstance(step, DevicesTaken)}
+    listed = [device.sentence for device in devices if device.resource in wanted]
+    yield from listed[:_MOST_DEVICES]
+    if len(listed) > _MOST_DEVICES:
+        yield f"and {plural(len(listed) - _MOST_DEVICES, 'more device')}"
+
+
+def _panel(
+    chapter: Chapter, nodes: tuple[int, ...], topology: Topology | None, devices: Sequence[DeviceView]
+) -> DecisionPanel:
+    rows = [row for opinion in chapter.opinions for row in _opinion_rows(opinion, nodes, topology, devices)]
+    if chapter.merge is not None:
+        rows.append(_merge_row(chapter.merge, nodes))
+    rows += [row for step in chapter.steps for row in _step_rows(step, nodes, topology, devices)]
+    title = chapter_title(chapter)
+    return DecisionPanel(
+        f"{title[0].upper()}{title[1:]}", nodes, tuple(rows), _verdict(chapter, topology), chapter.failed
+    )
+
+
+def _verdict(chapter: Chapter, topology: Topology | None) -> str:
+    """Return the line that says how it ended."""
+    lines = [merge_line(chapter.merge, by_distance=chapter.by_distance)] if chapter.merge is not None else []
+    lines += [step_line(step, topology) for step in chapter.steps]
+    told = [line for line in lines if line.mark == NO] or [line for line in lines if not line.detail]
+    return told[-1].text if told else ""
+
+
+def _opinion_rows(
+    opinion: Opinion, nodes: Sequence[int], topology: Topology | None, devices: Sequence[DeviceView]
+) -> Iterator[DecisionRow]:
+    """Yield one row for each type that was requested; the types of memory share their hints."""
+    if isinstance(opinion.asked, DeviceHintsAsked) and opinion.asked.follows:
+        yield _followed_row(opinion, opinion.asked, nodes)
+        return
+    left = _left_by_node(opinion, topology)
+    for kind, need in opinion.need.items():
+        cells = []
+        for node in nodes:
+            known = opinion.free.get(node)
+            here = [device for device in devices if device.resource == kind and node in device.numa]
+            free = "" if known is None else _free_text(kind, known.get(kind, 0), here)
+            mark = _mark(opinion, node)
+            required = bool(opinion.bound >> node & 1)
+            count, more = left.get(node, 0), _unhealthy(here)
+            words = f"{free}, {mark.value}" if free else mark.value
+            if count:
+                more = f"+{count} own"
+                words += f"; {count} held by earlier containers of the pod count too"
+            tooltip = "; ".join([f"NUMA node {node}: {words}", *(one.sentence for one in here)])
+            if required:
+                tooltip += f"; {REQUIRED}"
+            cells.append(DecisionCell(mark, free, more, tooltip, required))
+        asked = f"{_amount(kind, need)} requested"
+        yield DecisionRow(kind, tuple(cells), f"{asked}; nothing fits" if opinion.nothing_fits else asked)
+
+
+def _followed_row(opinion: Opinion, asked: DeviceHintsAsked, nodes: Sequence[int]) -> DecisionRow:
+    """Return the row of devices that are held already, and that CPUs and memory follow."""
+    cells = []
+    for node in nodes:
+        here = joined(sorted(name for name, mask in asked.free.items() if mask >> node & 1))
+        mark = _mark(opinion, node)
+        cells.append(DecisionCell(mark, here, tooltip=f"NUMA node {node}: {here or 'none'} held, {mark.value}"))
+    return DecisionRow(opinion.resource, tuple(cells), f"{asked.need} held, CPUs and memory follow")
+
+
+def _left_by_node(opinion: Opinion, topology: Topology | None) -> Mapping[int, int]:
+    """Return how many CPUs earlier containers of the pod left on each NUMA node, besides the free ones."""
+    asked = opinion.asked
+    if not isinstance(asked, CPUHintsAsked) or topology is None:
+        return {}
+    left = asked.reusable & ~asked.available
+    return {node: (topology.numa[node] & left).bit_count() for node in nodes_of(topology, left) if node >= 0}
+
+
+def _free_text(kind: str, free: int, here: Sequence[DeviceView]) -> str:
+    return f"{free}/{len(here)} free" if here else f"{_amount(kind, free)} free"
+
+
+def _unhealthy(here: Sequence[DeviceView]) -> str:
+    count = sum(not device.healthy for device in here)
+    return f"{count} unhealthy" if count else ""
+
+
+def _amount(kind: str, amount: int) -> str:
+    return size(amount) if is_memory(kind) else str(amount)
+
+
+def _mark(opinion: Opinion, node: int) -> Mark:
+    if opinion.nothing_fits:
+        return Mark.BARRED
+    if opinion.indifferent:
+        return Mark.ANY
+    bit = 1 << node
+    if opinion.alone & bit:
+        return Mark.PREFERRED
+    if opinion.together & bit:
+        return Mark.WITH_OTHERS
+    return Mark.POSSIBLE if opinion.nodes & bit and opinion.narrowest else Mark.BARRED
+
+
+def _merge_row(merge: HintsMerged, nodes: Sequence[int]) -> DecisionRow:
+    name = f"merged: {merge.policy}"
+    if merge.admitted:
+        everywhere = merge.result.mask is None
+        return DecisionRow(name, _chosen(mask_of(nodes) if everywhere else merge.result.mask or 0, nodes), "")
+    best = merge.result.mask or 0 if merge.rule == "narrowest" else 0
+    return DecisionRow(name, _chosen(best, nodes, mark=Mark.REFUSED), "rejected")
+
+
+def _chosen(
+    chosen: int, nodes: Sequence[int], texts: Mapping[int, str] | None = None, mark: Mark = Mark.CHOSEN
+) -> tuple[DecisionCell, ...]:
+    found = []
+    for node in nodes:
+        own = mark if chosen >> node & 1 else Mark.LEFT
+        words = (texts or {}).get(node, "")
+        found.append(DecisionCell(own, words, tooltip=f"NUMA node {node}: {words or own.value}"))
+    return tuple(found)
+
+
+def _step_rows(
+    step: Step, nodes: Sequence[int], topology: Topology | None, devices: Sequence[DeviceView]
+) -> Iterator[DecisionRow]:
+    """Yield where CPUs, memory and devices were taken, and where devices were too few; nothing for what took none."""
+    if isinstance(step, Taking) and step.taken and topology is not None:
+        texts = {node: list_text(mask & step.taken) for node, mask in topology.numa.items() if mask & step.taken}
+        mask = mask_of(node for node in texts if node >= 0)
+        note = plural(step.taken.bit_count(), "CPU")
+        yield DecisionRow("CPUs allocated", _chosen(mask, nodes, texts), note)
+    elif isinstance(step, MemoryAssigned) and not step.error:
+        note = amounts_text({block.type: block.size for block in step.blocks})
+        yield DecisionRow("memory allocated", _chosen(step.mask, nodes), note)
+    elif isinstance(step, DevicesTaken) and step.error:
+        yield _too_few(step, nodes, devices)
+    elif isinstance(step, DevicesTaken) and step.taken:
+        near = {(one.resource, one.id): one.numa for one in devices}
+        texts = {
+            node: joined([id_ for id_ in step.taken if node in near.get((step.resource, id_), ())])
+            for node in members(step.near)
+        }
+        yield DecisionRow(f"{step.resource} allocated", _chosen(step.near, nodes, texts), joined(step.taken))
+
+
+def _too_few(step: DevicesTaken, nodes: Sequence[int], devices: Sequence[DeviceView]) -> DecisionRow:
+    """Return the row of a resource of which a container did not get what it requests."""
+    known = [device for device in devices if device.resource == step.resource]
+    cells = []
+    for node in nodes:
+        here = [device for device in known if node in device.numa]
+        free = sum(device.state == "free" for device in here)
+        text = f"{free}/{len(here)} free" if here else "none"
+        sentences = "; ".join(device.sentence for device in here) or f"no {step.resource}"
+        cells.append(DecisionCell(Mark.BARRED, text, _unhealthy(here), f"NUMA node {node}: {sentences}"))
+    free = sum(device.state == "free" for device in known)
+    return DecisionRow(step.resource, tuple(cells), f"{step.need} requested, {free} free on the node")

@@ -21,9 +21,8 @@ from mooring.views.console import STYLES
 from mooring.views.devices import device_names, most_of_one_kind
 from mooring.views.layout import PictureLayout, PlacedBox, PlacedGroup, PlacedRow, arrange
 from mooring.views.measure import CellMetrics, Insets
-from mooring.views.palette import cpu_style, device_style, use_style
 from mooring.views.tables import devices_table, numa_table, owners_table
-from mooring.views.view import BoxKind, BoxView, CPUUse, CPUView, NodeView
+from mooring.views.view import BoxKind, BoxView, CPUUse, CPUView, NodeView, cpu_style, device_style, use_style
 from mooring.views.wording import MARKS, box_titles, cpu_mark, device_mark, shorten, wanted_title
 
 FRAMES = {"light": tuple("╭─╮│╰╯"), "heavy": tuple("┏━┓┃┗┛"), "dashed": tuple("┌╌┐╎└┘")}

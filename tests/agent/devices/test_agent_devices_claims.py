@@ -15,14 +15,17 @@ from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
 from mooring.agent.state import AgentState, DevicesFound
 from mooring.agent.status.document import status_document
-from mooring.agent.status.snapshot import ALL, AgentCounts, DeviceFit, Snapshot, alignment_counts, devices_of_pod
+from mooring.agent.status.snapshot import ALL, DeviceFit, Snapshot, alignment_counts, devices_of_pod
 from mooring.answers.status.text import status_text
+from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.machine import Machine
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node.claims import Claim, Share
 from mooring.service.agent_status import read_status
 from mooring.views.status import status_view
+
+NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)
 
 DRIVER, VARIABLE = "cpu.mooring.dev", "MOORING_CLAIM_U_1_0"
 FAST = Claim("u-1", "default", "fast", (Share("cpus", "numa1", 2, CPUMask(0xF0)),))
@@ -75,7 +78,7 @@ def test_where_nothing_is_aligned_that_is_counted() -> None:
 
 def test_status_text_and_picture_show_devices_with_their_nodes_and_holders() -> None:
     state = create(prepared(), 1).state
-    document = to_builtins(status_document(Snapshot(Machine("m", INFO), state), AgentCounts()))
+    document = to_builtins(status_document(Snapshot(Machine("m", INFO), state), NO_COUNTS))
     assert complaints("AgentStatus", document) == []
     text = status_text(read_status(document))
     assert "default/name-a main cpu.mooring.dev node-1/numa1 1 nvidia.com/gpu gpu1 1" in " ".join(text.split())

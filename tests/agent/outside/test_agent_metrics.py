@@ -88,7 +88,7 @@ def test_effects_count_as_what_they_stand_for() -> None:
     assert value(metrics, "reply_seconds_bucket", event="CreateContainer", le="0.25") == 1
     counts = metrics.counts()
     assert (counts.rejections, counts.repairs, counts.evictions, counts.state_write_failures) == (2, 3, 1, 1)
-    assert (counts.replies, counts.reply_seconds) == (2, 0.75)
+    assert (counts.replies, counts.mean_reply_milliseconds) == (2, 375.0)
 
 
 def test_every_series_of_a_small_label_is_there_from_the_beginning() -> None:

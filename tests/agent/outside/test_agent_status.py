@@ -27,7 +27,8 @@ from tests.render.pictured import terminal_text
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.status.api import status_pages
 from mooring.agent.status.document import status_document
-from mooring.agent.status.snapshot import AgentCounts, InForce, Published, RuntimeLink, Snapshot
+from mooring.agent.status.snapshot import InForce, Published, RuntimeLink, Snapshot
+from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
@@ -36,7 +37,15 @@ from mooring.service.agent_status import ask_machine, ask_status, read_status
 from mooring.service.http import Page, serve_unix
 from mooring.views.status import status_view
 
-COUNTS = AgentCounts(replies=1200, reply_seconds=0.9, rejections=3, repairs=1, reconnects=2)
+COUNTS = AgentCountsPart(
+    replies=1200,
+    mean_reply_milliseconds=0.75,
+    rejections=3,
+    evictions=0,
+    repairs=1,
+    reconnects=2,
+    state_write_failures=0,
+)
 
 
 def stray() -> Snapshot:

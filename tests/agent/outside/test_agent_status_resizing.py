@@ -16,7 +16,8 @@ from tests.documents.validation import complaints
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.status.api import status_pages
 from mooring.agent.status.document import status_document
-from mooring.agent.status.snapshot import AgentCounts, Published
+from mooring.agent.status.snapshot import Published
+from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
@@ -24,6 +25,8 @@ from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node.metrics.metrics import Metrics
 from mooring.inputs.machines.loader import load_machine
 from mooring.service.http import serve_unix
+
+NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)
 
 CONFIG = replace(
     STATIC,
@@ -56,13 +59,13 @@ def containers(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[str]:
     path = str(tmp_path / "status.sock")
-    server = serve_unix(path, status_pages(Published(snapshot_of(resizing())), AgentCounts))
+    server = serve_unix(path, status_pages(Published(snapshot_of(resizing())), lambda: NO_COUNTS))
     yield path
     server.close()
 
 
 def test_the_document_tells_first_pending_and_refused() -> None:
-    document = to_builtins(status_document(snapshot_of(resizing()), AgentCounts(), START.plus(2 * SECOND)))
+    document = to_builtins(status_document(snapshot_of(resizing()), NO_COUNTS, START.plus(2 * SECOND)))
     assert complaints("AgentStatus", document) == []
     found = containers(document)
     first = found["db"]["baseline"]
@@ -74,7 +77,7 @@ def test_the_document_tells_first_pending_and_refused() -> None:
 
 def test_time_that_is_over_or_of_another_boot_is_none_left() -> None:
     for now in (START.plus(9 * SECOND), Moment(START.since_boot, "another")):
-        document = to_builtins(status_document(snapshot_of(resizing()), AgentCounts(), now))
+        document = to_builtins(status_document(snapshot_of(resizing()), NO_COUNTS, now))
         assert containers(document)["db"]["pending"]["secondsLeft"] == 0
 
 

@@ -1,7 +1,8 @@
 """The CFS quota of one group: read, lifted, restored.
 
 A group's processes get ``quota`` microseconds of CPU time per ``period``. A quota on any group from the container up to
-its pod throttles exclusive CPUs, so that the quota is lifted on all of them (spec: pod-level.md section 5).
+its pod throttles exclusive CPUs, so that the quota is lifted on all of them (spec: pod-level.md section 5). When it is
+lifted :mod:`mooring.agent.quota` says.
 """
 
 from __future__ import annotations

@@ -275,7 +275,8 @@ class InterruptWriter:
         # The journal stays as it is while nothing is tried: a refusal may last, and checks are frequent.
         if not self._journal.write(written(steering.memory, refused)):
             # Nothing was written, and what the last check wrote is in the older journal.
-            return steering, _unwritten(steering)
+            still = {step.interrupt.number: step.interrupt.allowed for step in steering.writes}
+            return steering, written(steering.memory, still)
         self.unwritable = False
         shown: dict[int, CPUSet] = {}
         steps: list[Step] = []
@@ -310,9 +311,3 @@ class InterruptWriter:
     def _is_refused(self, step: Step) -> bool:
         cpus, until = self._refused.get((step.interrupt.number, step.interrupt.name), (None, 0.0))
         return cpus is not None and cpus == step.write and self._clock() < until
-
-
-def _unwritten(steering: Steering) -> Memory:
-    """Return what is remembered when no write follows."""
-    still = {step.interrupt.number: step.interrupt.allowed for step in steering.writes}
-    return written(steering.memory, still)

@@ -125,7 +125,8 @@ def _reported(kubelet: Kubelet, uid: str, text: str, reason: str) -> Iterator[Ef
 def is_news_of_devices(state: AgentState, found: Mapping[str, DevicesFound]) -> bool:
     """Tell whether :func:`devices_learned` would change anything."""
     return any(
-        with_devices(state, uid, _seen(state.kubelet, uid, each)) is not state or _answers(state, uid, each)
+        with_devices(state, uid, _seen(state.kubelet, uid, each)) is not state
+        or (uid in state.without_devices and not each.unknown)
         for uid, each in _known(state, found)
     )
 
@@ -156,10 +157,6 @@ def devices_learned(
 
 def _known(state: AgentState, found: Mapping[str, DevicesFound]) -> Iterator[tuple[str, DevicesFound]]:
     return ((uid, each) for uid, each in found.items() if uid in state.kubelet.node.active)
-
-
-def _answers(state: AgentState, uid: str, found: DevicesFound) -> bool:
-    return uid in state.without_devices and not found.unknown
 
 
 def _placed_anew(state: AgentState, pod: Pod, found: DevicesFound, observer: Observer | None) -> Placed:

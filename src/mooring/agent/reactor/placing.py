@@ -72,7 +72,8 @@ def place(
         return Placed(state, held.rejection, _evicted_again(state, pod, held.rejection))
     kubelet, rejection = _asked(with_devices(state, pod.uid, devices), pod, observer)
     if rejection is None:
-        late = () if held is None else (_late(pod),)
+        text = f"{pod.namespace}/{pod.name}: placed after waiting"
+        late = () if held is None else (AgentReport(ReportKind.PLACED_LATE, text, pod.uid),)
         placed, unknown = decided_with(_admitted(state, kubelet, pod.uid), pod, devices)
         return Placed(placed, None, (*late, *unknown))
     rejection = with_words(state, pod, rejection, devices)
@@ -245,10 +246,6 @@ def _grown(kubelet: Kubelet, known: Pod, pod: Pod) -> Pod:
 
 def _names(pod: Pod) -> list[str]:
     return [one.name for one in pod.containers]
-
-
-def _late(pod: Pod) -> AgentReport:
-    return AgentReport(ReportKind.PLACED_LATE, f"{pod.namespace}/{pod.name}: placed after waiting", pod.uid)
 
 
 _READ = frozenset({"true", "false"})

@@ -71,7 +71,9 @@ def update_container(
     """
     before, state = state, with_sandbox(state, sandbox)
     known = state.containers.get(container.id)
-    state = recorded(state, sandbox, container, _phase(container) if known is None else known.phase)
+    # Clients may update a container that has ended long ago.
+    phase = _PHASES.get(container.state, Phase.RUNNING) if known is None else known.phase
+    state = recorded(state, sandbox, container, phase)
     found = _resized(state, sandbox, container, resources, target, now, observer)
     if found.refusal:
         return outcome(before, found.state, Refused(found.refusal), found.effects)
@@ -91,11 +93,6 @@ def update_container(
     answered = (mine,) if answer != Setting() else ()
     effects: tuple[Effect, ...] = (*rest.writes, *lift_of_pod(rest.state, sandbox.uid), *found.effects)
     return outcome(before, rest.state, Accepted((*answered, *rest.updates)), effects)
-
-
-def _phase(container: RuntimeContainer) -> Phase:
-    """Return the phase of an unknown container; clients may update one that has ended long ago."""
-    return _PHASES.get(container.state, Phase.RUNNING)
 
 
 def _resized(

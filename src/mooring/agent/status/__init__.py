@@ -1,1 +1,1 @@
-"""What the agent shows of itself: its snapshot, and the status document, metrics, health and pictures made of it."""
+"""What the agent shows of itself: its snapshot, and the status document, metrics and health made of it."""

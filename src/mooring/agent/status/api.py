@@ -10,20 +10,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
 from mooring.agent.reactor.reconcile import CPUSET_NOT_ENFORCED
 from mooring.agent.state import HAS_CGROUP, AgentState, Phase
-from mooring.agent.status.snapshot import AgentCounts, Snapshot, SnapshotProvider
+from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.service.agent_status import MACHINE, STATUS
 from mooring.service.daemon import Heartbeat, present_moment
 from mooring.service.http import JSON, Page, Pages
 
+if TYPE_CHECKING:
+    from mooring.documents.status import AgentCountsPart
 
-def status_pages(provider: SnapshotProvider, counts: Callable[[], AgentCounts]) -> Pages:
+
+def status_pages(provider: SnapshotProvider, counts: Callable[[], AgentCountsPart]) -> Pages:
     """Return the pages of the socket."""
 
     def status() -> Page:

@@ -18,7 +18,6 @@ from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.state import LIVE, AgentState, KnownContainer, by_name, claimed_cpus
 from mooring.agent.status.api import unready
 from mooring.agent.status.snapshot import (
-    AgentCounts,
     ContainerDevices,
     InterruptView,
     PluginFailures,
@@ -66,7 +65,7 @@ from mooring.engine.node.resize.feasibility import releases_of
 from mooring.engine.node.settings import policies
 
 
-def status_document(snapshot: Snapshot, counts: AgentCounts, now: Moment | None = None) -> StatusDocument:
+def status_document(snapshot: Snapshot, counts: AgentCountsPart, now: Moment | None = None) -> StatusDocument:
     """Return the document.
 
     Args:
@@ -100,7 +99,7 @@ def status_document(snapshot: Snapshot, counts: AgentCounts, now: Moment | None 
         pods=[],
         held=[],
         interrupts=UNSET if snapshot.interrupts is None else _interrupts(snapshot.interrupts),
-        counts=_counts(counts),
+        counts=counts,
     )
     if state is not None:
         _add_engine(document, snapshot, state, now or Moment())
@@ -115,18 +114,6 @@ def moment(seconds: float) -> str:
     ('', '2026-02-02T02:40:00Z')
     """
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else ""
-
-
-def _counts(counts: AgentCounts) -> AgentCountsPart:
-    return AgentCountsPart(
-        replies=counts.replies,
-        mean_reply_milliseconds=round(1000 * counts.reply_seconds / counts.replies, 3) if counts.replies else 0.0,
-        rejections=counts.rejections,
-        evictions=counts.evictions,
-        repairs=counts.repairs,
-        reconnects=counts.reconnects,
-        state_write_failures=counts.state_write_failures,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +149,7 @@ def _add_engine(document: StatusDocument, snapshot: Snapshot, state: AgentState,
     seen = _Moment(state, live, snapshot.effective, overlapping, claimed_cpus(state), wanted, now)
     document.policies = policies(kubelet.settings)
     document.cpus = AgentCPUsPart(
-        exclusive=str(_held(kubelet.node.cpu)),
+        exclusive=str(CPUSet(reduce(or_, kubelet.node.cpu.pods.values(), kubelet.node.cpu.held))),
         shared=str(CPUSet(effective_pool(kubelet.node.cpu))),
         reserved=str(reserved_cpus(kubelet)),
         free=str(free_cpus(kubelet)),
@@ -339,11 +326,6 @@ def _why(step: Step) -> str:
     if step.place is None:
         raise AssertionError("an interrupt that the agent moves has a place")
     return step.place.why.value
-
-
-def _held(state: CPUState) -> CPUSet:
-    """Return the CPUs of all containers and of all pods as a whole."""
-    return CPUSet(reduce(or_, state.pods.values(), state.held))
 
 
 def _nodes(ids: tuple[int, ...]) -> str:

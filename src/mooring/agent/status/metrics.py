@@ -7,6 +7,7 @@ agent's own begin with ``mooring_agent_``. Whoever does the work counts here, fr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -18,9 +19,7 @@ from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.state import LIVE, AgentState, claimed_cpus
 from mooring.agent.status.api import unready
 from mooring.agent.status.snapshot import (
-    AgentCounts,
     AlignmentCounts,
-    InterruptView,
     Snapshot,
     SnapshotProvider,
     alignment_counts,
@@ -30,6 +29,9 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.offline import broken_sets
 from mooring.engine.node.metrics.metrics import exposition
 from mooring.service.http import PROMETHEUS, Page
+
+if TYPE_CHECKING:
+    from mooring.documents.status import AgentCountsPart
 
 REPLY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 """Seconds; a runtime waits for two by default."""
@@ -112,11 +114,16 @@ class AgentMetrics:
         elif effect.finding in _REPAIRS:
             self.repairs.labels(_REPAIRS[effect.finding]).inc()
 
-    def counts(self) -> AgentCounts:
+    def counts(self) -> AgentCountsPart:
         """Return the numbers for the status document."""
-        return AgentCounts(
-            replies=int(_total(self.reply_seconds, "_count")),
-            reply_seconds=_total(self.reply_seconds, "_sum"),
+        # Late: an agent that is not asked needs no document.
+        from mooring.documents.status import AgentCountsPart  # noqa: PLC0415 - as said above
+
+        replies = int(_total(self.reply_seconds, "_count"))
+        seconds = _total(self.reply_seconds, "_sum")
+        return AgentCountsPart(
+            replies=replies,
+            mean_reply_milliseconds=round(1000 * seconds / replies, 3) if replies else 0.0,
             rejections=int(_total(self.rejections, "_total")),
             evictions=int(_total(self.evictions, "_total")),
             repairs=int(_total(self.repairs, "_total")),
@@ -206,7 +213,7 @@ class _OfSnapshot(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges."""
         snapshot = self._provider.snapshot()
-        state = snapshot.state
+        state, sight = snapshot.state, snapshot.interrupts
         overlapping = CPUSet()
         for overlap in snapshot.overlaps():
             overlapping |= overlap.cpus
@@ -226,7 +233,7 @@ class _OfSnapshot(Collector):
             snapshot.configuration.generation,
             state.kubelet.node.cpu.offline.bit_count() if state is not None else 0,
             len(broken_sets(state.kubelet.node.cpu)) if state is not None else 0,
-            *_of_interrupts(snapshot.interrupts),
+            *((len(sight.pending), len(sight.moved), len(sight.alone)) if sight is not None else (0, 0, 0)),
         )
         yield from _families(tuple(map(float, values)))
 
@@ -254,10 +261,6 @@ _GAUGES = (
     ("mooring_agent_interrupts_elsewhere", "Interrupts that are not on their original CPUs."),
     ("mooring_agent_interrupts_left_alone", "Interrupts that another program has moved since."),
 )
-
-
-def _of_interrupts(sight: InterruptView | None) -> tuple[int, int, int]:
-    return (0, 0, 0) if sight is None else (len(sight.pending), len(sight.moved), len(sight.alone))
 
 
 def _families(values: tuple[float, ...]) -> list[Metric]:

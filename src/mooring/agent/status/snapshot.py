@@ -86,12 +86,8 @@ def overlaps(state: AgentState, effective: Mapping[str, CPUSet]) -> tuple[Overla
 
 def _in_turn(state: AgentState, one: KnownContainer, other: KnownContainer) -> bool:
     """Tell whether two containers of a pod never run at once: an init container leaves its CPUs to those after it."""
-    return one.uid == other.uid and any(_kind(state, each) is ContainerKind.INIT for each in (one, other))
-
-
-def _kind(state: AgentState, container: KnownContainer) -> ContainerKind | None:
-    known = _described(state, container)
-    return known.kind if known is not None else None
+    described = (_described(state, each) for each in (one, other))
+    return one.uid == other.uid and any(each is not None and each.kind is ContainerKind.INIT for each in described)
 
 
 def _described(state: AgentState, container: KnownContainer) -> Container | None:
@@ -246,20 +242,6 @@ class Published:
     def snapshot(self) -> Snapshot:
         """Return the newest snapshot."""
         return self._newest
-
-
-@dataclass(frozen=True, slots=True)
-class AgentCounts:
-    """What happened since the agent started."""
-
-    replies: int = 0
-    reply_seconds: float = 0.0
-    """Of all replies together."""
-    rejections: int = 0
-    evictions: int = 0
-    repairs: int = 0
-    reconnects: int = 0
-    state_write_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus, sh
 from mooring.engine.node.settings import policies
 from mooring.explain.phrases import plural
 from mooring.inputs.configuration.layers import EffectiveField
-from mooring.views.placements import placements_table
-from mooring.views.tables import numa_table
+from mooring.views.tables import numa_table, placements_table
 
 _MOST_NAMED = 5
 

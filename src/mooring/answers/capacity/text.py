@@ -36,7 +36,7 @@ from mooring.engine.node.settings import policies
 from mooring.explain.phrases import joined, nodes, plural, size
 from mooring.explain.story import PodVerdict
 from mooring.views.console import NARROWEST_BAR, Breaking, bar, new_table
-from mooring.views.placements import placements_table
+from mooring.views.tables import placements_table
 from mooring.views.view import PlacementRow
 from mooring.views.wording import numbers
 

@@ -28,7 +28,8 @@ with lazily():
     from mooring.answers.base.inputs import collection as collect_inputs
     from mooring.answers.collect import text
     from mooring.cli import verb
-    from mooring.fleet.live import access, archive
+    from mooring.published import cluster_access as access
+    from mooring.published import cluster_archive as archive
 
 
 if TYPE_CHECKING:

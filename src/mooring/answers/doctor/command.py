@@ -21,8 +21,8 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.base.inputs import running as running_inputs
+    from mooring.answers.doctor import answer, text
     from mooring.answers.doctor import diagnosis as diagnosing
-    from mooring.answers.doctor import diagnosis_document, text
     from mooring.answers.doctor import lint as lint_answer
     from mooring.engine.checkpoint import device_file, salvage
     from mooring.engine.node import start
@@ -86,7 +86,7 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
     diagnosis = diagnosing.diagnose(asked, catalog.RELEASES[release] if release else None, devices)
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
     if form == "json":
-        emit_document(json_text(diagnosis_document.diagnosis_document(diagnosis, diagnosis.findings, backups)), to)
+        emit_document(json_text(answer.diagnosis_document(diagnosis, diagnosis.findings, backups)), to)
     else:
         warn(diagnosis.findings)
         emit(text.doctor_text(diagnosis, _place(diagnosis, state, node), backups, to), to)

@@ -7,8 +7,9 @@ looking at the other file), and about the repaired ones. A repair on which it do
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from mooring.answers.base.plan import make_plan
 from mooring.answers.base.plan_findings import wrap_findings
 from mooring.answers.base.question import Question
 from mooring.answers.base.start.advice import start_advice
@@ -24,7 +25,6 @@ from mooring.answers.doctor.reports import (
     repair_cpu,
     repair_memory,
 )
-from mooring.answers.doctor.restart import Afterwards, restarted
 from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import Fault, StartRefusal
@@ -38,12 +38,32 @@ from mooring.engine.kubelet.start import crash_at_start, refusal_of, start_kubel
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.explain.phrases import joined, plural
 
 BEFORE_THE_FILES = "MOOR-350"
 UNEXPLAINED = "MOOR-351"
 
 NOT_CHECKED = "not checked"
 """Stands for the format of a file that the kubelet does not come to."""
+REFUSED_AT_START = "MOOR-344"
+
+
+@dataclass(frozen=True, slots=True)
+class Afterwards:
+    """What becomes of a running container, or of a whole pod that is refused."""
+
+    cpus: str
+    """Its exclusive CPUs as a list; empty for the shared pool."""
+    refused: str
+    """The kubelet's reason when its pod is refused; empty when it stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartEffect:
+    """What a start does to the running pods."""
+
+    containers: Mapping[EntryHolder, Afterwards] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,3 +278,42 @@ def with_repairs(files: StateTexts, repairs: Iterable[FileRepair]) -> StateTexts
         is_cpu = repair.file == CPU_FILE
         files = replace(files, cpu=repair.text) if is_cpu else replace(files, memory=repair.text)
     return files
+
+
+def restarted(question: Question) -> RestartEffect:
+    """Start the kubelet on the files of a question and admit its active pods again."""
+    if not question.active:
+        return RestartEffect()
+    plan = make_plan(replace(question, pods=()))
+    if plan.refusal is not None:
+        return RestartEffect()
+    found: dict[EntryHolder, Afterwards] = {}
+    refused = []
+    for answer in plan.answers:
+        decision = answer.decision
+        reason = decision.rejection.reason if decision.rejection is not None else "" if decision.admitted else "crash"
+        for container in answer.pod.containers:
+            placement = decision.containers.get(container.name)
+            cpus = str(placement.cpus) if placement is not None and not reason else ""
+            found[EntryHolder(answer.pod.uid, container.name)] = Afterwards(cpus, reason)
+        if reason:
+            found[EntryHolder(answer.pod.uid, "")] = Afterwards("", reason)
+            refused.append((answer.pod.uid, reason))
+    problems: tuple[Problem, ...] = ()
+    if refused:
+        reasons = joined(sorted({reason for _, reason in refused}))
+        problems = (
+            Problem(
+                REFUSED_AT_START,
+                "warning",
+                "",
+                f"The kubelet refuses {plural(len(refused), 'running pod')} when it admits them again after the start: "
+                f"{reasons}.",
+                tuple(EntryHolder(uid, "") for uid, _ in refused),
+            ),
+        )
+    emptied = plan.emptied_pool
+    if emptied is not None:
+        message = f"When the running pods are admitted again, {emptied.subject} {emptied.message}."
+        problems += (Problem(emptied.code, "error", "", message),)
+    return RestartEffect(found, problems)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from mooring.answers.doctor.device_checks import check_devices, holder_name
 from mooring.answers.doctor.problem import EntryHolder, Problem
 from mooring.answers.doctor.reports import Report
-from mooring.engine.checkpoint.device_file import DeviceRecord
+from mooring.engine.checkpoint.device_file import DEVICE_FILE, DeviceRecord
+from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.cpumanager.state import CPUState
@@ -101,3 +101,141 @@ def _lost(
             "A repair cannot restore them: after the start they get what is free.",
             lost,
         )
+
+
+DEVICES_UNREADABLE = "MOOR-347"
+DEVICES_WITHOUT_ENTRY = "MOOR-348"
+DEVICE_HELD_TWICE = "MOOR-349"
+DEVICES_APART = "MOOR-352"
+
+
+def check_devices(
+    devices: DeviceRecord,
+    settings: Settings,
+    cpu: CPUState | None,
+    memory: MemoryState | None,
+    pods: Mapping[str, Pod],
+) -> Iterator[Problem]:
+    """Yield what the record lost, gave twice, or has elsewhere than the state files have CPUs and memory.
+
+    Args:
+        devices: the record.
+        settings: of the kubelet.
+        cpu: of the CPU manager's file; None where it cannot be read.
+        memory: of the memory manager's file; None as above.
+        pods: that run, by uid; empty where they are not known.
+    """
+    yield from _missing(devices, pods)
+    yield from _held_twice(devices, pods)
+    yield from _apart(devices, settings, cpu, memory, pods)
+
+
+def holder_name(holder: EntryHolder, pods: Mapping[str, Pod]) -> str:
+    """Return namespace, pod and container; the uid where the pod is not known."""
+    pod = pods.get(holder.uid)
+    return f"{pod.namespace}/{pod.name}/{holder.container}" if pod is not None else f"{holder.uid}/{holder.container}"
+
+
+def _missing(devices: DeviceRecord, pods: Mapping[str, Pod]) -> Iterator[Problem]:
+    if devices.problem:
+        yield Problem(
+            DEVICES_UNREADABLE,
+            "warning",
+            "",
+            f"The kubelet cannot read {DEVICE_FILE}: {devices.problem}. It starts and does not know which devices "
+            "running containers hold: it can allocate them a second time.",
+        )
+    if not devices.is_there or devices.problem:
+        return
+    held = {(one.uid, one.container, one.resource) for one in devices.held}
+    known = {one.resource for one in devices.held}
+    lacking = tuple(
+        sorted(
+            EntryHolder(uid, container.name)
+            for uid, pod in pods.items()
+            for container in pod.containers
+            if any((uid, container.name, resource) not in held for resource in known & container.limits.keys())
+        )
+    )
+    if lacking:
+        yield Problem(
+            DEVICES_WITHOUT_ENTRY,
+            "warning",
+            "",
+            f"{plural(len(lacking), 'running container')} without an entry in {DEVICE_FILE} for a device that it "
+            "requests. The kubelet can allocate its devices a second time.",
+            lacking,
+        )
+
+
+def _held_twice(devices: DeviceRecord, pods: Mapping[str, Pod]) -> Iterator[Problem]:
+    """Containers of one pod may hold the same device: init containers leave theirs to later ones."""
+    holders: dict[tuple[str, str], set[EntryHolder]] = {}
+    for one in devices.held:
+        # Without a list of the running pods every entry can be one of a pod that has ended.
+        if not pods or one.uid in pods:
+            for device in one.ids:
+                holders.setdefault((one.resource, device), set()).add(EntryHolder(one.uid, one.container))
+    for (resource, device), held_by in sorted(holders.items()):
+        if len({holder.uid for holder in held_by}) > 1:
+            named = " and ".join(holder_name(one, pods) for one in sorted(held_by))
+            yield Problem(
+                DEVICE_HELD_TWICE,
+                "warning",
+                "",
+                f"{resource} {device} is in the entries of {named} in {DEVICE_FILE}. Both use it, unless one of them "
+                "has ended; delete the pod that got it last.",
+                tuple(sorted(held_by)),
+            )
+
+
+_ALIGNED = ("restricted", "single-numa-node")
+
+
+def _apart(
+    devices: DeviceRecord,
+    settings: Settings,
+    cpu: CPUState | None,
+    memory: MemoryState | None,
+    pods: Mapping[str, Pod],
+) -> Iterator[Problem]:
+    """Yield containers on one NUMA node whose devices are near others, under a policy that would have refused them."""
+    if settings.config.topology_manager_policy not in _ALIGNED:
+        return
+    near: dict[EntryHolder, dict[str, int]] = {}
+    for one in devices.held:
+        mask = 0
+        for device in one.devices:
+            mask |= device.mask
+        if mask:
+            near.setdefault(EntryHolder(one.uid, one.container), {})[one.resource] = mask
+    for holder, resources in sorted(near.items()):
+        held = {"CPUs": _cpu_nodes(settings, cpu, holder), "memory": _memory_nodes(memory, holder)}
+        apart = [
+            (resource, mask, what, nodes)
+            for resource, mask in sorted(resources.items())
+            for what, nodes in held.items()
+            if nodes and nodes.bit_count() == 1 and not nodes & mask
+        ]
+        if apart and (not pods or holder.uid in pods):
+            resource, mask, what, nodes = apart[0]
+            yield Problem(
+                DEVICES_APART,
+                "warning",
+                "",
+                f"{holder_name(holder, pods)} has its {what} on NUMA node {list_text(nodes)} and its {resource} near "
+                f"{list_text(mask)}, which the topology manager's policy does not admit: the files are of different "
+                "moments, or another policy admitted the pod. Delete the pod, so that it is admitted again.",
+                (holder,),
+            )
+
+
+def _cpu_nodes(settings: Settings, state: CPUState | None, holder: EntryHolder) -> int:
+    cpus = 0 if state is None else state.assignments.get(holder.uid, {}).get(holder.container, 0)
+    groups = {} if settings.topology is None else settings.topology.numa
+    return mask_of(node for node, local in groups.items() if local & cpus)
+
+
+def _memory_nodes(state: MemoryState | None, holder: EntryHolder) -> int:
+    blocks = () if state is None else state.assignments.get(holder.uid, {}).get(holder.container, ())
+    return mask_of(node for block in blocks for node in block.numa)

@@ -11,7 +11,9 @@ core-api/workqueue and core-api/irq/irq-affinity; systemd-system.conf(5); irqbal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
+from msgspec import field
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -27,8 +29,7 @@ from mooring.answers.base.plan import make_plan
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
 from mooring.cli.terminal import text_for
-from mooring.documents.diagnosis import ExclusiveHolderPart, IsolationDocument
-from mooring.documents.parts import finding_parts
+from mooring.documents.parts import API_VERSION, APIVersion, CPUList, DocumentPart, FindingPart, finding_parts
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError, clean
 from mooring.engine.core.machine import Finding
@@ -316,6 +317,27 @@ _RULES: Sequence[Rule] = (
     _workqueues,
     _ticks,
 )
+
+
+class ExclusiveHolderPart(DocumentPart):
+    """A container, or a pod as a whole, that has exclusive CPUs."""
+
+    name: str
+    uid: str
+    cpus: CPUList
+
+
+class IsolationDocument(DocumentPart, kw_only=True):
+    """What mooring doctor --lint -o json prints: what else may run on exclusive CPUs."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Isolation"] = "Isolation"
+    machine: str
+    exclusive: CPUList = field(name="exclusiveCPUs")
+    shared_pool: CPUList
+    reserved: CPUList = field(name="reservedCPUs")
+    holders: list[ExclusiveHolderPart]
+    findings: list[FindingPart]
 
 
 def isolation_document(machine: str, assignments: Assignments, findings: Sequence[Finding]) -> IsolationDocument:

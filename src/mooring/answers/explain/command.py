@@ -27,7 +27,7 @@ with lazily():
     from mooring.answers.explain import text
     from mooring.explain import explanation_document
     from mooring.explain.codes import pages
-    from mooring.views import decision_rows
+    from mooring.views import decision as decision_rows
     from mooring.views.svg import decision as decision_svg
 
 

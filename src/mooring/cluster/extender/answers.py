@@ -10,7 +10,7 @@ from itertools import combinations
 import msgspec
 
 from mooring.cluster.extender.claims import UNDECIDED, ClaimView, asked_node
-from mooring.cluster.extender.deciding import CANNOT_BE_JUDGED, Decider, NodeVerdict, Outlook
+from mooring.cluster.extender.deciding import CANNOT_BE_JUDGED, Decider, NodeVerdict, PossibleNode
 from mooring.cluster.extender.pods import Shapes, seen_pod
 from mooring.cluster.extender.scoring import Weights
 from mooring.cluster.extender.view import ClusterView
@@ -30,7 +30,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import PodShape, shape_of
-from mooring.published.possible_kubelets import kubelets_of
+from mooring.published.possible_kubelets import possible_kubelets
 
 _UNDECIDED = NodeVerdict("mooring: not decided within the time of the request", hopeless=True)
 _MOST_MORE = 2
@@ -124,7 +124,7 @@ class Answers:
                 verdict = known[key] = self.verdict(name, outlook, shape)
             yield verdict or _UNDECIDED
 
-    def verdict(self, name: str, outlook: Outlook, shape: PodShape) -> NodeVerdict:
+    def verdict(self, name: str, outlook: PossibleNode, shape: PodShape) -> NodeVerdict:
         """Say whether a pod of this shape may be bound to a node."""
         return self.view.faults.guarded(
             name,
@@ -132,7 +132,7 @@ class Answers:
             lambda _error: self.decider.verdict(CANNOT_BE_JUDGED, shape),
         )
 
-    def _asked(self, pod: Pod, names: Sequence[str]) -> Iterator[tuple[object, Outlook | None, PodShape]]:
+    def _asked(self, pod: Pod, names: Sequence[str]) -> Iterator[tuple[object, PossibleNode | None, PodShape]]:
         """Yield what is known about each node and the shape of the pod there, with a key of the question.
 
         Equal questions have equal keys; the key of a node of which nothing could be found out in time is None.
@@ -162,7 +162,7 @@ class Answers:
         devices = {} if state is None or isinstance(state, str) else state.devices.devices
         return claims.shaped(plain, pod, devices)
 
-    def _score(self, name: str, outlook: Outlook, shape: PodShape) -> int:
+    def _score(self, name: str, outlook: PossibleNode, shape: PodShape) -> int:
         merit = self.view.faults.guarded(name, lambda: self.decider.merit(outlook, shape), lambda _error: None)
         return 0 if merit is None else self.weights.score(merit)
 
@@ -170,7 +170,7 @@ class Answers:
         """Return the victims of a node; None when the pod would not be admitted without them either."""
         shape = self.shape_on(name, pod, plain)
         situation = self.view.situation(name, pod)
-        kubelets = kubelets_of(situation)
+        kubelets = possible_kubelets(situation)
         if isinstance(kubelets, str):
             outlook = self.view.outlook(name, pod)
             return None if self.verdict(name, outlook, shape).reason else list(proposed)

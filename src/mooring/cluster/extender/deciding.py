@@ -11,23 +11,21 @@ from enum import Enum
 from functools import cache
 from weakref import WeakValueDictionary
 
-from cachetools import LRUCache
-
 from mooring.cluster.extender.claims import asked_node
-from mooring.cluster.extender.scoring import Merit, merit_of
+from mooring.cluster.extender.scoring import PlaceQuality, quality_of
 from mooring.engine.core.pod import Container, Pod, PodLevelGates
 from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import Load, PodShape, load_of, view_key
+from mooring.engine.kubelet.shapes import Load, Memo, PodShape, load_of, view_key
 from mooring.engine.kubelet.start import emptied
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
 from mooring.explain.codes.pages import page
 from mooring.explain.prediction import ADMITTED, Prediction, check, predicted
-from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, Situation, kubelets_of
+from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, possible_kubelets
 from mooring.published.restored import NodeKind
 
 TOO_OLD = "the published state of the node is too old"
@@ -44,7 +42,7 @@ class View:
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class Outlook:
+class PossibleNode:
     """What is known about a node."""
 
     kind: NodeKind | None
@@ -56,41 +54,41 @@ class Outlook:
     """Why nothing can be said."""
 
 
-CANNOT_BE_JUDGED = Outlook(None, trouble=UNJUDGED)
+CANNOT_BE_JUDGED = PossibleNode(None, trouble=UNJUDGED)
 """Of a node about which the engine cannot be asked."""
 
 
-class Outlooks:
+class PossibleNodes:
     """Makes outlooks; equal ones are one object."""
 
     def __init__(self) -> None:
         """Begin without any."""
         self._views: WeakValueDictionary[bytes, View] = WeakValueDictionary()
-        self._made: WeakValueDictionary[object, Outlook] = WeakValueDictionary()
+        self._made: WeakValueDictionary[object, PossibleNode] = WeakValueDictionary()
 
-    def of(self, situation: Situation) -> Outlook:
+    def of(self, situation: NodeKnowledge) -> PossibleNode:
         """Return the outlook on a node."""
-        kubelets = kubelets_of(situation)
+        kubelets = possible_kubelets(situation)
         if isinstance(kubelets, str) or not isinstance(situation.kind, NodeKind):
             return self.trouble(kubelets if isinstance(kubelets, str) else UNKNOWN_FACTS)
         return self.shared(situation.kind, kubelets)
 
-    def shared(self, kind: NodeKind, kubelets: Sequence[Kubelet]) -> Outlook:
+    def shared(self, kind: NodeKind, kubelets: Sequence[Kubelet]) -> PossibleNode:
         """Return the outlook on what a node may be."""
         views = {view.key: view for view in (self._view(kind, one) for one in kubelets)}
         load = _heaviest(kubelets)
         key = kind.digest, tuple(views), load
         found = self._made.get(key)
         if found is None:
-            found = Outlook(kind, tuple(views.values()), load)
+            found = PossibleNode(kind, tuple(views.values()), load)
             self._made[key] = found
         return found
 
-    def trouble(self, reason: str) -> Outlook:
+    def trouble(self, reason: str) -> PossibleNode:
         """Return the outlook where nothing can be said."""
         found = self._made.get(reason)
         if found is None:
-            found = Outlook(None, trouble=reason)
+            found = PossibleNode(None, trouble=reason)
             self._made[reason] = found
         return found
 
@@ -164,16 +162,19 @@ class Decider:
             unknown: what to say about nodes of which nothing can be said.
         """
         self._unknown = unknown
-        self._answers: LRUCache[tuple[bytes, bytes], Prediction] = LRUCache(_MOST_ANSWERS)
-        self._afterwards: LRUCache[tuple[bytes, bytes], Kubelet] = LRUCache(_MOST_AFTERWARDS)
-        self._ever: LRUCache[tuple[object, ...], Prediction] = LRUCache(_MOST_ANSWERS)
-        self._merits: LRUCache[tuple[bytes, bytes], Merit] = LRUCache(_MOST_ANSWERS)
+        self._answers: Memo[tuple[bytes, bytes], Prediction] = Memo(_MOST_ANSWERS)
+        self._afterwards: Memo[tuple[bytes, bytes], Kubelet | None] = Memo(_MOST_AFTERWARDS)
+        self._ever: Memo[tuple[object, ...], Prediction | None] = Memo(_MOST_ANSWERS)
+        self._merits: Memo[tuple[bytes, bytes], PlaceQuality | None] = Memo(_MOST_ANSWERS)
         self.runs = 0
         """How often the engine was asked."""
-        self.hits = 0
-        """How often an answer was known."""
 
-    def verdict(self, outlook: Outlook, shape: PodShape) -> NodeVerdict:
+    @property
+    def hits(self) -> int:
+        """How often an answer was known."""
+        return self._answers.hits + self._merits.hits
+
+    def verdict(self, outlook: PossibleNode, shape: PodShape) -> NodeVerdict:
         """Say whether a pod of this shape may be bound to a node with this outlook."""
         if outlook.kind is None:
             return self._without_knowledge(outlook, shape)
@@ -182,7 +183,7 @@ class Decider:
             return GOOD
         return NodeVerdict(sentence(answer.code, answer.reason), hopeless=not self._ever_admitted(outlook, shape))
 
-    def answer(self, outlook: Outlook, shape: PodShape) -> Prediction:
+    def answer(self, outlook: PossibleNode, shape: PodShape) -> Prediction:
         """Return the first refusal among all ways that things can have gone, then that of the node resources check."""
         for view in outlook.views:
             answer = self._asked(view, shape)
@@ -192,15 +193,15 @@ class Decider:
             return ADMITTED
         return check(shape, outlook.load, outlook.kind.settings)
 
-    def merit(self, outlook: Outlook, shape: PodShape) -> Merit | None:
+    def merit(self, outlook: PossibleNode, shape: PodShape) -> PlaceQuality | None:
         """Return how good a place the pod would get, at worst; None when it gets none or nothing is known."""
         if outlook.kind is None:
             return None
         merits = [self._merit(outlook.kind, view, shape) for view in outlook.views]
         found = [merit for merit in merits if merit is not None]
-        return None if len(found) < len(merits) else Merit.worst(found)
+        return None if len(found) < len(merits) else PlaceQuality.worst(found)
 
-    def _without_knowledge(self, outlook: Outlook, shape: PodShape) -> NodeVerdict:
+    def _without_knowledge(self, outlook: PossibleNode, shape: PodShape) -> NodeVerdict:
         if self._unknown is UnknownNodes.ALLOW:
             return GOOD
         if self._unknown is UnknownNodes.DENY_EXCLUSIVE and not _wants_exclusive(shape.pod):
@@ -209,51 +210,48 @@ class Decider:
 
     def _asked(self, view: View, shape: PodShape) -> Prediction:
         key = view.key, shape.key
-        found = self._answers.get(key)
-        if found is not None:
-            self.hits += 1
-            return found
-        self.runs += 1
-        after, answer = predicted(asked_node(view.kubelet, shape), shape.pod)
-        self._answers[key] = answer
-        if answer.admitted:
-            self._afterwards[key] = after
-        return answer
 
-    def _merit(self, kind: NodeKind, view: View, shape: PodShape) -> Merit | None:
+        def ask() -> Prediction:
+            after, answer = self._run(view.kubelet, shape)
+            if answer.admitted:
+                self._afterwards.put(key, after)
+            return answer
+
+        return self._answers.of(key, ask)
+
+    def _merit(self, kind: NodeKind, view: View, shape: PodShape) -> PlaceQuality | None:
         key = view.key, shape.key
-        found = self._merits.get(key)
-        if found is not None:
-            self.hits += 1
-            return found
-        after = self._afterwards.get(key)
-        if after is None:
-            self.runs += 1
-            after, answer = predicted(asked_node(view.kubelet, shape), shape.pod)
-            if not answer.admitted:
-                return None
-        found = merit_of(after, shape.pod.uid, kind.distances)
-        self._merits[key] = found
-        return found
 
-    def _ever_admitted(self, outlook: Outlook, shape: PodShape) -> bool:
+        def admitted() -> Kubelet | None:
+            after, answer = self._run(view.kubelet, shape)
+            return after if answer.admitted else None
+
+        def ask() -> PlaceQuality | None:
+            after = self._afterwards.of(key, admitted)
+            return None if after is None else quality_of(after, shape.pod.uid, kind.distances)
+
+        return self._merits.of(key, ask)
+
+    def _run(self, kubelet: Kubelet, shape: PodShape) -> tuple[Kubelet, Prediction]:
+        self.runs += 1
+        return predicted(asked_node(kubelet, shape), shape.pod)
+
+    def _ever_admitted(self, outlook: PossibleNode, shape: PodShape) -> bool:
         """Tell whether the node would admit the pod if it had no other."""
         kind = outlook.kind
         if kind is None or not outlook.views:
             return False
         view = outlook.views[0].kubelet
-        devices = view.node.providers.devices.devices
-        key = kind.digest, repr(devices), shape.key
-        found = self._ever.get(key)
-        if found is None:
-            self.runs += 1
+
+        def ask() -> Prediction | None:
             empty = emptied(view)
             if empty is None:
-                return False
-            _, found = predicted(asked_node(empty, shape), shape.pod)
-            found = found if not found.admitted else check(shape, Load(), kind.settings)
-            self._ever[key] = found
-        return found.admitted
+                return None
+            _, found = self._run(empty, shape)
+            return found if not found.admitted else check(shape, Load(), kind.settings)
+
+        found = self._ever.of((kind.digest, repr(view.node.providers.devices.devices), shape.key), ask)
+        return found is not None and found.admitted
 
 
 @cache

@@ -16,10 +16,10 @@ from hashlib import blake2b
 import msgspec
 
 from mooring.cluster.extender.claims import ClaimView, Given
-from mooring.cluster.extender.deciding import Outlook
+from mooring.cluster.extender.deciding import PossibleNode
 from mooring.engine.core.pod import Pod
 from mooring.published.objects import NodeState
-from mooring.published.possible_kubelets import Situation
+from mooring.published.possible_kubelets import NodeKnowledge
 from mooring.published.restored import NodeKind
 from mooring.published.state_document import state_document, state_of
 
@@ -155,7 +155,7 @@ class KnownNode:
     state: PublishedState = field(default_factory=PublishedState)
     pods: dict[str, BoundPod] = field(default_factory=dict)
     """By uid."""
-    outlook: Outlook | None = None
+    outlook: PossibleNode | None = None
     """None when something has changed since it was made."""
     stamp: int = 0
     """Grows with every change."""
@@ -226,7 +226,7 @@ class KnownNode:
         settling = assumed_for if waited_for else SETTLING
         return [uid for uid, entry in self.pods.items() if entry.is_over(now, assumed_for, settling, self._passed)]
 
-    def situation(self, kind: NodeKind | str | None, claims: ClaimView | None = None) -> Situation:
+    def situation(self, kind: NodeKind | str | None, claims: ClaimView | None = None) -> NodeKnowledge:
         """Return everything that is known about the node.
 
         Args:
@@ -235,7 +235,7 @@ class KnownNode:
         """
         entries = self.pods
         new = sorted((entry for entry in entries.values() if not entry.named), key=lambda entry: entry.rank)
-        return Situation(
+        return NodeKnowledge(
             kind,
             self.state.unpacked(self.name),
             {uid: entry.pod for uid, entry in entries.items() if entry.current or not entry.named},

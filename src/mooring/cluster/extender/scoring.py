@@ -25,7 +25,7 @@ _MOST_PROBES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Merit:
+class PlaceQuality:
     """A placement, judged."""
 
     alignment: float = 1.0
@@ -36,11 +36,11 @@ class Merit:
     """CPUs still available for exclusive use, divided by all."""
 
     @staticmethod
-    def worst(merits: Sequence[Merit]) -> Merit:
+    def worst(merits: Sequence[PlaceQuality]) -> PlaceQuality:
         """Return the lowest of each figure."""
         if len(merits) == 1:
             return merits[0]
-        return Merit(
+        return PlaceQuality(
             min(one.alignment for one in merits), min(one.room for one in merits), min(one.free for one in merits)
         )
 
@@ -54,12 +54,12 @@ class Weights:
     least_allocated: float = 0.0
     most_allocated: float = 0.0
 
-    def score(self, merit: Merit) -> int:
+    def score(self, merit: PlaceQuality) -> int:
         """Return the score of a placement, from 0 to 10.
 
-        >>> Weights().score(Merit(1.0, 1.0, 0.2)), Weights().score(Merit(0.5, 0.5, 0.2))
+        >>> Weights().score(PlaceQuality(1.0, 1.0, 0.2)), Weights().score(PlaceQuality(0.5, 0.5, 0.2))
         (10, 5)
-        >>> Weights(0, 0, most_allocated=1).score(Merit(1.0, 1.0, 0.2))
+        >>> Weights(0, 0, most_allocated=1).score(PlaceQuality(1.0, 1.0, 0.2))
         8
         """
         total = self.alignment + self.fragmentation + self.least_allocated + self.most_allocated
@@ -74,7 +74,7 @@ class Weights:
         return round(HIGHEST * sum_ / total)
 
 
-def merit_of(after: Kubelet, uid: str, distances: Mapping[int, tuple[int, ...]]) -> Merit:
+def quality_of(after: Kubelet, uid: str, distances: Mapping[int, tuple[int, ...]]) -> PlaceQuality:
     """Judge the place that a pod got.
 
     Args:
@@ -85,13 +85,13 @@ def merit_of(after: Kubelet, uid: str, distances: Mapping[int, tuple[int, ...]])
     topology, policy = after.settings.topology, after.settings.cpu
     alignment = nearness(_touched(after.node, uid), distances)
     if topology is None or policy is None:
-        return Merit(alignment)
+        return PlaceQuality(alignment)
     ever = topology.all_cpus & ~policy.reserved
     available = available_cpus(policy, after.node.cpu)
     largest = max(((mask & ever).bit_count() for mask in topology.numa.values()), default=0)
     if not largest:
-        return Merit(alignment)
-    return Merit(alignment, largest_aligned(after, topology, available) / largest, _share(available, ever))
+        return PlaceQuality(alignment)
+    return PlaceQuality(alignment, largest_aligned(after, topology, available) / largest, _share(available, ever))
 
 
 def nearness(nodes: Iterable[int], distances: Mapping[int, tuple[int, ...]]) -> float:

@@ -14,18 +14,18 @@ from functools import partial
 from itertools import zip_longest
 
 from mooring.cluster.extender.claims import ClaimView
-from mooring.cluster.extender.deciding import TOO_OLD, Outlook, Outlooks
+from mooring.cluster.extender.deciding import TOO_OLD, PossibleNode, PossibleNodes
 from mooring.cluster.extender.known_node import KnownNode, published
 from mooring.cluster.extender.pods import ClusterPods, Seen
 from mooring.engine.core.pod import Pod
 from mooring.published.objects import FACTS, NodeFacts, NodeState
-from mooring.published.possible_kubelets import UNJUDGED, NodeFaults, Situation, unjudged
+from mooring.published.possible_kubelets import UNJUDGED, NodeFaults, NodeKnowledge, unjudged
 from mooring.published.restored import KnownKinds, NodeKind, kind_of
 
 ASSUMED_FOR = 600.0
 """Seconds for which a bind counts whose pod the API server has not shown since."""
 
-_NOTHING = Situation(None, None, {}, (), ())
+_NOTHING = NodeKnowledge(None, None, {}, (), ())
 
 
 class ClusterView:
@@ -55,7 +55,7 @@ class ClusterView:
         self._longest_age = longest_age
         self._claims = claims
         self._lock = threading.RLock()
-        self._outlooks = Outlooks()
+        self._outlooks = PossibleNodes()
         self._kinds = KnownKinds()
         self._nodes: dict[str, KnownNode] = {}
         self._pods = ClusterPods(self._node, clock)
@@ -191,7 +191,7 @@ class ClusterView:
             entries = self._nodes[name].pods if name in self._nodes else {}
             return {uid: entry.pod for uid, entry in entries.items() if not entry.leaving}
 
-    def outlook(self, name: str, asked: Pod | None = None) -> Outlook:
+    def outlook(self, name: str, asked: Pod | None = None) -> PossibleNode:
         """Return what is known about a node.
 
         Args:
@@ -219,12 +219,12 @@ class ClusterView:
                 node.outlook = found
         return found
 
-    def _made(self, name: str, situation: Situation) -> Outlook:
+    def _made(self, name: str, situation: NodeKnowledge) -> PossibleNode:
         return self.faults.guarded(
             name, lambda: self._outlooks.of(situation), lambda _error: self._outlooks.trouble(UNJUDGED)
         )
 
-    def outlooks(self, names: Iterable[str], asked: Pod, in_time: Callable[[], bool]) -> Iterator[Outlook | None]:
+    def outlooks(self, names: Iterable[str], asked: Pod, in_time: Callable[[], bool]) -> Iterator[PossibleNode | None]:
         """Yield what is known about many nodes, as :meth:`outlook` does; None where no time is left to find out.
 
         Almost all outlooks are made before they are needed. They are read under one lock.
@@ -234,7 +234,7 @@ class ClusterView:
             asked: the pod that is asked about.
             in_time: tells whether outlooks may still be made.
         """
-        made: list[Outlook | None] = []
+        made: list[PossibleNode | None] = []
         names = list(names)
         with self._lock:
             bound = self._pods.bound.get(asked.uid)
@@ -248,7 +248,7 @@ class ClusterView:
         for name, known in zip_longest(names, made):
             yield known or (self.outlook(name, asked) if in_time() else None)
 
-    def situation(self, name: str, asked: Pod) -> Situation:
+    def situation(self, name: str, asked: Pod) -> NodeKnowledge:
         """Return everything that is known about a node, as far as it concerns a pod."""
         with self._lock:
             node = self._nodes.get(name)
@@ -295,7 +295,7 @@ class ClusterView:
             found = self._nodes[name] = KnownNode(name)
         return found
 
-    def _situation(self, node: KnownNode) -> Situation:
+    def _situation(self, node: KnownNode) -> NodeKnowledge:
         self._forget_over(node)
         return node.situation(self._kinds.used(node.state.facts), self._claims)
 

@@ -129,7 +129,7 @@ def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
     seen = observation.EngineObserver(asked.name).observe(plan.kubelet)
     if asked.dry_run:
         return _shown(seen, form, to, plan.machine.name)
-    return _once(_publisher(asked, observation.Still(seen), rhythm), asked.name)
+    return _once(_publisher(asked, observation.FixedObservation(seen), rhythm), asked.name)
 
 
 def _of_kubelet(source: Source, form: str, to: str) -> int:

@@ -6,9 +6,11 @@ many nodes asks the engine once for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from typing import Generic, TypeVar
 
 from mooring.engine.core.pod import Pod, QoS, ResourceList
 from mooring.engine.devicemanager.state import DeviceState
@@ -19,6 +21,8 @@ from mooring.engine.node import Node
 from mooring.engine.node.resources import pod_requests
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage", "pods")
+_Key = TypeVar("_Key", bound=Hashable)
+_Answer = TypeVar("_Answer")
 ASKED = "mooring.asked"
 """Uid of the pod about which nodes are asked: one answer serves all pods of its shape."""
 
@@ -44,6 +48,42 @@ class PodShape:
     """Container, driver and NUMA nodes of each device that claims have given it."""
     asks_devices: bool = False
     """Whether its limits stand for devices that drivers have still to give."""
+
+
+class Memo(Generic[_Key, _Answer]):
+    """Answers by all that decides them, so that each question is asked once; for one thread at a time."""
+
+    __slots__ = ("_known", "_most", "hits")
+
+    def __init__(self, most: int) -> None:
+        """Begin without answers; beyond ``most``, those are forgotten that were not used for the longest time."""
+        self._known: OrderedDict[_Key, _Answer] = OrderedDict()
+        self._most = most
+        self.hits = 0
+        """How often an answer was known."""
+
+    def of(self, key: _Key, ask: Callable[[], _Answer]) -> _Answer:
+        """Return the answer to a question; None is not remembered.
+
+        >>> memo = Memo(100)
+        >>> memo.of("key", lambda: "answer"), memo.of("key", lambda: "not asked"), memo.hits
+        ('answer', 'answer', 1)
+        """
+        found = self._known.get(key)
+        if found is not None:
+            self.hits += 1
+            self._known.move_to_end(key)
+            return found
+        found = ask()
+        if found is not None:
+            self.put(key, found)
+        return found
+
+    def put(self, key: _Key, answer: _Answer) -> None:
+        """Take an answer that is known from another question."""
+        self._known[key] = answer
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)
 
 
 def shape_of(pod: Pod) -> PodShape:

@@ -28,14 +28,15 @@ with lazily():
     from mooring.engine.releases import catalog
     from mooring.fleet import cluster as cluster_events
     from mooring.fleet.inputs import cluster_files, event_files, work_files
-    from mooring.fleet.live import access, machines, reading
-    from mooring.fleet.live import archive as sources
+    from mooring.fleet.live import machines, reading
     from mooring.fleet.live import pods as budgets
     from mooring.fleet.relocation import fit
     from mooring.fleet.scheduler import strategy
     from mooring.inputs.configuration import node_configuration
     from mooring.inputs.decoding import documents
     from mooring.inputs.pods import pod_relations
+    from mooring.published import cluster_access as access
+    from mooring.published import cluster_archive as sources
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def command(inputs: FleetOptions, scoring: str, form: str, to: str, *, extender:
         emit_document(json_text(answer.fleet_document(found)), to)
     else:
         emit(text.fleet_text(found, to=to, wide=form == "wide"), to)
-    unhappy = found.fates[records.Fate.REFUSED] or found.fates[records.Fate.WAITS] or found.result.cut_short
+    unhappy = found.fates[records.PodPhase.REFUSED] or found.fates[records.PodPhase.WAITS] or found.result.cut_short
     return NO if unhappy else YES
 
 

@@ -15,7 +15,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.fleet.trials import ranking, running
     from mooring.fleet.trials import text as pictures
-    from mooring.views.html import plot as page
+    from mooring.views.html import document as page
     from mooring.views.svg import plot
 
 EPILOG = """\b

@@ -13,7 +13,6 @@ from mooring.engine.releases.catalog import KubeletVersion, chosen_release, rele
 from mooring.fleet.cluster import NodeCluster, NodeGroup
 from mooring.fleet.inputs import alibaba
 from mooring.fleet.inputs.event_files import cluster_events
-from mooring.fleet.live.archive import ARCHIVES, ClusterObjects, cluster_objects, has_nodes, load_objects
 from mooring.fleet.live.machines import named_machines
 from mooring.fleet.live.reading import live_cluster
 from mooring.inputs.configuration.devices import KIND as DEVICES
@@ -38,6 +37,7 @@ from mooring.inputs.decoding.fields import (
 )
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.scheduling_fields import taints_at
+from mooring.published.cluster_archive import ARCHIVES, ClusterObjects, cluster_objects, has_nodes, load_objects
 
 KIND: Final = "Cluster"
 API_VERSION: Final = "mooring/v1alpha1"

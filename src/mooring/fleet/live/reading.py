@@ -1,6 +1,6 @@
 """A live cluster as exact nodes: each is what it published, or a machine that is assumed, with the pods bound to it.
 
-Both come to a :class:`~mooring.published.possible_kubelets.Situation`, the extender's own value: there is one way from
+Both come to a :class:`~mooring.published.possible_kubelets.NodeKnowledge`, the extender's own value: one way leads from
 objects to kubelets. Pods that no state names are admitted in the order of their start, and counted as assumed.
 
 What is taken for granted about a live cluster, counted, for the reader of an answer.
@@ -22,7 +22,6 @@ from mooring.engine.kubelet.start import start_on
 from mooring.engine.releases.catalog import KubeletVersion, chosen_release
 from mooring.explain.phrases import plural
 from mooring.fleet.cluster import NodeCluster, NodeGroup, RunningNode, RunningPod, offered
-from mooring.fleet.live.archive import BUDGET, NODE, POD, ClusterObjects, name_of
 from mooring.fleet.live.machines import (
     NamedMachine,
     NodeObject,
@@ -37,9 +36,10 @@ from mooring.inputs.configuration.node_configuration import NodeConfiguration, c
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_relations import ZONE
+from mooring.published.cluster_archive import BUDGET, NODE, POD, ClusterObjects, name_of
 from mooring.published.facts_document import digest_of, facts_of
 from mooring.published.objects import FACTS, STATE, NodeFacts, NodeState
-from mooring.published.possible_kubelets import NodeFaults, Situation, kubelets_of, unjudged
+from mooring.published.possible_kubelets import NodeFaults, NodeKnowledge, possible_kubelets, unjudged
 from mooring.published.restored import NodeKind, kind_of
 from mooring.published.state_document import state_of
 
@@ -269,8 +269,8 @@ class _Reading:
         new = [one for one in pods if one.uid not in named and (one.pod.namespace, one.pod.name) not in nameless]
         self._assumed.placed += sum(not is_plain(one.pod) for one in new)
         leaving = [one.uid for one in pods if one.leaving]
-        situation = Situation(described.kind, state, by_uid, leaving, [one.uid for one in new])
-        found = NodeFaults().guarded(state.node, lambda: kubelets_of(situation), unjudged)
+        situation = NodeKnowledge(described.kind, state, by_uid, leaving, [one.uid for one in new])
+        found = NodeFaults().guarded(state.node, lambda: possible_kubelets(situation), unjudged)
         if isinstance(found, str):
             return found
         # The first is that in which no pod has left yet. What the cluster has no more is gone.

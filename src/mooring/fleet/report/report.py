@@ -32,9 +32,9 @@ from mooring.fleet.report.charts import HeatGroup, HeatMap, HeatRow, group_label
 from mooring.fleet.report.page import FleetPagePod, FleetView, NodesOverTime, RefusalStory, StatePicture, WaitStory
 from mooring.fleet.simulation import SimulationResult
 from mooring.fleet.states import SharedState
-from mooring.fleet.work import REMADE, Fate, Record
+from mooring.fleet.work import REMADE, PodPhase, Record
 from mooring.views.build import CPUOwner
-from mooring.views.decision_rows import decision_view
+from mooring.views.decision import decision_view
 
 Shares = npt.NDArray[np.float64]
 CPU: Final = "cpu"
@@ -112,7 +112,7 @@ def refusals(result: SimulationResult, history: NodeHistory, pictures: Mapping[b
     found: dict[tuple[bytes, bytes], list[Record]] = {}
     for record in result.records:
         state = history.refused.get(record.arrival.name)
-        if record.fate is Fate.REFUSED and state is not None:
+        if record.fate is PodPhase.REFUSED and state is not None:
             found.setdefault((state.key, record.arrival.asked.shape.key), []).append(record)
     most = sorted(found.values(), key=lambda records: -len(records))[:MOST_REFUSALS]
     found_states = [history.refused[records[0].arrival.name] for records in most]
@@ -262,7 +262,7 @@ def _pods(answer: FleetAnswer) -> Iterator[FleetPagePod]:
     """Yield the pods of the page, in the order of creation."""
     records = answer.result.records
     if len(records) > MOST_PODS:
-        calm = (Fate.RAN, Fate.RUNS, Fate.LEFT, Fate.EVICTED)
+        calm = (PodPhase.RAN, PodPhase.RUNS, PodPhase.LEFT, PodPhase.EVICTED)
         kept = sorted(range(len(records)), key=lambda place: (records[place].fate in calm, place))[:MOST_PODS]
         records = tuple(records[place] for place in sorted(kept))
     for record in records:

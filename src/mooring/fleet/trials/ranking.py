@@ -23,7 +23,7 @@ from mooring.fleet.cluster import NodeCluster, NodeGroup
 from mooring.fleet.documents import FatesPart, FleetComparisonDocument, TrialPart, UsePart, WaitedPart
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.trials.running import Figures, FleetTrial, run_trial
-from mooring.fleet.work import ORDER, Fate, Work
+from mooring.fleet.work import ORDER, PodPhase, Work
 
 RELEASE: Final = "release"
 """Name under which a release stands among the fields."""
@@ -137,7 +137,7 @@ def _ranked(variant: str, trials: Sequence[Figures]) -> Ranked:
         variant,
         len(trials),
         over(lambda one: one.admitted),
-        over(lambda one: one.fates[Fate.REFUSED]),
+        over(lambda one: one.fates[PodPhase.REFUSED]),
         over(lambda one: one.without_node),
         over(lambda one: one.waited[1]),
         over(lambda one: fsum(use.stranded for use in one.uses if use.resource == "cpu")),
@@ -171,7 +171,7 @@ class Goal:
     def is_met(self, figures: Figures) -> bool:
         """Tell whether a simulation reaches it."""
         in_time = figures.waited[1] <= self.longest_wait
-        few_refused = figures.fates[Fate.REFUSED] <= self.most_refused
+        few_refused = figures.fates[PodPhase.REFUSED] <= self.most_refused
         return in_time and few_refused and figures.without_node <= self.most_without
 
 

@@ -30,7 +30,7 @@ from mooring.fleet.answer import FleetAnswer, Use, answer_of
 from mooring.fleet.cluster import NodeCluster
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation
-from mooring.fleet.work import Fate, Work
+from mooring.fleet.work import PodPhase, Work
 from mooring.lazy import lazily
 from mooring.service.daemon import worker_processes
 
@@ -60,7 +60,7 @@ class Figures:
     variant: str
     seed: int
     nodes: int
-    fates: Mapping[Fate, int]
+    fates: Mapping[PodPhase, int]
     waited: tuple[float, float, float]
     """Seconds: the median, the 99th percentile, the most."""
     uses: tuple[Use, ...]
@@ -70,12 +70,12 @@ class Figures:
     @property
     def admitted(self) -> int:
         """Pods that a node took."""
-        return self.fates[Fate.RAN] + self.fates[Fate.RUNS] + self.fates[Fate.EVICTED]
+        return self.fates[PodPhase.RAN] + self.fates[PodPhase.RUNS] + self.fates[PodPhase.EVICTED]
 
     @property
     def without_node(self) -> int:
         """Pods that no node took: they wait at the end, or were deleted before one did."""
-        return self.fates[Fate.WAITS] + self.fates[Fate.LEFT] + self.fates[Fate.HELD]
+        return self.fates[PodPhase.WAITS] + self.fates[PodPhase.LEFT] + self.fates[PodPhase.HELD]
 
 
 def run_trial(trial: FleetTrial) -> Figures:

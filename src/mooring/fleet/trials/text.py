@@ -17,7 +17,7 @@ from mooring.engine.core.errors import clean
 from mooring.explain.phrases import duration, plural
 from mooring.fleet.trials.ranking import Goal, SeedSpread, Size, ranked
 from mooring.fleet.trials.running import Figures
-from mooring.fleet.work import Fate, Work
+from mooring.fleet.work import PodPhase, Work
 from mooring.views.console import new_table
 from mooring.views.svg.plot import Kind, Plot, PlotRow
 
@@ -134,7 +134,7 @@ def sizes_plot(cluster: str, work: Work, sizes: Sequence[Size]) -> Plot:
             binding = f"; one fewer does not: {size.binding}" if size.binding else ""
             line = f"{one.variant.partition(' ')[0]} of {clean(size.group)}{f' will do{binding}' if does else ''}"
             stranded = fsum(use.stranded for use in one.uses if use.resource == "cpu")
-            counts = (one.admitted, one.fates[Fate.REFUSED], one.without_node)
+            counts = (one.admitted, one.fates[PodPhase.REFUSED], one.without_node)
             rows.append(
                 PlotRow(
                     "✓" if does else "",

@@ -7,7 +7,7 @@ The configuration of a kubelet for a node archive: from the first source that ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -25,7 +25,6 @@ from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier, merged_
 from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.configuration.sources import DROP_IN_SUFFIX, ConfigurationSource
 from mooring.inputs.decoding.documents import documents_in
-from mooring.inputs.decoding.fields import Document
 from mooring.inputs.machines.loader import machine_of
 from mooring.inputs.machines.tree import Tree
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
@@ -302,11 +301,7 @@ def _read(tree: Tree, path: str) -> dict[str, Any] | str:
         reason = "cannot be read" if tree.exists(path.lstrip("/")) else "is not there"
         return f"{path} {reason}"
     try:
-        contents = list(_mappings(documents_in(data, path)))
+        contents = [one.content for one in documents_in(data, path) if isinstance(one.content, dict)]
     except InputError as error:
         return f"{path}: {error.problem}"
     return contents[0] if contents else f"{path} holds no mapping"
-
-
-def _mappings(documents: Sequence[Document]) -> Iterator[dict[str, Any]]:
-    return (document.content for document in documents if isinstance(document.content, dict))

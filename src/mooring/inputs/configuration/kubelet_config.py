@@ -105,7 +105,8 @@ def value_problems(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield f"{field}.{name}", f"{name!r:.60} is not an option; {_hint(name, known)}"
             elif name not in (_NUMBER, _DELAY) and value not in _TRUTHS:
                 meant = _SPOKEN.get(value.lower())
-                yield f"{field}.{name}", f"{value!r:.60} is not a truth value; " + _spoken(meant)
+                remedy = f'did you mean "{meant}"?' if meant else 'write "true" or "false"'
+                yield f"{field}.{name}", f"{value!r:.60} is not a truth value; {remedy}"
     gates = fields.get("featureGates")
     for name in gates if isinstance(gates, dict) else ():
         if name not in _GATES and name in ALWAYS_ON:
@@ -126,10 +127,6 @@ def _hint(value: str, known: Collection[str]) -> str:
     if close:
         return f"did you mean {close}?"
     return f"known are {', '.join(sorted(known))}" if len(known) < 20 else "check its spelling"
-
-
-def _spoken(meant: str | None) -> str:
-    return f'did you mean "{meant}"?' if meant else 'write "true" or "false"'
 
 
 def _texts(fields: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:

@@ -47,7 +47,7 @@ def field_places(text: str, index: int, fields: Sequence[str]) -> list[Place | N
     """
     found: list[Place | None] = [None] * len(fields)
     if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
-        top = next(islice(_json_documents(text), index - 1, None), None)
+        top = next(islice(_JSONReader(text).documents(), index - 1, None), None)
         found = [_place(top, name, text) for name in fields]
     if any(found) or not any(fields):
         return found
@@ -167,10 +167,6 @@ def _is_too_large(word: str) -> bool:
     with suppress(ValueError):
         return float(word) in (float("inf"), float("-inf"))
     return False
-
-
-def _json_documents(text: str) -> Iterable[_Node]:
-    return _JSONReader(text).documents()
 
 
 def _place(node: Any, name: str, text: str) -> Place | None:

@@ -136,17 +136,17 @@ def read_yaml(text: str, source: str) -> Iterator[Document]:
     except yaml.MarkedYAMLError as error:
         problem = error.problem or error.context or "it cannot be understood"
         place = _place(source, error.problem_mark or error.context_mark)
-        raise InputError(f"not valid YAML: {problem}", source=place, remedy=_remedy(problem)) from None
+        raise InputError(
+            f"not valid YAML: {problem}",
+            source=place,
+            remedy="indent with spaces, not tabs" if "cannot start any token" in problem else "",
+        ) from None
     except yaml.YAMLError as error:
         raise InputError(f"not valid YAML: {error}", source=source) from None
 
 
 def _place(source: str, mark: Any) -> str:
     return f"{source}:{mark.line + 1}:{mark.column + 1}" if mark is not None else source
-
-
-def _remedy(problem: str) -> str:
-    return "indent with spaces, not tabs" if "cannot start any token" in problem else ""
 
 
 @dataclass(slots=True)

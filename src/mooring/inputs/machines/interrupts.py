@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from mooring.engine.core.bits import CPUMask
@@ -66,7 +66,13 @@ def read_new_interrupts(tree: Tree) -> CPUSet | None:
 def _interrupts(tree: Tree, modes: Modes) -> Iterator[Interrupt]:
     # The table has a column for every CPU: large machines pay dearly for what small files tell as well.
     table = {} if tree.is_dir(_LINES) else _table(tree.read("proc/interrupts") or "")
-    devices = _devices(tree)
+    # Of message-signalled interrupts: lines of older devices are shared and say nothing.
+    devices = {
+        int(number): address
+        for address in tree.names(DEVICES)
+        for number in tree.names(f"{DEVICES}/{address}/msi_irqs")
+        if number.isdecimal()
+    }
     shows_state = tree.is_dir(_DEBUG)
     for entry in sorted((name for name in tree.names(IRQ) if name.isdecimal()), key=int):
         path, number = f"{IRQ}/{entry}/smp_affinity_list", int(entry)
@@ -86,16 +92,6 @@ def _interrupts(tree: Tree, modes: Modes) -> Iterator[Interrupt]:
 
 def _line(tree: Tree, entry: str, name: str) -> str:
     return (tree.read(f"{_LINES}/{entry}/{name}") or "").strip()
-
-
-def _devices(tree: Tree) -> Mapping[int, str]:
-    """Return the PCI device of each message-signalled interrupt; lines of older devices are shared and say nothing."""
-    return {
-        int(number): address
-        for address in tree.names(DEVICES)
-        for number in tree.names(f"{DEVICES}/{address}/msi_irqs")
-        if number.isdecimal()
-    }
 
 
 def _table(text: str) -> dict[int, tuple[str, str]]:

@@ -24,7 +24,7 @@ from mooring.documents.machine import (
 from mooring.documents.parts import finding_parts
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
+from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode, HardwarePages
 from mooring.engine.core.machine import SYSFS, Finding, Machine, MachineOrigin, PCIDevice
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.inputs.machines.kubelet_view import kubelet_view
@@ -71,23 +71,33 @@ def hardware_document(
         ),
         nodes_offline_or_hidden=list_text(mask_of(hardware.nodes_offline)),
         nodes_disallowed=list_text(mask_of(hardware.nodes_disallowed)),
-        numa_nodes=[_node_part(node) for node in hardware.nodes],
+        numa_nodes=[
+            HardwareNodePart(
+                id=node.id,
+                memory_bytes=node.memory_bytes,
+                subtype=node.subtype,
+                hugepages=[HugePagesPart(pool.size_bytes, pool.count) for pool in node.hugepages],
+                base_page_bytes=node.base_page_bytes,
+                local_cpus=str(node.local_cpus),
+                sysfs_cpulist=node.sysfs_cpulist,
+            )
+            for node in hardware.nodes
+        ],
         distances=_distances(hardware),
-        cpu_kinds=[_kind_part(kind) for kind in hardware.kinds],
-        pci_devices=[_pci_part(device) for device in pci],
+        cpu_kinds=[CPUKindPart(kind.efficiency, str(kind.cpus), dict(kind.infos)) for kind in hardware.kinds],
+        pci_devices=[
+            PCIDevicePart(
+                device.address,
+                device.kind,
+                device.class_code,
+                device.vendor,
+                device.device,
+                device.numa,
+                device.root or None,
+            )
+            for device in pci
+        ],
         findings=finding_parts(findings),
-    )
-
-
-def _pci_part(device: PCIDevice) -> PCIDevicePart:
-    return PCIDevicePart(
-        device.address,
-        device.kind,
-        device.class_code,
-        device.vendor,
-        device.device,
-        device.numa,
-        device.root or None,
     )
 
 
@@ -112,26 +122,10 @@ def _cpu_part(cpu: HardwareCPU) -> HardwareCPUPart:
     )
 
 
-def _node_part(node: HardwareNode) -> HardwareNodePart:
-    return HardwareNodePart(
-        id=node.id,
-        memory_bytes=node.memory_bytes,
-        subtype=node.subtype,
-        hugepages=[HugePagesPart(pool.size_bytes, pool.count) for pool in node.hugepages],
-        base_page_bytes=node.base_page_bytes,
-        local_cpus=str(node.local_cpus),
-        sysfs_cpulist=node.sysfs_cpulist,
-    )
-
-
 def _distances(hardware: Hardware) -> list[DistancesPart]:
     if hardware.distances is None:
         return []
     return [DistancesPart("NUMALatency", list(hardware.distance_nodes), [list(row) for row in hardware.distances])]
-
-
-def _kind_part(kind: CPUKind) -> CPUKindPart:
-    return CPUKindPart(kind.efficiency, str(kind.cpus), dict(kind.infos))
 
 
 def described_hardware(info: MachineInfo) -> Hardware:

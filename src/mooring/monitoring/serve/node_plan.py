@@ -31,8 +31,7 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import PodOrigin, pods_with_origins
 from mooring.monitoring.serve.snapshot import ANY, NodeNotice, NodeSnapshot, PendingRelease, ShownPod
 from mooring.service.daemon import present_moment
-from mooring.views.decision import DecisionView
-from mooring.views.decision_rows import decision_view
+from mooring.views.decision import DecisionView, decision_view
 from mooring.views.view import NodeView, PlacementRow
 
 _OWNER: Final = re.compile(r"(?:claim )?([a-z0-9-]+)/")

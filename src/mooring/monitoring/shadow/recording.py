@@ -27,7 +27,7 @@ from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.pods.pod_fields import STATUSES
 from mooring.inputs.pods.pods import MIRROR
 from mooring.inputs.pods.scenario import scenario
-from mooring.monitoring.shadow.judging.interval import Stretch
+from mooring.monitoring.shadow.judging.interval import JudgedInterval
 from mooring.monitoring.shadow.judging.judgement import UNAVAILABLE, Agreement, KubeletEvent
 from mooring.monitoring.shadow.judging.orders import Step, with_started
 from mooring.monitoring.shadow.judging.starts import is_over_several
@@ -38,7 +38,7 @@ from mooring.published.objects import NodeFacts
 _FILE_FIELDS: Final = frozenset(state_fields(StateTexts()))
 
 
-def smallest(content: Mapping[str, Any], facts: NodeFacts) -> dict[str, Any]:
+def minimal_scenario(content: Mapping[str, Any], facts: NodeFacts) -> dict[str, Any]:
     """Return a scenario without the pods and steps that a difference does not need.
 
     If an outcome differs, state files are not expected: the fewest pods that show the outcome remain. If only state
@@ -100,39 +100,39 @@ def uid_of(pod: Mapping[str, Any]) -> str:
 
 
 def recorded_scenario(
-    node: str, stretch: Stretch, pods: Mapping[str, ObservedPod], *, anonymous: bool = False
+    node: str, interval: JudgedInterval, pods: Mapping[str, ObservedPod], *, anonymous: bool = False
 ) -> dict[str, Any] | None:
     """Return a scenario; None if no manager decided anything, or no steps lead from its beginning to its end.
 
     Args:
         node: its name.
-        stretch: what happened between two observations.
+        interval: what happened between two observations.
         pods: as they were observed last, by uid.
         anonymous: whether pods get made-up names.
     """
-    if stretch.base is None or stretch.goal is None or stretch.has_listed:
+    if interval.base is None or interval.goal is None or interval.has_listed:
         return None
-    if not (stretch.fits or stretch.judgements):
+    if not (interval.fits or interval.judgements):
         return None
-    steps = tuple(_managers_steps(stretch, pods))
-    first, begin = (*stretch.points, stretch.base)[0], stretch.begin
+    steps = tuple(_managers_steps(interval, pods))
+    first, begin = (*interval.points, interval.base)[0], interval.begin
     # No step can remove a state file; the start of a scenario is without it.
-    if not steps or (stretch.is_emptied and not isinstance(steps[0], Restart)):
+    if not steps or (interval.is_emptied and not isinstance(steps[0], Restart)):
         return None
     told = [pods[uid].content for uid in pods if uid in first.node.active or uid in _asked(steps)]
     reduced = _pods(told, anonymous=anonymous)
-    texts = state_fields(stretch.goal.files)
+    texts = state_fields(interval.goal.files)
     active = [
-        _with_statuses(reduced[uid], pod) if uid in reduced and uid in stretch.before.listed else _unknown(pod)
+        _with_statuses(reduced[uid], pod) if uid in reduced and uid in interval.before.listed else _unknown(pod)
         for uid, pod in first.node.active.items()
     ]
     content = {
-        "id": f"{node}-{datetime.fromtimestamp(stretch.after.at, UTC):%Y%m%dT%H%M%S.%fZ}",
+        "id": f"{node}-{datetime.fromtimestamp(interval.after.at, UTC):%Y%m%dT%H%M%S.%fZ}",
         "observed": {
             "node": node,
-            "from": _time(stretch.before.at),
-            "to": _time(stretch.after.at),
-            "verdict": _verdict(stretch).value,
+            "from": _time(interval.before.at),
+            "to": _time(interval.after.at),
+            "verdict": _verdict(interval).value,
         },
         "machine": begin.state.facts[:12],
         "release": begin.facts.mooring.release.name,
@@ -140,39 +140,39 @@ def recorded_scenario(
         **_extended(begin.facts),
         "files": {file: text for file, text in _files(first).items() if text is not None},
         "active": active,
-        **_devices(first, stretch.goal),
+        **_devices(first, interval.goal),
     }
-    if stretch.is_emptied:
+    if interval.is_emptied:
         steps = steps[1:]
     else:
         content["readmit"] = False
-    expected = [_expected(step, pods, stretch.ran) for step in steps]
+    expected = [_expected(step, pods, interval.ran) for step in steps]
     if expected:
         expected[-1] |= texts
-    fields = [_step(step, reduced, stretch.after.facts) for step in steps]
+    fields = [_step(step, reduced, interval.after.facts) for step in steps]
     begun = {} if expected else {"start": {"afterReadmission": texts} if active else texts}
     found = {**content, "steps": fields, "expect": {**begun, **({"steps": expected} if expected else {})}}
     # Where memory lies on several NUMA nodes, the files depend on what was released first, and while init containers
     # run, on when they end: no step says either.
-    ends = (first, stretch.goal, *stretch.points[-1:])
-    is_decided = not stretch.fits or not any(
+    ends = (first, interval.goal, *interval.points[-1:])
+    is_decided = not interval.fits or not any(
         is_over_several(one) or with_started(one).files != one.files for one in ends
     )
     return found if is_decided or not differing_fields(found, begin.facts) else None
 
 
-def _managers_steps(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterator[Step]:
+def _managers_steps(interval: JudgedInterval, pods: Mapping[str, ObservedPod]) -> Iterator[Step]:
     """Yield the steps that the managers are asked about, so that they end where the judge compared."""
     # The node resources check is no manager: what it refuses at a restart has to go by a step.
-    left = {uid for uid in stretch.leaving if uid in pods and pods[uid].is_of_amounts}
-    begun = stretch.points[0].node.active if stretch.points else {}
+    left = {uid for uid in interval.leaving if uid in pods and pods[uid].is_of_amounts}
+    begun = interval.points[0].node.active if interval.points else {}
     refused: set[str] = set()
-    for step in (*stretch.steps, *_untold(stretch, pods)):
+    for step in (*interval.steps, *_untold(interval, pods)):
         match step:
-            case Admit(pod) if pod.uid not in stretch.ran and _is_of_predicates(pods[pod.uid]):
+            case Admit(pod) if pod.uid not in interval.ran and _is_of_predicates(pods[pod.uid]):
                 continue
             case Admit(pod):
-                refused = {pod.uid} if pods[pod.uid].reason and pod.uid not in stretch.ran else set()
+                refused = {pod.uid} if pods[pod.uid].reason and pod.uid not in interval.ran else set()
             case Remove(uid) if uid in left:
                 left.discard(uid)
                 refused = set()
@@ -181,7 +181,7 @@ def _managers_steps(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterat
             case Remove():
                 refused = set()
             case Restart():
-                refused |= _left_behind(stretch)
+                refused |= _left_behind(interval)
         yield step
         if isinstance(step, Restart):
             yield from (Remove(uid) for uid in sorted(left))
@@ -190,30 +190,30 @@ def _managers_steps(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterat
     yield from (Remove(uid) for uid in sorted(refused))
 
 
-def _left_behind(stretch: Stretch) -> set[str]:
+def _left_behind(interval: JudgedInterval) -> set[str]:
     """Return the uids of pods of which the engine has something at the end, and that are not there any more.
 
     So has a pod that a starting kubelet refused, until the next one is asked about.
     """
-    if stretch.goal is None or not stretch.points:
+    if interval.goal is None or not interval.points:
         return set()
-    node = stretch.points[-1].node
-    return (node.cpu.assignments.keys() | node.memory.assignments.keys()) - stretch.goal.node.active.keys()
+    node = interval.points[-1].node
+    return (node.cpu.assignments.keys() | node.memory.assignments.keys()) - interval.goal.node.active.keys()
 
 
-def _untold(stretch: Stretch, pods: Mapping[str, ObservedPod]) -> Iterator[Step]:
+def _untold(interval: JudgedInterval, pods: Mapping[str, ObservedPod]) -> Iterator[Step]:
     """Yield what happened, too, where no order fits: nothing is said of its order."""
-    asked, left = _asked(stretch.steps), {step.uid for step in stretch.steps if isinstance(step, Remove)}
-    if _verdict(stretch) is Agreement.AGREED:
+    asked, left = _asked(interval.steps), {step.uid for step in interval.steps if isinstance(step, Remove)}
+    if _verdict(interval) is Agreement.AGREED:
         return
-    for one in stretch.judgements:
+    for one in interval.judgements:
         if one.event in {KubeletEvent.ADMITTED, KubeletEvent.REFUSED} and one.uid not in asked and one.uid in pods:
             yield Admit(pods[one.uid].pod)
-    yield from (Remove(uid) for uid in stretch.leaving if uid not in left)
+    yield from (Remove(uid) for uid in interval.leaving if uid not in left)
 
 
-def _verdict(stretch: Stretch) -> Agreement:
-    said = {one.verdict for one in stretch.judgements}
+def _verdict(interval: JudgedInterval) -> Agreement:
+    said = {one.verdict for one in interval.judgements}
     return next((one for one in (Agreement.DIFFERS, Agreement.UNKNOWN) if one in said), Agreement.AGREED)
 
 

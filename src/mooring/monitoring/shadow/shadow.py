@@ -18,7 +18,7 @@ from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.monitoring.shadow.folder import ShadowFolder
-from mooring.monitoring.shadow.judging.interval import Stretch
+from mooring.monitoring.shadow.judging.interval import JudgedInterval
 from mooring.monitoring.shadow.judging.judge import judge
 from mooring.monitoring.shadow.judging.judgement import Agreement, KubeletEvent
 from mooring.monitoring.shadow.judging.starts import engine_on
@@ -33,7 +33,7 @@ from mooring.monitoring.shadow.predicting import (
     undecided,
     would_be,
 )
-from mooring.monitoring.shadow.recording import recorded_scenario, smallest
+from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
 from mooring.monitoring.shadow.tally import Tally, WouldBeTally, now_text
 from mooring.published.observation import Observation
 from mooring.published.restored import holds_all
@@ -128,20 +128,20 @@ class Shadow:
             is_settled = now - self._changed >= self.quiet and not _is_open(self._before, seen)
             is_late = now - self._first >= PATIENCE or last
             if is_late or (is_settled and self._differed != self._changed):
-                stretches = judge(self._before, *self._looks)
-                if is_late or not self._may_learn_more(self._before, stretches):
-                    self._judged(self._before, self._looks, stretches)
+                intervals = judge(self._before, *self._looks)
+                if is_late or not self._may_learn_more(self._before, intervals):
+                    self._judged(self._before, self._looks, intervals)
                 else:
                     self._differed = self._changed
 
-    def _may_learn_more(self, before: ObservedNode, stretches: Iterable[Stretch]) -> bool:
+    def _may_learn_more(self, before: ObservedNode, intervals: Iterable[JudgedInterval]) -> bool:
         """Return whether a kubelet that started differs, and may not have published all of its rejections yet.
 
         It publishes the rejection of a running pod only after the containers of the pod have exited.
 
         Source: kubelet v1.37.1, pkg/kubelet/status/status_manager.go (mergePodStatus).
         """
-        said = (one.verdict for stretch in stretches for one in stretch.judgements)
+        said = (one.verdict for interval in intervals for one in interval.judgements)
         return self._looks[-1].starts != before.starts and Agreement.DIFFERS in said
 
     def _look(self) -> ObservedNode | None:
@@ -223,22 +223,22 @@ class Shadow:
                 if before is None or before.configuration != node.digest:
                     self.tally.would_be = WouldBeTally(self.today(), node.digest)
 
-    def _judged(self, before: ObservedNode, looks: list[ObservedNode], stretches: Iterable[Stretch]) -> None:
+    def _judged(self, before: ObservedNode, looks: list[ObservedNode], intervals: Iterable[JudgedInterval]) -> None:
         after = looks[-1]
         pods = {uid: one for look in (before, *looks) for uid, one in look.pods.items()}
         refused, at = [uid for uid, one in pods.items() if one.reason], self.today()
-        for stretch in stretches:
-            said = stretch.judgements
+        for interval in intervals:
+            said = interval.judgements
             self.tally.add((replace(one, name=one.uid) for one in said) if self.anonymous else said, at)
-            for one in stretch.judgements:
+            for one in interval.judgements:
                 self.said(one.line())
                 if one.event in (KubeletEvent.ADMITTED, KubeletEvent.REFUSED) and one.uid in self._predicted:
                     admits = self._predicted.pop(one.uid)
                     self.tally.came(true=admits == (one.event is KubeletEvent.ADMITTED))
             if self.would_be is not None:
-                self._ask_other(*after_steps(self.would_be, stretch.steps, refused), at)
-            if self.folder is not None and (stretch.judgements or stretch.steps):
-                self._keep(self.folder, stretch, pods)
+                self._ask_other(*after_steps(self.would_be, interval.steps, refused), at)
+            if self.folder is not None and (interval.judgements or interval.steps):
+                self._keep(self.folder, interval, pods)
         if self.would_be is not None:
             self._ask_other(*reconciled(self.would_be, after), at)
         self.tally.release = after.facts.mooring.release.tag
@@ -262,20 +262,20 @@ class Shadow:
         except MooringError as error:
             self.report(Finding("warning", "recording", str(error)))
 
-    def _keep(self, folder: ShadowFolder, stretch: Stretch, pods: Mapping[str, ObservedPod]) -> None:
-        begin = stretch.begin
-        node = self.alias if self.anonymous else stretch.before.state.node
-        content = recorded_scenario(node, stretch, pods, anonymous=self.anonymous)
-        verdicts = {one.verdict for one in stretch.judgements}
+    def _keep(self, folder: ShadowFolder, interval: JudgedInterval, pods: Mapping[str, ObservedPod]) -> None:
+        begin = interval.begin
+        node = self.alias if self.anonymous else interval.before.state.node
+        content = recorded_scenario(node, interval, pods, anonymous=self.anonymous)
+        verdicts = {one.verdict for one in interval.judgements}
         try:
             if verdicts <= folder.keeps and content is not None:
                 folder.record(content, begin.facts, begin.state.facts)
             elif verdicts <= folder.keeps and verdicts - {Agreement.AGREED}:
                 folder.left_out += 1
             if Agreement.DIFFERS in verdicts:
-                shown = [] if content is None else [smallest(content, begin.facts), content]
+                shown = [] if content is None else [minimal_scenario(content, begin.facts), content]
                 where = folder.difference(
-                    stretch.judgements, shown, begin.facts, begin.state.facts, anonymous=self.anonymous
+                    interval.judgements, shown, begin.facts, begin.state.facts, anonymous=self.anonymous
                 )
                 self.report(Finding("warning", "difference", f"kept in {where.name}"))
                 self._pack(folder, where, pods)

@@ -1,19 +1,109 @@
 """What the page's scripts read: a document without anything that only a program of ours would understand.
 
 Numbers of owners, pods, accounts and devices are positions in their lists; docs/reference/report.md describes it all.
+
+The machine map of the page: the layout of the pictures, with cells that can be pointed at and reached by keys.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mooring.engine.core.errors import clean
-from mooring.views.palette import owner_style, use_style
+from mooring.views.layout import PictureLayout, PlacedBox, PlacedCell, PlacedDevice, PlacedGroup, PlacedRow, arrange
 from mooring.views.report import ReportStep, ReportView
-from mooring.views.view import CPUUse
-from mooring.views.wording import MARKS
+from mooring.views.svg.elements import CELL_PAD, SMALL_SIZE, rect, text
+from mooring.views.svg.picture import (
+    CellSize,
+    DeviceCells,
+    box_elements,
+    cell_size,
+    device_cell,
+    device_cells,
+    device_heading,
+    map_metrics,
+    strip_elements,
+)
+from mooring.views.view import BoxKind, CPUUse, NodeView, cpu_style, owner_style, use_style
+from mooring.views.wording import MARKS, cpu_mark
+
+_LARGEST_SCALE = 1.25
+"""How much larger than planned a map may be shown where there is room."""
+
+_FORMS = {"wide": 1144, "narrow": 328}
+"""Arrangements and the pixels into which their boxes are arranged; the page shows the one that suits its width."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapDrawing:
+    """One arrangement of the map. The methods return SVG, escaped already."""
+
+    name: str
+    layout: PictureLayout
+    cell: CellSize
+    view: NodeView
+    devices: DeviceCells
+
+    @property
+    def width(self) -> int:
+        """Return the width in pixels at which the map is shown at most."""
+        return round(self.layout.width * self._scale)
+
+    @property
+    def height(self) -> int:
+        """Return the height in pixels that goes with the width."""
+        return round(self.layout.height * self._scale)
+
+    @property
+    def _scale(self) -> float:
+        return max(1.0, min(_LARGEST_SCALE, _FORMS[self.name] / max(self.layout.width, 1)))
+
+    def numa_of(self, box: PlacedBox) -> int | None:
+        """Return the NUMA node whose figures a box shows."""
+        labels = box.view.labels
+        return next((label.id for label in labels if label.kind is BoxKind.NUMA and label.id is not None), None)
+
+    def frame(self, box: PlacedBox) -> str:
+        """Return a box with its title and its memory bar."""
+        return "".join(box_elements(box, self.view))
+
+    def heading(self, placed: PlacedGroup) -> str:
+        """Return what stands above the devices of one resource."""
+        return device_heading(placed)
+
+    def device(self, placed: PlacedDevice) -> str:
+        """Return the cell of a device."""
+        return device_cell(placed, self.devices, self.view)
+
+    def strips(self, row: PlacedRow) -> str:
+        """Return the brackets over the cores of a row that have one use."""
+        return "".join(strip_elements(row, self.cell, self.view))
+
+    def cpu(self, placed: PlacedCell) -> str:
+        """Return the cell of a CPU: its ground, its number and its mark."""
+        cpu, cell = placed.view, self.cell
+        style = cpu_style(cpu, self.view.owners)
+        baseline = placed.y + (cell.height + SMALL_SIZE) / 2 - 1.5
+        right = placed.x + cell.width - CELL_PAD
+        return (
+            rect(placed.x + 0.5, placed.y + 0.5, cell.width - 1, cell.height - 1, style, round_=2)
+            + text(placed.x + CELL_PAD, baseline, str(cpu.cpu), f"cpu on-{style}")
+            + text(right, baseline, cpu_mark(cpu, self.view), f"mark on-{style}", anchor="end")
+        )
+
+
+def map_drawings(view: NodeView) -> tuple[MapDrawing, ...]:
+    """Return the map in all its arrangements."""
+    cell = cell_size(view)
+    metrics = map_metrics(view, cell)
+    devices = device_cells(view)
+    return tuple(
+        MapDrawing(name, arrange(view.boxes, metrics, width), cell, view, devices) for name, width in _FORMS.items()
+    )
+
 
 API_VERSION = "mooring/v1alpha1"
 KIND = "Report"

@@ -4,6 +4,9 @@ The templates escape every text. The policy in the page's head lets the browser 
 of our own script and styles: a name that slipped through the escaping could still do nothing. There is no other file
 and no network. Colours are the palette of the pictures, as CSS variables for light and dark: the reader's system
 decides which of the two is shown, until the reader does.
+
+Bars that compare, as a page: the picture, and the same figures as a table. It has no script.
+
 """
 
 from __future__ import annotations
@@ -22,12 +25,30 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
 from mooring.explain.phrases import cpus_text, nodes, plural
-from mooring.views.html.data import data_text
-from mooring.views.html.map import map_drawings
-from mooring.views.palette import OWNER_COLOURS, mixed, owner_style, text_on, use_style
+from mooring.views.html.data import data_text, map_drawings
 from mooring.views.report import ReportDistances, ReportPod, ReportView
-from mooring.views.svg.elements import DARK, FONT, LIGHT, MONO_FONT, PATTERNS, Ground, colour_rules, common_rules
-from mooring.views.view import CPUUse, OwnerView, PlacementRow
+from mooring.views.svg.elements import (
+    DARK,
+    FONT,
+    LIGHT,
+    MONO_FONT,
+    PATTERNS,
+    Ground,
+    colour_rules,
+    common_rules,
+    style_sheet,
+)
+from mooring.views.svg.plot import Plot, plot_svg
+from mooring.views.view import (
+    OWNER_COLOURS,
+    CPUUse,
+    OwnerView,
+    PlacementRow,
+    mixed,
+    owner_style,
+    text_on,
+    use_style,
+)
 from mooring.views.wording import MARKS, meaning, numbers
 
 SCRIPTS = (
@@ -247,3 +268,9 @@ def _variables(ground: Ground, accent: str) -> str:
         colour = mixed(ground.page, accent, shade / (HEATS - 1) * 0.85)
         told += [f"--heat-{shade}:{colour}", f"--on-heat-{shade}:{text_on(colour)}"]
     return ";".join(told)
+
+
+def plot_page_text(plot: Plot) -> str:
+    """Return the page."""
+    # The styles of the page have the rules of the picture, and the policy allows no other style element.
+    return page_text("plot.html", title=plot.title, plot=plot, picture=plot_svg(plot).replace(style_sheet(), ""))

@@ -15,7 +15,7 @@ from html import escape as html_escape
 from unicodedata import east_asian_width
 
 from mooring.engine.core.errors import clean
-from mooring.views.palette import OWNER_COLOURS, text_on
+from mooring.views.view import OWNER_COLOURS, text_on
 from mooring.views.wording import shorten
 
 GAP = 8

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mooring.explain.phrases import plural
-from mooring.views.devices import amounts_by_owner
-from mooring.views.labels import short_names
-from mooring.views.palette import owner_style, use_style
+from mooring.views.devices import amounts_by_owner, short_names
 from mooring.views.svg.elements import TEXT_SIZE, fitting, fitting_form, group, hatched, rect, text, text_width
-from mooring.views.view import CPUUse, NodeView, OwnerView
+from mooring.views.view import CPUUse, NodeView, OwnerView, owner_style, use_style
 from mooring.views.wording import MARKS, numbers
 
 _MEMORY_BARS = (

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.configuration.kubelet_flags import split_arguments
-from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier
+from mooring.inputs.configuration.layers import Layer, Tier
 from mooring.inputs.configuration.part import (
     NamedVersion,
     VendorField,
@@ -160,7 +160,9 @@ def custom_kubelet_config(part: VendorPart) -> Iterator[Layer]:
         "evictionHard": {signal: text_at(thresholds, name) for name, signal in _SIGNALS.items() if name in thresholds},
     }
     yield Layer(
-        Tier.FILE, {name: value for name, value in fields.items() if value}, lambda field: _aks_place(part, field)
+        Tier.FILE,
+        {name: value for name, value in fields.items() if value},
+        lambda field: part.place(_AKS_PATHS.get(field, field.replace("evictionHard", "hardEvictionThreshold"))),
     )
 
 
@@ -169,10 +171,6 @@ _AKS_PATHS: Final = {
     "kubeReserved.memory": "kubeReserved.memoryMB",
     **{f"evictionHard.{signal}": f"hardEvictionThreshold.{name}" for name, signal in _SIGNALS.items()},
 }
-
-
-def _aks_place(part: VendorPart, field: str) -> FieldPlace:
-    return part.place(_AKS_PATHS.get(field, field.replace("evictionHard", "hardEvictionThreshold")))
 
 
 EKS_VERSION: Final = "node.eks.aws/v1alpha1"
@@ -265,8 +263,4 @@ def node_system_config(part: VendorPart) -> Iterator[Layer]:
     message = "GKE sets reservedMemory itself and does not document how: add it as a drop-in"
     computed = {"reservedMemory": part.computed(message)} if policy.lower() == "static" else {}
     fields = {"memoryManagerPolicy": _MEMORY[policy.lower()]}
-    yield Layer(Tier.FILE, fields, lambda field: _gke_place(part, path, field), part.vendor, computed=computed)
-
-
-def _gke_place(part: VendorPart, path: str, _field: str) -> FieldPlace:
-    return part.place(path)
+    yield Layer(Tier.FILE, fields, lambda _: part.place(path), part.vendor, computed=computed)

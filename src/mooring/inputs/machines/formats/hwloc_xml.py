@@ -230,7 +230,7 @@ def _distances(root: Element) -> dict[int, dict[int, int]]:
         if (table.attributes.get("type"), table.attributes.get("name")) != ("NUMANode", "NUMALatency"):
             continue
         ids, values = (
-            [_whole(part, word) for part in table.all(tag) for word in part.text.split()]
+            [replace(part, text=word).content() for part in table.all(tag) for word in part.text.split()]
             for tag in ("indexes", "u64values")
         )
         if len(ids) ** 2 != len(values):
@@ -242,12 +242,11 @@ def _distances(root: Element) -> dict[int, dict[int, int]]:
     return {}
 
 
-def _whole(element: Element, text: str) -> int:
-    return replace(element, text=text).content()
-
-
 def _places(found: _Objects, homes: Mapping[int, int]) -> dict[int, DescribedCPU]:
-    parts = {label: _numbers(sets) for label, sets in found.sets.items()}
+    parts = {
+        label: {cpu: ((mask & -mask).bit_length() - 1, number) for mask, number in sets for cpu in members(mask)}
+        for label, sets in found.sets.items()
+    }
 
     def part(label: str, cpu: int) -> tuple[int, int | None] | None:
         return parts.get(label, {}).get(cpu)
@@ -268,11 +267,6 @@ def _places(found: _Objects, homes: Mapping[int, int]) -> dict[int, DescribedCPU
             drawer=None if drawer is None else drawer[1],
         )
     return places
-
-
-def _numbers(sets: Sequence[tuple[int, int | None]]) -> dict[int, tuple[int, int | None]]:
-    """Return the first CPU and the number of the set that each CPU is in."""
-    return {cpu: ((mask & -mask).bit_length() - 1, number) for mask, number in sets for cpu in members(mask)}
 
 
 def _clocks(root: Element, online: int) -> dict[int, dict[str, int]]:

@@ -168,27 +168,23 @@ def _cpus(
                 package = branch.kinds["package"]
             if branch.group is not None and not branch.kinds and branch.mask & online != whole:
                 places.setdefault(branch.group[1], first)
-        shown.append(_cpu(cpu, places, package, tuple(numa), efficiencies.get(cpu)))
+        shown.append(
+            HardwareCPU(
+                id=cpu,
+                core=places.get("core"),
+                package=package,
+                package_first_cpu=places.get("package"),
+                numa=tuple(numa),
+                die=places.get("die"),
+                l2=places.get("l2"),
+                l3=places.get("l3"),
+                efficiency=efficiencies.get(cpu),
+                cluster=places.get("Cluster"),
+                book=places.get("Book"),
+                drawer=places.get("Drawer"),
+            )
+        )
     return tuple(shown)
-
-
-def _cpu(
-    cpu: int, places: Mapping[str, int], package: int | None, numa: tuple[int, ...], efficiency: int | None
-) -> HardwareCPU:
-    return HardwareCPU(
-        id=cpu,
-        core=places.get("core"),
-        package=package,
-        package_first_cpu=places.get("package"),
-        numa=numa,
-        die=places.get("die"),
-        l2=places.get("l2"),
-        l3=places.get("l3"),
-        efficiency=efficiency,
-        cluster=places.get("Cluster"),
-        book=places.get("Book"),
-        drawer=places.get("Drawer"),
-    )
 
 
 def _first(branch: Branch, online: int) -> int:

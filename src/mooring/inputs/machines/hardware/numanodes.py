@@ -335,11 +335,9 @@ def _pairs(
     """Pair each ordinary node with the MCDRAM at its own distance; node 0 is always ordinary memory."""
     half = len(nodes) // 2
     ddr = [0, *(column for column, value in enumerate(distances[0]) if value == to_ddr)][:half]
-    mcdram = [next(_columns(distances[row], to_mcdram), 0) for row in ddr]
+    mcdram = [
+        next((column for column, other in enumerate(distances[row]) if other == to_mcdram and column), 0) for row in ddr
+    ]
     if len(ddr) != half or not all(mcdram):
         return None
     return tuple((nodes[row], nodes[column]) for row, column in zip(ddr, mcdram, strict=True))
-
-
-def _columns(row: Sequence[int], value: int) -> Iterator[int]:
-    return (column for column, other in enumerate(row) if other == value and column)

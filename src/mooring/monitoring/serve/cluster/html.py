@@ -16,7 +16,7 @@ from typing import Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus
-from mooring.engine.kubelet.shapes import Load, PodShape, is_plain, load_of, shape_of
+from mooring.engine.kubelet.shapes import Load, Memo, PodShape, is_plain, load_of, shape_of
 from mooring.explain.codes.pages import page
 from mooring.explain.prediction import (
     ADMITTED,
@@ -35,6 +35,7 @@ from mooring.views.html.document import page_text, part_text
 
 UNKNOWN = "nothing is known of the node"
 KEPT_OFF = "labels, affinity or taints keep the pod off"
+_MOST_ANSWERS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class FittingSearch:
     """Asks nodes about pods; answers of equal nodes are shared."""
 
     faults: NodeFaults = field(default_factory=NodeFaults)
-    _known: dict[tuple[bytes, Load, bytes], Prediction] = field(default_factory=dict)
+    _known: Memo[tuple[bytes, Load, bytes], Prediction] = field(default_factory=lambda: Memo(_MOST_ANSWERS))
 
     def fitting(self, pod: Pod, nodes: Sequence[NodeNow], fields: SchedulingFields = NO_FIELDS) -> Fitting:
         """Return where a pod fits.
@@ -100,11 +101,12 @@ class FittingSearch:
 
     def _asked(self, pod: Pod, shape: PodShape, node: NodeNow, kubelet: Kubelet) -> Prediction:
         load = load_of(kubelet)
-        key = node.key, load, shape.key
-        if key not in self._known:
+
+        def ask() -> Prediction:
             managers = ADMITTED if is_plain(pod) else predicted(kubelet, shape.pod)[1]
-            self._known[key] = managers if not managers.admitted else check(shape, load, kubelet.settings)
-        return self._known[key]
+            return managers if not managers.admitted else check(shape, load, kubelet.settings)
+
+        return self._known.of((node.key, load, shape.key), ask)
 
 
 def fittings_in_text(manifest: bytes, cluster: KnownCluster) -> list[Fitting]:

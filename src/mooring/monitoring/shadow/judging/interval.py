@@ -27,8 +27,8 @@ from mooring.monitoring.shadow.judging.judgement import (
     unlike_files,
 )
 from mooring.monitoring.shadow.judging.orders import Changes, Order, OrderSearch, Step
-from mooring.monitoring.shadow.judging.starts import beginnings, engine_on
-from mooring.monitoring.shadow.judging.unseen import Besides, Window, holding
+from mooring.monitoring.shadow.judging.starts import engine_on, possible_starts
+from mooring.monitoring.shadow.judging.unseen import UnseenPods, Window, holding
 from mooring.monitoring.shadow.observed import ObservedNode, ObservedPod
 from mooring.published.restored import holds, kind_of
 
@@ -67,7 +67,7 @@ def changed_meanwhile(order: Order, goal: Kubelet) -> bool:
     return False
 
 
-def refused_meanwhile(refused: ObservedPod, points: Sequence[Kubelet], besides: Besides) -> bool:
+def refused_meanwhile(refused: ObservedPod, points: Sequence[Kubelet], besides: UnseenPods) -> bool:
     """Tell whether a pod was refused in the kubelet's words if another left between two of its containers.
 
     A refused pod leaves, too: while the kubelet ends it, it has still what it was given.
@@ -88,7 +88,7 @@ def refused_meanwhile(refused: ObservedPod, points: Sequence[Kubelet], besides: 
     return False
 
 
-def _leaving(point: Kubelet, besides: Besides) -> Iterator[tuple[Kubelet, Kubelet]]:
+def _leaving(point: Kubelet, besides: UnseenPods) -> Iterator[tuple[Kubelet, Kubelet]]:
     """Yield a node with a pod that left and without it."""
     for uid in besides.leaving:
         if uid in point.node.active:
@@ -163,7 +163,7 @@ _PLACES = frozenset({DifferenceCause.CPUS, DifferenceCause.MEMORY})
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class JudgedInterval:
     """What is said of everything between two observations that follow one another."""
 
     before: ObservedNode
@@ -204,7 +204,9 @@ class Stretch:
         return self.after if self.is_emptied else self.before
 
 
-def stretch_between(before: ObservedNode, after: ObservedNode, window: Window, asked: tuple[Pod, ...] = ()) -> Stretch:
+def judged_between(
+    before: ObservedNode, after: ObservedNode, window: Window, asked: tuple[Pod, ...] = ()
+) -> JudgedInterval:
     """Compare what happened between two observations with the engine.
 
     Args:
@@ -224,26 +226,28 @@ def stretch_between(before: ObservedNode, after: ObservedNode, window: Window, a
     changes = Changes(tuple(window.pods[uid].pod for uid in arrived), possible, leaving, restart, asked=asked)
     base, goal = (engine_on(look, window.pods) for look in (before, after))
     events = tuple(_events(changes, window.pods, _holders(before, base) - _holders(after, goal)))
-    stretch = Stretch(before, after, leaving=leaving, ran=window.ran)
+    interval = JudgedInterval(before, after, leaving=leaving, ran=window.ran)
     unknown = _unknown_pods(before, after, window)
     if unknown:
-        return replace(stretch, judgements=tuple(_all(events, DifferenceCause.PODS, f"{', '.join(unknown)} not known")))
+        return replace(
+            interval, judgements=tuple(_all(events, DifferenceCause.PODS, f"{', '.join(unknown)} not known"))
+        )
     if isinstance(base, str):
-        return replace(stretch, judgements=tuple(_all(events, DifferenceCause.START, base)))
+        return replace(interval, judgements=tuple(_all(events, DifferenceCause.START, base)))
     if isinstance(goal, str):
         return replace(
-            stretch, judgements=tuple(_verdicts(events, (), Mismatch(DifferenceCause.START, "started", goal)))
+            interval, judgements=tuple(_verdicts(events, (), Mismatch(DifferenceCause.START, "started", goal)))
         )
     misformed = unlike_files(after.state.files, _written_again(after))
     if misformed is not None:
-        return replace(stretch, judgements=tuple(_verdicts(events, (), misformed)))
+        return replace(interval, judgements=tuple(_verdicts(events, (), misformed)))
     # A pod that runs can be refused at a later start.
     refused = {uid: one for uid, one in window.pods.items() if one.reason and not after.runs(uid)}
     deleted = frozenset(uid for uid, one in window.pods.items() if one.deleted and after.runs(uid))
     search = OrderSearch(goal, refused, window.ran, after.state.files.memory, after.left, deleted)
-    order, said = _ordered(beginnings(base, before, changes, window, search), search, events)
+    order, said = _ordered(possible_starts(base, before, changes, window, search), search, events)
     return replace(
-        stretch,
+        interval,
         judgements=said,
         steps=order.steps,
         points=order.points,

@@ -18,7 +18,7 @@ from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.memorymanager.state import Block
-from mooring.monitoring.shadow.judging.unseen import Besides, possible_nodes
+from mooring.monitoring.shadow.judging.unseen import UnseenPods, possible_nodes
 from mooring.monitoring.shadow.observed import UNRECOVERED, ObservedPod, is_critical
 
 
@@ -136,7 +136,7 @@ def unlike_answers(answer: AdmitResult, refused: ObservedPod | None) -> Mismatch
 
 
 def unlike_outcome(
-    pod: Pod, refused: ObservedPod | None, points: Sequence[Kubelet], besides: Besides
+    pod: Pod, refused: ObservedPod | None, points: Sequence[Kubelet], besides: UnseenPods
 ) -> tuple[Mismatch | None, int | None]:
     """Find a point of an order at which the engine answers as the kubelet did about a pod that is not there any more.
 

@@ -7,7 +7,7 @@ them every pod keeps what it has.
 Source: kubelet v1.37.1, pkg/kubelet/kubelet.go (HandlePodAdditions sorts by time of creation, in seconds), and
 devicemanager manager.go (readCheckpoint: no devices until plugins register again).
 
-Where a stretch begins: what the engine may have been, on the observed state or as a kubelet starts on it.
+Where a interval begins: what the engine may have been, on the observed state or as a kubelet starts on it.
 """
 
 from __future__ import annotations
@@ -220,10 +220,10 @@ def _admitted(seen: ObservedNode, known: Mapping[str, ObservedPod]) -> frozenset
     return frozenset(uid for uid in listed if not known[uid].reason or seen.runs(uid))
 
 
-def beginnings(
+def possible_starts(
     base: Kubelet, before: ObservedNode, changes: Changes, window: Window, search: OrderSearch
 ) -> Iterator[tuple[Kubelet, Changes]]:
-    """Yield what the node may have been at a stretch's begin, and what happened to it then, the likely first.
+    """Yield what the node may have been at a interval's begin, and what happened to it then, the likely first.
 
     Args:
         base: the engine on the state that was observed.

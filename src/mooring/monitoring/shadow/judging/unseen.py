@@ -46,7 +46,7 @@ class Window:
     traced: Mapping[str, int] = field(default_factory=dict)
     """Number of the observation that shows first what a refused pod left behind, by uid."""
     used: set[str] = field(default_factory=set)
-    """Uids of the pods that are asked about in stretches that were found."""
+    """Uids of the pods that are asked about in intervals that were found."""
 
     def known_at(self, look: ObservedNode) -> Window:
         """Return what is known of the pods, without those that nothing was known of at an observation."""
@@ -101,7 +101,7 @@ _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Besides:
+class UnseenPods:
     """Pods that may have been there, or not, at a point of an order."""
 
     leaving: Sequence[str] = ()
@@ -128,7 +128,7 @@ class _Chosen(NamedTuple):
     ending: Sequence[Pod] = ()
 
 
-def possible_nodes(kubelet: Kubelet, besides: Besides, message: str) -> Iterator[Kubelet]:
+def possible_nodes(kubelet: Kubelet, besides: UnseenPods, message: str) -> Iterator[Kubelet]:
     """Yield a node, and what it may have been at that point as well.
 
     Args:
@@ -183,7 +183,7 @@ def _few(items: Sequence[_Item]) -> Iterator[tuple[_Item, ...]]:
     return chain.from_iterable(combinations(items, count) for count in range(MOST_OF_A_KIND + 1))
 
 
-def _with_sum(kubelet: Kubelet, besides: Besides, resource: str, used: int) -> Iterator[_Chosen]:
+def _with_sum(kubelet: Kubelet, besides: UnseenPods, resource: str, used: int) -> Iterator[_Chosen]:
     """Yield the sets of pods with which this much of a resource is used, the smallest first."""
     wanted = used - kubelet.used.get(resource, 0)
     gone = dict.fromkeys([*besides.leaving, *(uid for uid in besides.arrived if uid in kubelet.node.active)])

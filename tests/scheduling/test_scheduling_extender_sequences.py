@@ -12,9 +12,9 @@ from tests.laws.strategies_whole_node import Hardware, configurations, hardware,
 from tests.node.hotpluggable import pod
 from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, started, state_of_node
 
-from mooring.cluster.extender.deciding import Decider, Outlooks, anonymous
+from mooring.cluster.extender.deciding import Decider, PossibleNodes, anonymous
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
-from mooring.cluster.extender.scoring import Weights, merit_of
+from mooring.cluster.extender.scoring import Weights, quality_of
 from mooring.cluster.extender.view import ClusterView
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError, KubeletCrashError
@@ -28,7 +28,7 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.observation import EngineObserver
-from mooring.published.possible_kubelets import UNPUBLISHED, UNREADABLE, Situation
+from mooring.published.possible_kubelets import UNPUBLISHED, UNREADABLE, NodeKnowledge
 from mooring.published.restored import NodeKind, kind_of, restored
 from mooring.published.state_document import state_document, state_of
 
@@ -116,7 +116,7 @@ def test_a_state_that_cannot_be_restored_is_a_reason(text: str | None) -> None:
     found = restored(kind, state, {})
     assert isinstance(found, str)
     assert "\n" not in found
-    outlook = Outlooks().of(Situation(kind, state, {}, ()))
+    outlook = PossibleNodes().of(NodeKnowledge(kind, state, {}, ()))
     assert outlook.trouble == UNREADABLE
 
 
@@ -148,13 +148,13 @@ def test_scores_prefer_one_numa_node_and_room_for_others() -> None:
             assert decision.admitted
         after, answer = predicted(kubelet, guaranteed("asked", asked))
         assert answer.admitted
-        merit = merit_of(after, "asked", kind.distances)
+        merit = quality_of(after, "asked", kind.distances)
         return merit.alignment, merit.room
 
     assert judged(asked=4)[0] == 1.0
     assert judged(asked=10)[0] == pytest.approx(10 / 21)
     assert judged(asked=8)[1] > judged(guaranteed("first", 2), asked=10)[1]
-    assert Weights().score(merit_of(predicted(started(facts), guaranteed("x", 4))[0], "x", {})) <= 10
+    assert Weights().score(quality_of(predicted(started(facts), guaranteed("x", 4))[0], "x", {})) <= 10
 
 
 def test_a_state_of_thousands_of_bytes_that_says_the_same_again_changes_nothing() -> None:

@@ -15,9 +15,18 @@ from urllib.parse import quote
 import msgspec
 
 from mooring.engine.core.errors import InputError
-from mooring.fleet.live.archive import BUDGET, NODE, POD, TOPOLOGY, ClusterObjects, Content, check_has_nodes, name_of
 from mooring.inputs.pods.claims import CLAIM, SLICE
 from mooring.lazy import lazily
+from mooring.published.cluster_archive import (
+    BUDGET,
+    NODE,
+    POD,
+    TOPOLOGY,
+    ClusterObjects,
+    Content,
+    check_has_nodes,
+    name_of,
+)
 from mooring.published.objects import API_VERSION, FACTS, PLURALS, STATE
 
 with lazily():
