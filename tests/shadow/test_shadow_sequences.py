@@ -22,7 +22,7 @@ from tests.shadow.test_shadow_recording import unlike
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.monitoring.shadow.judging.judge import judge
 from mooring.monitoring.shadow.judging.judgement import Agreement, Judgement
@@ -155,7 +155,7 @@ class Sequence:
         kubelet = replace(watched.kubelet, node=node)
         kubelet = replace(kubelet, cpu_file=None) if "cpu" in removed else kubelet
         watched.kubelet = replace(kubelet, memory_file=None) if "memory" in removed else kubelet
-        if restart_kubelet(watched.kubelet, config) is None:
+        if isinstance(restart_kubelet(watched.kubelet, config), NotStarted):
             # What an operator does then.
             watched.kubelet = replace(kubelet, cpu_file=None, memory_file=None)
         watched.restart(config)

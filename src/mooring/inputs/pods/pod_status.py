@@ -65,7 +65,7 @@ def recorded_failure(content: Mapping[str, Any]) -> Rejection | None:
     """Return the reason and message of the status of a pod that has failed, as the kubelet's check gave them.
 
     >>> recorded_failure({"status": {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: Too much"}})
-    Rejection(reason='OutOfcpu', message='Too much')
+    Rejection(reason='OutOfcpu', message='Too much', shortage=None)
     """
     status = content.get("status")
     if not isinstance(status, dict) or status.get("phase") != "Failed":
