@@ -43,7 +43,7 @@ def test_verbs_are_completed_without_importing_them() -> None:
     code = (
         "import sys; from click.shell_completion import ShellComplete; from mooring.command.main import cli;"
         "print(len(ShellComplete(cli, {}, 'mooring', '').get_completions([], '')));"
-        "print([name for name in sys.modules if name.startswith('mooring.cli.verbs.')])"
+        "print([name for name in sys.modules if name.startswith('mooring.answers.')])"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
     assert told[:2] == [str(len(VERBS)), "[]"]

@@ -157,7 +157,7 @@ def test_an_agent_that_containerd_starts_itself_places_containers_and_ends_with_
 _SLOW = """
 import sys, time
 from mooring.command.main import main
-from mooring.cli.agent import agent
+from mooring.agent import command as agent
 
 given = agent._given
 
