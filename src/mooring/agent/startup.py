@@ -259,7 +259,7 @@ def start_publisher(
         startup: what the agent runs with.
         provider: has the newest snapshot.
         report: receives outages.
-        offered: returns the devices of the node, by resource and driver; None where nobody knows them.
+        offered: returns the devices of the node, by resource and driver; None where they are not known.
 
     Raises:
         InputError: there is no kubeconfig, it cannot be used, or this program has no publisher.

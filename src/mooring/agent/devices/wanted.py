@@ -1,6 +1,6 @@
 """What a pod wants of devices, what its init containers have had, and the pod without that.
 
-The kubelet beside the agent has given the devices already. Those of init containers that end are told by no API, and
+The kubelet beside the agent has given the devices already. No API reports those of init containers that end, and
 CPUs that these containers leave are used again. The kubelet's record on disk has a device plugin's devices of every
 container. Where it cannot be read, an init container counts as holding as many devices of its pod as it requests: those
 that it leaves are the first that the containers after it take (kubelet v1.37.1, devicemanager manager.go,
@@ -35,7 +35,7 @@ class WantedDevices:
     container: str
     """Empty for any."""
     name: str
-    """Of the resource; empty for a claim, whose driver is not known before it is told."""
+    """Of the resource; empty for a claim, whose driver is known only once it is reported."""
     count: int = 1
     claim: str = ""
 
@@ -45,7 +45,7 @@ class WantedDevices:
 
 
 def wanted_of(pod: Pod) -> list[WantedDevices]:
-    """Return what the containers of a pod want; what init containers that end have is told by nobody."""
+    """Return what the containers of a pod want; no API reports what init containers that end have."""
     found = []
     for one in pod.containers:
         if one.kind is ContainerKind.INIT:

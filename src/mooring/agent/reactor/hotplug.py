@@ -199,9 +199,9 @@ def _recorded(state: AgentState, pod: Pod, found: DevicesFound) -> Placed:
 
 
 def _seen(kubelet: Kubelet, uid: str, found: DevicesFound) -> DevicesFound:
-    """Return what is told now, with devices that were known and are not told any more as not healthy.
+    """Return what is reported now; devices that were known and are not reported any more are unhealthy.
 
-    Of init containers that end nothing is told.
+    Nothing is reported of init containers that end.
     """
     pod = kubelet.node.active[uid]
     ending = {one.name for one in pod.containers if one.kind is ContainerKind.INIT}

@@ -1,7 +1,7 @@
 """What the agent counts: its own numbers beside the kubelet's.
 
 The kubelet's metrics come from the snapshot under the kubelet's names (:mod:`mooring.engine.node.metrics.metrics`); the
-agent's own begin with ``mooring_agent_``. Whoever does the work counts here, from any thread.
+agent's own begin with ``mooring_agent_``. Each component counts its own work here, from any thread.
 """
 
 from __future__ import annotations

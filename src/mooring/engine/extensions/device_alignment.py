@@ -289,7 +289,7 @@ def dynamic_devices(
 def claimed_devices(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, dict[str, frozenset[str]]]:
     """Return what the containers of a pod hold by claims: container -> driver -> ids.
 
-    Devices that are given for administration are held by nobody (KEP-5018).
+    Devices that are given for administration have no holder (KEP-5018).
 
     Args:
         pod: the pod.
