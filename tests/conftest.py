@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-from mooring.answers.base.inputs.running import NONE, ROOT
+from mooring.answers.base.inputs.checks import NONE, ROOT
 from mooring.engine.core.plugins import BUDGET, Work
 from mooring.engine.plugins.loading import Watchman
 

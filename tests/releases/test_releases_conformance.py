@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.planner.recordings import CORPORA, named
 
-from mooring.answers.base.replay.file import replay_file
+from mooring.answers.base.agreement import replay_file
 from mooring.engine.releases.catalog import RELEASES, TAGS
 
 FOLDER = CORPORA / "releases"
