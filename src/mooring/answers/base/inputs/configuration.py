@@ -155,7 +155,7 @@ def _versions(
         yield KubeletVersion(archive.about.kubelet, options.node)
     yield from _of_nodes(options, archive, active)
     yield from configured_versions(given)
-    if (archive is None or options.running is not None) and options.machine in ("", LIVE):
+    if (archive is None or archive.kubelet is not None) and options.machine in ("", LIVE):
         yield KubeletVersion(installed_version(), "the kubelet of this computer")
 
 
