@@ -16,6 +16,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.base import picture as pictures
+    from mooring.answers.base import plan as planning
     from mooring.answers.capacity import (
         answer,
         text,
@@ -105,7 +106,7 @@ def _largest(question: Question, form: str, to: str) -> int:
     else:
         warn(largest.findings)
         emit(text.largest_text(plan, largest, to=to), to)
-    return YES if answer.can_be_asked(plan) else NO
+    return YES if answer.askable(plan) is not None else NO
 
 
 def _subject(question: Question, pod: str, shape: str) -> replicas.Subject:
@@ -116,7 +117,7 @@ def _subject(question: Question, pod: str, shape: str) -> replicas.Subject:
 
 
 def _svg(capacity: Capacity) -> str:
-    if not capacity.can_be_asked and capacity.plan.refusal is not None:
-        tell(f"{capacity.plan.kubelet_name} would not start: {capacity.plan.refusal.message}")
+    if isinstance(capacity.plan, planning.RefusedPlan):
+        tell(capacity.plan.sentence)
     replicas = frozenset(replica.pod.uid for replica in capacity.replicas)
     return svg.svg_text(pictures.plan_view(capacity.after, hypothetical=replicas))

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import AnyPlan, RefusedPlan
 from mooring.answers.compare.releases import (
     ReleaseComparisonDocument,
     ReleaseDecisionPart,
@@ -27,7 +27,7 @@ _NAMED_PODS = 5
 """How many of the pods that a rule changes are named."""
 
 
-def release_comparison_text(plans: Sequence[Plan], comparison: ReleaseComparisonDocument, to: str) -> str:
+def release_comparison_text(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument, to: str) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``.
 
     Args:
@@ -38,13 +38,13 @@ def release_comparison_text(plans: Sequence[Plan], comparison: ReleaseComparison
     return text_for(Group(*_parts(plans, comparison)), to)
 
 
-def _parts(plans: Sequence[Plan], comparison: ReleaseComparisonDocument) -> Iterator[RenderableType]:
+def _parts(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument) -> Iterator[RenderableType]:
     yield Text(
         f"{plural(len(comparison.pods), 'pod')} under kubelets {', '.join(comparison.kubelets)}.", STYLES["title"]
     )
     for plan in plans:
-        if plan.refusal is not None:
-            yield Text(f"Kubelet {plan.release} would not start: [{plan.refusal_code}]")
+        if isinstance(plan, RefusedPlan):
+            yield Text(f"Kubelet {plan.release} would not start: [{plan.refusal.code}]")
             yield Padding(Text(clean(plan.refusal.message)), _INDENT)
     groups = _groups(comparison)
     differing = [pod for pod in comparison.pods if not pod.same]

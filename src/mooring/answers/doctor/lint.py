@@ -19,7 +19,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.answers.base.inputs.node import question_of
-from mooring.answers.base.plan import make_plan
+from mooring.answers.base.plan import RefusedPlan, make_plan
 from mooring.answers.doctor.interrupts import (
     Assignments,
     assignments_of,
@@ -54,7 +54,7 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
     tree = _tree(options.machine or options.node)
     plan = make_plan(question)
     warn(plan.findings)
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         emit(f"The kubelet would not start, so no container has exclusive CPUs: {plan.refusal.message}", to)
         return NO
     assignments = assignments_of(plan)

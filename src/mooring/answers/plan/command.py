@@ -28,7 +28,7 @@ with lazily():
 
 
 if TYPE_CHECKING:
-    from mooring.answers.base.plan import Plan
+    from mooring.answers.base.plan import AnyPlan, Plan
 
 EPILOG = """\b
 Examples:
@@ -68,7 +68,7 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     question = question_from(read)
     plan = planning.make_plan(question)
     # Saved first: an answer that is on the screen is complete, with everything that was requested.
-    if save and plan.refusal is None:
+    if save and isinstance(plan, planning.Plan):
         _save(plan, save)
     if form in ("json", "yaml"):
         document = plan_document.plan_document(plan)
@@ -90,13 +90,13 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     return YES if plan.is_yes else NO
 
 
-def _view(plan: Plan, form: str) -> str:
+def _view(plan: AnyPlan, form: str) -> str:
     """Return the node after the plan as its API or its metrics would show it.
 
     A kubelet that does not start shows neither: then its refusal is the answer.
     """
-    if plan.kubelet is None or plan.metrics is None:
-        return f"{plan.kubelet_name} would not start: {plan.refusal.message if plan.refusal else ''}"
+    if isinstance(plan, planning.RefusedPlan):
+        return plan.sentence
     if form == "metrics":
         from mooring.engine.node.metrics.metrics import exposition  # noqa: PLC0415 - counted by then
 

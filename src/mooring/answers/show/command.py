@@ -116,11 +116,10 @@ def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
         return pictures.machine_view(loader.load_machine(inputs.machine)), True
     plan = planning.make_plan(question_of(inputs))
     warn(plan.findings)
-    if plan.refusal is not None:
-        tell(f"{plan.kubelet_name} would not start: {plan.refusal.message}")
+    if isinstance(plan, planning.RefusedPlan):
+        tell(plan.sentence)
         if plan.remedy:
             tell(plan.remedy)
-
     return pictures.plan_view(plan, now=_present_moment()), plan.is_yes
 
 
