@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.plans import started_plan
 
-from mooring.answers.base.plan import Plan, Question
+from mooring.answers.base.plan import AnyPlan, Plan, Question
 from mooring.answers.base.pods import explain
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.machine import Machine
