@@ -136,16 +136,12 @@ def _warnings(check: Check) -> Iterator[Remark]:
             place = place_in(finding, files)
             text = finding.message if place is not None else f"{finding.subject}: {finding.message}"
             gravity: Gravity = "error" if finding.code == POOL_EMPTY else "warning"
-            node_types = tuple(one.name for one in check.node_types if _has(one, finding))
+            node_types = tuple(one.name for one in check.node_types if finding in one.plan.findings)
             yield Remark(finding.code, gravity, clean(text), place or _settings(check), finding.subject, node_types)
 
 
 def _settings(check: Check) -> ManifestPlace | None:
     return ManifestPlace(check.settings, 1, 1) if check.settings else None
-
-
-def _has(node_type: NodeType, finding: Finding) -> bool:
-    return finding in node_type.plan.findings
 
 
 _TEMPLATE = re.compile(r"(?:^|\.)spec\b")

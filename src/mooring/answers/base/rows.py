@@ -89,7 +89,7 @@ def admitted_rows(plan: Plan, answer: Answer, caches: Sequence[int], *, why: str
             cpus=cpus,
             cpu_nodes=tuple(nodes_of(topology, cpus.mask)) if topology is not None and known else (),
             memory_nodes=placement.mems,
-            alignment=_alignment(topology, caches, cpus, _hidden(plan, answer, container))
+            alignment=_alignment(topology, caches, cpus, hidden_of(plan.kubelet.node.cpu, answer.pod.uid, container))
             if topology and known
             else "",
             why=why if position == 0 else "",
@@ -130,10 +130,6 @@ def _full_why(answer: Answer) -> str:
 def pod_name(answer: Answer) -> str:
     """Return ``namespace/pod``."""
     return f"{answer.pod.namespace}/{answer.pod.name}"
-
-
-def _hidden(plan: Plan, answer: Answer, container: str) -> int:
-    return hidden_of(plan.kubelet.node.cpu, answer.pod.uid, container)
 
 
 def _alignment(topology: Topology, caches: Sequence[int], cpus: CPUSet, hidden: int) -> str:

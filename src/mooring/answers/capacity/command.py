@@ -84,7 +84,15 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     if not (pod or shape or question.pods or question.scaled_down):
         if click.get_current_context().get_parameter_source("at_least") is not ParameterSource.DEFAULT:
             raise click.UsageError("--at-least counts pods of a shape: give POD, --shape or -f")
-        return _largest(question, form, to)
+        plan, largest = answer.largest_requests(question)
+        if form == "json":
+            emit_document(json_text(largest), to)
+        elif form == "svg":
+            raise click.UsageError("-o svg draws the node with pods of a shape: give --shape or POD")
+        else:
+            warn(largest.findings)
+            emit(text.largest_text(plan, largest, to=to), to)
+        return YES if answer.askable(plan) is not None else NO
     capacity = answer.capacity_of(_subject(question, pod, shape), limit, at_least)
     if form == "json":
         emit_document(json_text(capacity.document), to)
@@ -95,18 +103,6 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
         else:
             emit(text.capacity_text(capacity, wide=form == "wide", to=to), to)
     return YES if capacity.can_be_asked and capacity.document.enough else NO
-
-
-def _largest(question: Question, form: str, to: str) -> int:
-    plan, largest = answer.largest_requests(question)
-    if form == "json":
-        emit_document(json_text(largest), to)
-    elif form == "svg":
-        raise click.UsageError("-o svg draws the node with pods of a shape: give --shape or POD")
-    else:
-        warn(largest.findings)
-        emit(text.largest_text(plan, largest, to=to), to)
-    return YES if answer.askable(plan) is not None else NO
 
 
 def _subject(question: Question, pod: str, shape: str) -> replicas.Subject:

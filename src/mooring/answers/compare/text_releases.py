@@ -12,7 +12,6 @@ from mooring.answers.base.plan import AnyPlan, RefusedPlan
 from mooring.answers.compare.releases import (
     ReleaseComparisonDocument,
     ReleaseDecisionPart,
-    ReleaseDifferencePart,
     ReleasePodPart,
 )
 from mooring.cli.terminal import text_for
@@ -57,7 +56,13 @@ def _parts(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument) -> I
     yield from [Text(""), Text(f"The same decisions about {plural(same, 'other pod')}.")] if same else []
     for difference in comparison.differences:
         yield Text("")
-        yield from _reasons(difference)
+        yield Text(f"{difference.older} and {difference.newer} differ by:", STYLES["title"])
+        for one in difference.rules:
+            text = f"{one.rule} ({one.releases}): {one.says}. Later: {one.instead}. ({_names(one.pods)})"
+            yield Padding(Text(text), _INDENT)
+        if difference.unexplained:
+            text = f"feature gates, stages of options or formats of state files ({_names(difference.unexplained)})"
+            yield Padding(Text(text), _INDENT)
 
 
 def _groups(comparison: ReleaseComparisonDocument) -> list[list[str]]:
@@ -102,16 +107,6 @@ def _place(placement: PlacementPart | None) -> str:
         return ""
     memory = f", memory {numbers(map(int, placement.mems.split(',')))}" if placement.mems else ""
     return f"{placement.cpus or 'shared pool'}{memory}"
-
-
-def _reasons(difference: ReleaseDifferencePart) -> Iterator[RenderableType]:
-    yield Text(f"{difference.older} and {difference.newer} differ by:", STYLES["title"])
-    for one in difference.rules:
-        text = f"{one.rule} ({one.releases}): {one.says}. Later: {one.instead}. ({_names(one.pods)})"
-        yield Padding(Text(text), _INDENT)
-    if difference.unexplained:
-        text = f"feature gates, stages of options or formats of state files ({_names(difference.unexplained)})"
-        yield Padding(Text(text), _INDENT)
 
 
 def _names(pods: Sequence[PodPart]) -> str:

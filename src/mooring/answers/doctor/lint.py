@@ -64,7 +64,7 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
     if form == "json":
         emit_document(json_text(isolation_document(name, assignments, findings)), to)
     else:
-        emit(_lint_text(name, assignments, findings, to), to)
+        emit(text_for(Group(*_parts(name, assignments, findings)), to), to)
     return NO if any(finding.severity == "warning" for finding in findings) else YES
 
 
@@ -89,11 +89,6 @@ def _online(info: MachineInfo) -> CPUSet:
 
 
 _STYLE = {"warning": "bold yellow", "info": "bold cyan"}
-
-
-def _lint_text(machine: str, assignments: Assignments, findings: Sequence[Finding], to: str) -> str:
-    """Return the findings as text for the terminal, or without any styling for the file ``to``."""
-    return text_for(Group(*_parts(machine, assignments, findings)), to)
 
 
 def _parts(machine: str, assignments: Assignments, findings: Sequence[Finding]) -> Iterator[RenderableType]:

@@ -28,7 +28,7 @@ with lazily():
 
 
 if TYPE_CHECKING:
-    from mooring.answers.base.plan import AnyPlan, Plan
+    from mooring.answers.base.plan import AnyPlan
 
 EPILOG = """\b
 Examples:
@@ -69,10 +69,11 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     plan = planning.make_plan(question)
     # Saved first: an answer that is on the screen is complete, with everything that was requested.
     if save and isinstance(plan, planning.Plan):
-        _save(plan, save)
+        # Empty texts never come up: a kubelet that started has made both files.
+        store.StateFolder(store.make_folder(Path(save))).write_both(plan.files.cpu or "", plan.files.memory or "")
     if form in ("json", "yaml"):
         document = plan_document.plan_document(plan)
-        emit_document(json_text(document) if form == "json" else _yaml(document), to)
+        emit_document(json_text(document) if form == "json" else yaml_reader.yaml_text(document), to)
     elif form in checks.FORMS:
         node_types = [checking.NodeType(plan.machine.name, plan)]
         check = checks.check_of(node_types, question, read.manifests, inputs.template_paths, inputs.config)
@@ -102,12 +103,3 @@ def _view(plan: AnyPlan, form: str) -> str:
 
         return exposition(plan.metrics)
     return json_text(of_kubelet.pod_resources_document(plan.kubelet.node))
-
-
-def _yaml(document: object) -> str:
-    return yaml_reader.yaml_text(document)
-
-
-def _save(plan: Plan, folder: str) -> None:
-    # Empty texts never come up: a kubelet that started has made both files.
-    store.StateFolder(store.make_folder(Path(folder))).write_both(plan.files.cpu or "", plan.files.memory or "")

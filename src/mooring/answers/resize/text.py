@@ -51,7 +51,10 @@ def _parts(plan: Plan, resized: ResizeDocument, width: int, *, wide: bool) -> It
     yield Text(policies(plan.kubelet.settings), "dim")
     yield Text("")
     if not resized.runs:
-        yield from _not_running(plan, resized)
+        yield Text(f"{_name(resized)} does not run and cannot be resized.", "bold")
+        if resized.not_running:
+            code = next(one.code for one in plan.answers if one.pod.uid == resized.uid)
+            yield Padding(Text(f"{clean(resized.not_running)} [{code}]"), _INDENT)
         return
     yield Text(_headline(resized), "bold")
     if resized.why:
@@ -69,13 +72,6 @@ def _parts(plan: Plan, resized: ResizeDocument, width: int, *, wide: bool) -> It
         yield Text(f"Events: {', '.join(resized.events) or 'none'}.")
         yield Text("")
         yield numa_table(view, width)
-
-
-def _not_running(plan: Plan, resized: ResizeDocument) -> Iterator[RenderableType]:
-    yield Text(f"{_name(resized)} does not run and cannot be resized.", "bold")
-    if resized.not_running:
-        code = next(one.code for one in plan.answers if one.pod.uid == resized.uid)
-        yield Padding(Text(f"{clean(resized.not_running)} [{code}]"), _INDENT)
 
 
 def _name(resized: ResizeDocument) -> str:

@@ -69,7 +69,13 @@ def command(form: str, width: int | None, socket: str, to: str, inputs: NodeOpti
     """
     check_destination(to)
     if live:
-        _check_live(inputs, form, to, once=once)
+        # An agent cannot be asked for these.
+        if inputs.describes_node or inputs.machine or inputs.kubelet_version:
+            raise click.UsageError("--live shows the agent's own node: remove the options that describe another one")
+        if form == "html":
+            raise click.UsageError("--live draws for a terminal or as SVG; there is no HTML report of a live node")
+        if not once and (form != "terminal" or to):
+            raise click.UsageError("add --once to draw into a file")
         return _live(socket, form, width, to, once=once)
     if once or socket:
         raise click.UsageError("--once and --socket need --live")
@@ -86,20 +92,6 @@ def _drawn(view: NodeView, form: str, width: int | None, to: str, *, is_yes: boo
     else:
         emit(_terminal(view, width, to), to)
     return YES if is_yes else NO
-
-
-def _check_live(inputs: NodeOptions, form: str, to: str, *, once: bool) -> None:
-    """Refuse what an agent cannot be asked for.
-
-    Raises:
-        UsageError: naming the option.
-    """
-    if inputs.describes_node or inputs.machine or inputs.kubelet_version:
-        raise click.UsageError("--live shows the agent's own node: remove the options that describe another one")
-    if form == "html":
-        raise click.UsageError("--live draws for a terminal or as SVG; there is no HTML report of a live node")
-    if not once and (form != "terminal" or to):
-        raise click.UsageError("add --once to draw into a file")
 
 
 def _live(socket: str, form: str, width: int | None, to: str, *, once: bool) -> int:

@@ -156,12 +156,8 @@ def _changed(question: Question, changes: Sequence[PlannedChange], form: str, to
         if form == "svg":
             emit_document(_svg(after), to)
         else:
-            emit(_text(question, changes, before, after, to), to)
+            emit(text.what_if_text(question, changes, before, after, to), to)
     return YES if after.is_yes else NO
-
-
-def _text(question: Question, changes: Sequence[PlannedChange], before: AnyPlan, after: AnyPlan, to: str) -> str:
-    return text.what_if_text(question, changes, before, after, to)
 
 
 def _svg(after: AnyPlan) -> str:

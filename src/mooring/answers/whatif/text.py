@@ -48,7 +48,11 @@ def _comparison(
     yield Text(clean(sentence(changes, question)), STYLES["title"])
     if archive := archive_of(before):
         yield Text(clean(archive), STYLES["quiet"])
-    yield from _policies(before, after)
+    old, new = (policies(one.kubelet.settings) if isinstance(one, Plan) else "" for one in (before, after))
+    if new:
+        yield Text(new, STYLES["quiet"])
+    if old and old != new:
+        yield Text(f"before: {old}", STYLES["quiet"])
     yield Text("")
     found = differences(before, after)
     changed = [one for one in found if differs(one)]
@@ -63,14 +67,6 @@ def _comparison(
     for name, plan in (("Before", before), ("After", after)):
         yield Text(f"{name}: {_counts(plan)}")
     yield from _still_refused(after)
-
-
-def _policies(before: AnyPlan, after: AnyPlan) -> Iterator[RenderableType]:
-    old, new = (policies(one.kubelet.settings) if isinstance(one, Plan) else "" for one in (before, after))
-    if new:
-        yield Text(new, STYLES["quiet"])
-    if old and old != new:
-        yield Text(f"before: {old}", STYLES["quiet"])
 
 
 def _side_by_side(changed: Sequence[DifferencePart]) -> Table:
