@@ -42,7 +42,7 @@ DIMENSIONS = ("cpu-policy", "cpu-options", "memory-policy", "topology-policy", "
 """Names of what ``--vary`` varies; those of :class:`mooring.answers.compare.variant.Dimension`."""
 
 MEASURES = ("admitted", "numa", "devices", "memory", "l3", "core", "stranded", "socket", "spread")
-"""Names of what ``--by`` ranks by; those of :data:`mooring.answers.compare.answer.MEASURES`."""
+"""Names of what ``--by`` ranks by; those of :data:`mooring.answers.compare.measures.MEASURES`."""
 
 
 def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
