@@ -85,14 +85,12 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
     Exit code 1 when the pod is not admitted.
     """
     check_destination(to)
-    if is_code(name):
-        _explain_page(pages.page(name), form, to)
-        return YES
     if codes := codes_beginning(name):
         _list_codes(codes, form, to)
         return YES
-    if (found := reason_page(name)) is not None:
-        _explain_page(found, form, to)
+    about = pages.page(name) if is_code(name) else reason_page(name)
+    if about is not None:
+        _explain_page(about, form, to)
         return YES
 
     inputs = running_inputs.with_running_kubelet(replace(inputs, named=(name,) if name else ()))
