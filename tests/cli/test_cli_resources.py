@@ -20,7 +20,7 @@ kind: NodeDevices
 devices:
   vendor.example/gpu:
     - {id: gpu0, numa: [0]}
-    - {id: gpu1, numa: [0], healthy: false}
+    - {id: gpu1, numa: [0], unhealthy: true}
 """
 
 

@@ -149,6 +149,7 @@ def _pod(name: str, node: str, image: str) -> dict[str, Any]:
             "activeDeadlineSeconds": _LIFE,
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False,
+            "hostNetwork": True,
             "hostPID": True,
             "tolerations": [{"operator": "Exists"}],
             "containers": [
@@ -162,7 +163,7 @@ def _pod(name: str, node: str, image: str) -> dict[str, Any]:
                         "allowPrivilegeEscalation": False,
                     },
                     "volumeMounts": [
-                        {"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"},
+                        {"name": "host", "mountPath": "/host", "readOnly": True},
                         {"name": "packed", "mountPath": "/tmp"},  # noqa: S108 - a volume of the pod
                     ],
                 }
