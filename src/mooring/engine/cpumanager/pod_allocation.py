@@ -130,7 +130,7 @@ def _partitioned(
     if observer is not None:
         observer(CPUsAssigned(pod.uid, "", bubble, state.held))
     # 8-10. The containers' sets.
-    sets = divided(policy, pod, bubble, observer)
+    sets = divided(policy, pod, bubble, observer, width=0 if affinity is None else affinity.bit_count())
     if isinstance(sets, TakeError):
         return state, AllocationError(sets.message)
     if isinstance(sets, Endless):
@@ -180,6 +180,8 @@ def divided(
     bubble: CPUMask,
     observer: Observer | None = None,
     kept: Mapping[str, CPUMask] | None = None,
+    *,
+    width: int = 0,
 ) -> dict[str, CPUMask] | TakeError | Endless:
     """Return the CPUs of each container, in the order of the specification.
 
@@ -189,6 +191,7 @@ def divided(
         bubble: the CPUs of the pod.
         observer: receives what was found.
         kept: exclusive CPUs of containers that keep them, as far as they are of the right number and still free.
+        width: number of NUMA nodes of the hint of the pod's first container.
     """
     kept = kept or {}
     sets: dict[str, CPUMask] = {}
@@ -204,7 +207,7 @@ def divided(
             if own.bit_count() != count:
                 if observer is not None:
                     observer(TakeBegun(pod.uid, container.name, count, pool, "partition"))
-                taken = take(policy.topology, pool, count, policy.rules, observer)
+                taken = take(policy.topology, pool, count, policy.rules, observer, width=width)
             if not isinstance(taken, int):
                 return taken
             sets[container.name] = taken

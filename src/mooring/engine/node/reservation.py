@@ -16,7 +16,7 @@ from typing import Any
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet, CPUTooLargeError
 from mooring.engine.core.decision import Cause, Fault
-from mooring.engine.core.gotext import duration_text, int64, quote
+from mooring.engine.core.gotext import INT64_MAX, duration_text, int64, quote
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError, written
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
@@ -209,7 +209,11 @@ def _amounts(texts: Mapping[str, str], kind: str, older: ReleaseRules) -> dict[s
             ) from None
         if amount.nano < 0:
             raise _Refused(f"{prefix}resource quantity for {quote(resource)} cannot be negative: {texts[resource]}")
-        if resource == "cpu" and not older.reserved_cpu_not_rounded:
+        if not older.huge_amounts_wrap:
+            # Up to v1.37 an amount beyond 64 bits wraps (rule huge-amounts-wrap; spec: preview.md section 7).
+            amount = amount.saturated(_MILLI if resource == "cpu" else 10**9)
+        kept = older.reserved_cpu_not_rounded or (not older.huge_amounts_wrap and amount.nano > INT64_MAX * 1000)
+        if resource == "cpu" and not kept:
             # Rounded up to millionths, then to the nearest thousandth, in 64 bits. Up to v1.36 the amount is kept
             # exactly (rule reserved-cpu-not-rounded; spec: releases.md section 5).
             nearest = int64(amount.micro + 500)
