@@ -15,8 +15,8 @@ from tests.cli.command import EXAMPLES, Answered, mooring
 from tests.cli.made_up_node import SECRET, kubelet_pods, make_root, write_pods
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.inputs.machines.files import FolderTree, open_tree
 from mooring.inputs.machines.isolation import read_isolation
+from mooring.inputs.machines.tree import FolderTree, open_tree
 
 NEW_PODS = """
 apiVersion: v1

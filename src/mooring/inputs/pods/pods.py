@@ -88,7 +88,15 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
     status_qos = _status_qos(obj)
     resources = None
     if spec.get("resources") is not None and gates.knows_pod_resources:
-        resources = _pod_resources(spec, containers, gates, stored=status_qos is not None)
+        stored = status_qos is not None
+        try:
+            given = as_mapping(spec["resources"])
+            resources = PodResources(resource_list(given, "requests"), resource_list(given, "limits"))
+            if not stored:
+                resources = with_pod_defaults(resources, containers, gates)
+            check_pod_resources(resources)
+        except InputError as error:
+            raise inside(error, "spec.resources") from None
     if not gates.amounts_wrap:
         containers = [
             replace(one, requests=saturated(one.requests), limits=saturated(one.limits)) for one in containers
@@ -189,20 +197,6 @@ def _container(item: object, kind: _Kind) -> Container:
     except InputError as error:
         raise inside(error, "resources") from None
     return Container(name, kind(fields), requests, limits)
-
-
-def _pod_resources(
-    spec: Mapping[str, Any], containers: list[Container], gates: PodGates, *, stored: bool
-) -> PodResources:
-    try:
-        given = as_mapping(spec["resources"])
-        resources = PodResources(resource_list(given, "requests"), resource_list(given, "limits"))
-        if not stored:
-            resources = with_pod_defaults(resources, containers, gates)
-        check_pod_resources(resources)
-    except InputError as error:
-        raise inside(error, "spec.resources") from None
-    return resources
 
 
 def _overhead(spec: Mapping[str, Any]) -> ResourceList:

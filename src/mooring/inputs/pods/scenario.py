@@ -27,7 +27,7 @@ from mooring.engine.core.moment import SECOND
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Holdings
-from mooring.engine.kubelet.events import Admit, Advance, Reboot, Remove, Resizing, Restart, Step
+from mooring.engine.kubelet.events import Admit, Advance, Reboot, Remove, Restart, Step
 from mooring.engine.releases.catalog import release_of
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.configuration.mooring_config import mooring_config
@@ -304,7 +304,10 @@ def _step(item: Any, source: str, gates: PodGates, report: Report, mooring: Moor
     if "remove" in step:
         return Remove(name_at(step, "remove"))
     if "resize" in step:
-        return _resizing(step)
+        try:
+            return resizing(as_mapping(step["resize"]))
+        except InputError as error:
+            raise inside(error, "resize") from None
     if "advance" in step:
         return Advance(_span(step))
     if step.get("reboot") is True:
@@ -318,13 +321,6 @@ def _restart(step: Mapping[str, Any], source: str, report: Report, mooring: Moor
     release = _release(step)
     after = mooring if release is None else replace(mooring, release=release)
     return Restart(_kubelet(step, source, report, after) if "kubelet" in step else None, release)
-
-
-def _resizing(step: Mapping[str, Any]) -> Resizing:
-    try:
-        return resizing(as_mapping(step["resize"]))
-    except InputError as error:
-        raise inside(error, "resize") from None
 
 
 def _span(step: Mapping[str, Any]) -> int:

@@ -192,20 +192,6 @@ def _amount(holder: Mapping[str, Any], field: str, place: str) -> Quantity | Non
         raise InputError(error.problem, field=f"{place}.{field}", remedy=error.remedy) from None
 
 
-def _memory_overhead(machine: _Machine) -> int:
-    """Return the bytes that KubeVirt adds for its processes, page tables and devices."""
-    kilobytes = -(-machine.requests["memory"].units // 1000)
-    cpus = max(machine.cpus, 1)
-    return (
-        kilobytes * 1000 // 512
-        + _COMPONENTS
-        + cpus * _PER_CPU
-        + _IO_THREAD
-        + sum(amount for amount, is_needed in _additions(machine) if is_needed)
-        + _probe_overhead(machine.spec)
-    )
-
-
 def _additions(machine: _Machine) -> Iterator[tuple[int, bool]]:
     devices, domain = machine.devices, machine.domain
     security = mapping_at(domain, "launchSecurity")
@@ -244,7 +230,17 @@ def _compute(machine: _Machine) -> dict[str, dict[str, str]]:
 
 def _add_overhead(machine: _Machine, requests: dict[str, Quantity], limits: dict[str, Quantity]) -> None:
     """Add the overhead; with huge pages it is all the memory that is not of them."""
-    overhead = _memory_overhead(machine)
+    # What KubeVirt adds for its processes, page tables and devices.
+    kilobytes = -(-machine.requests["memory"].units // 1000)
+    cpus = max(machine.cpus, 1)
+    overhead = (
+        kilobytes * 1000 // 512
+        + _COMPONENTS
+        + cpus * _PER_CPU
+        + _IO_THREAD
+        + sum(amount for amount, is_needed in _additions(machine) if is_needed)
+        + _probe_overhead(machine.spec)
+    )
     if machine.page:
         pool = f"hugepages-{machine.page}"
         pages = min(machine.guest, requests["memory"].units)
