@@ -15,12 +15,12 @@ from mooring.answers.doctor import (
     entry_checks,
     joint_checks,
     memory_checks,
-    reading,
 )
 from mooring.answers.doctor import cpu_checks as claim_checks
+from mooring.answers.doctor import reports as reading
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.engine.releases.rule import RELEASE_NAMES
-from mooring.explain.codes.pages import all_codes
+from mooring.explain.codes import all_codes
 from mooring.explain.reason import POOL_EMPTY
 
 CONFIG = """

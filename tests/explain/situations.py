@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mooring.answers.base.explanation import explain
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.pods import explain
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS

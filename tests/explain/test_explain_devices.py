@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 from tests.explain.situations import TWO_NODES, planned, pod, policy, told
 
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.explain.document import explanation_document
 from mooring.answers.explain.text import helps_of
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
-from mooring.explain.explanation_document import explanation_document
 from mooring.explain.story import Story
 
 GPU, NIC = "vendor.example/gpu", "vendor.example/nic"

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from tests.explain.situations import STATIC, TWO_NODES, policy, simple, told
 
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question, make_plan
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
 
-from mooring.answers.base.pod_names import find, first_refused, pods_of
+from mooring.answers.base.pods import find, first_refused, pods_of
 from mooring.answers.explain.text import without_details
 from mooring.documents.explanation import StoryLinePart
 from mooring.documents.facts import fact_members
@@ -14,7 +14,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.cpumanager import facts as cpu_facts
 from mooring.engine.devicemanager import facts as device_facts
 from mooring.explain import reason
-from mooring.explain.codes.pages import all_codes
+from mooring.explain.codes import all_codes
 from mooring.views.decision import SIGNS, Mark, decision_view
 from mooring.views.svg.decision import decision_svg
 

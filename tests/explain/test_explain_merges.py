@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
 
+from mooring.answers.explain.document import explanation_document
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.node.facts import HintsGiven
 from mooring.engine.topologymanager import merge as topology_merge
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import NOT_POSSIBLE, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, SocketRule
-from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.opinions import opinions_of
 from mooring.inputs.machines.compact import parse_compact

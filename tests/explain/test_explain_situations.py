@@ -267,7 +267,7 @@ def test_devices_are_reported_with_their_numa_nodes() -> None:
 
 
 def test_a_story_about_one_container_leaves_the_others_out() -> None:
-    from mooring.answers.base.explanation import explain  # noqa: PLC0415 - the others ask for whole pods
+    from mooring.answers.base.pods import explain  # noqa: PLC0415 - the others ask for whole pods
 
     pair = pod("pair", container("left", "2"), container("right", "2"))
     plan = planned(policy("restricted"), [pair])

@@ -12,12 +12,11 @@ from mooring.agent.reactor.placing import place
 from mooring.agent.state import AgentState
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.search import begin, followed, holding
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question, opened_for
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.plan import Plan, Question, make_plan, opened_for
+from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import trace_of
 from mooring.answers.capacity.answer import capacity_of
-from mooring.answers.capacity.replicas import Subject
+from mooring.answers.capacity.eviction import Subject
 from mooring.answers.compare.variant import Variant
 from mooring.cluster.extender.deciding import Decider, PossibleNodes
 from mooring.engine.core.config import PLUGINS

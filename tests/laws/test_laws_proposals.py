@@ -13,10 +13,9 @@ from mooring.answers.base.changes.change import AGAIN, applied
 from mooring.answers.base.changes.nearest import nearest_changes
 from mooring.answers.base.changes.order import PodRemoval
 from mooring.answers.base.changes.search import holding
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Plan, Question, make_plan
 from mooring.answers.capacity.answer import capacity_of
-from mooring.answers.capacity.replicas import Subject, replica
+from mooring.answers.capacity.eviction import Subject, replica
 from mooring.engine.core.pod import Pod
 
 LAW = settings(

@@ -14,8 +14,7 @@ from mooring.answers.base.changes.configuration import ConfigField
 from mooring.answers.base.changes.devices import MoreDevices
 from mooring.answers.base.changes.order import EarlierTurn, PodRemoval
 from mooring.answers.base.changes.requests import Amount
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Plan, Question, make_plan
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod

@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 from tests.documents.validation import complaints
 from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, hardware, pods, quantities
 
-from mooring.answers.base.plan import make_plan
+from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.probes import CPU, led_elsewhere, place_of, placed, probe_anywhere, probe_on
-from mooring.answers.base.question import Question
 from mooring.answers.capacity.answer import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
-from mooring.answers.capacity.eviction import evictions
+from mooring.answers.capacity.eviction import Subject, evictions, named_subject, replica
 from mooring.answers.capacity.fragmentation import FragmentationPart, fragmentation
-from mooring.answers.capacity.replicas import Subject, named_subject, replica
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError

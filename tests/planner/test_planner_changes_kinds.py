@@ -16,9 +16,8 @@ from mooring.answers.base.changes.nearest import nearest_changes, understood
 from mooring.answers.base.changes.order import EarlierTurn, PodRemoval
 from mooring.answers.base.changes.requests import Amount
 from mooring.answers.base.changes.search import Proposal
-from mooring.answers.base.plan import make_plan
+from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document
-from mooring.answers.base.question import Question
 from mooring.engine.core.config import KubeletConfig, ReservedMemory
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine

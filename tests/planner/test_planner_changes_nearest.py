@@ -11,8 +11,7 @@ from mooring.answers.base.changes.change import AGAIN, applied
 from mooring.answers.base.changes.nearest import FAMILIES, nearest_changes, understood
 from mooring.answers.base.changes.order import PodRemoval
 from mooring.answers.base.changes.search import begin, begun, followed, holding
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question, make_plan
 from mooring.engine.core.decision import StartRefusal
 
 ANY = questions() | tight_questions()

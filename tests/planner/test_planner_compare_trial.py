@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.planner.compared import STATIC, container, machine, measure, pod, pods, run_trial, trace, varied
 
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import Trace, shapes, trace_of_scenario
 from mooring.answers.compare.measures import digest
 from mooring.answers.compare.trial import Trial

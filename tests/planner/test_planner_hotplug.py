@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from mooring.answers.base.explanation import explain
-from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.agreement import replay_file
+from mooring.answers.base.picture import plan_view
+from mooring.answers.base.plan import Plan, Question, make_plan
 from mooring.answers.base.plan_text import plan_text
-from mooring.answers.base.question import Question
-from mooring.answers.base.replay.file import replay_file
-from mooring.answers.base.replay.scenario import replay_scenario
-from mooring.answers.base.views.picture import plan_view
-from mooring.answers.base.views.report import settings_facts
-from mooring.answers.base.views.rows import plan_rows
+from mooring.answers.base.pods import explain
+from mooring.answers.base.report import settings_facts
+from mooring.answers.base.rows import plan_rows
+from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.capacity.answer import capacity_of
-from mooring.answers.capacity.replicas import Subject, described_pod
+from mooring.answers.capacity.eviction import Subject, described_pod
 from mooring.answers.resize.answer import resize_of
 from mooring.answers.resize.sizes import wanted
 from mooring.answers.resize.text import resize_text

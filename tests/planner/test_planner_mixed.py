@@ -8,11 +8,10 @@ from typing import Any
 from msgspec import to_builtins
 from tests.agent.small_node import CONFIG, INFO, guaranteed
 
-from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.plan import Plan, Question, make_plan
 from mooring.answers.base.plan_document import plan_document
 from mooring.answers.base.plan_text import plan_text
-from mooring.answers.base.question import Question
-from mooring.answers.base.views.rows import mixed_lines
+from mooring.answers.base.rows import mixed_lines
 from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.config import MIXED_CPUS, MooringConfig
 from mooring.engine.core.machine import Machine

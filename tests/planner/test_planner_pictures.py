@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mooring.answers.base.explanation import explain
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
-from mooring.answers.base.views.picture import devices_before, pci_views, plan_view
-from mooring.answers.base.views.report import report_of
-from mooring.answers.base.views.rows import plan_rows
+from mooring.answers.base.picture import devices_before, pci_views, plan_view
+from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.pods import explain
+from mooring.answers.base.report import report_of
+from mooring.answers.base.rows import plan_rows
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.inputs.configuration.devices import offered_devices

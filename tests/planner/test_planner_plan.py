@@ -12,13 +12,12 @@ import pytest
 from msgspec import to_builtins
 from tests.planner.recordings import CORPORA, MACHINES
 
-from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.picture import plan_view
+from mooring.answers.base.plan import Plan, Question, make_plan
 from mooring.answers.base.plan_document import plan_document
-from mooring.answers.base.question import Question
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.rows import plan_rows
+from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import load_machines
-from mooring.answers.base.views.picture import plan_view
-from mooring.answers.base.views.rows import plan_rows
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet

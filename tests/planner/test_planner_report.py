@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from tests.render.report_steps import cpu_states
 
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
-from mooring.answers.base.views.picture import plan_view
-from mooring.answers.base.views.report import machine_report, report_of
+from mooring.answers.base.picture import plan_view
+from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.report import machine_report, report_of
 from mooring.inputs.configuration.devices import offered_devices
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.loader import load_machine

@@ -7,8 +7,7 @@ from dataclasses import replace
 from tests.node.nodes import machine
 from tests.node.podlevel_nodes import container, managed
 
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Plan, Question, make_plan
 from mooring.answers.doctor.diagnosis import diagnose
 from mooring.engine.checkpoint.memory_file import memory_state_text
 from mooring.engine.core.config import MooringConfig, ReservedMemory

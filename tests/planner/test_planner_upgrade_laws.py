@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from tests.releases.flipped import FOLDER, machines, recorded
 
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.upgrade.answer import UpgradeDocument, upgrade_of
 from mooring.answers.upgrade.decisions import UpgradeOutcome
 from mooring.answers.upgrade.node import KubeletSetup, NodePods, UpgradedNode

@@ -9,15 +9,14 @@ from msgspec import to_builtins
 from tests.documents.validation import complaints
 from tests.plugins.plugged_nodes import STATIC, WHOLE, machine_named, named, plugged, pod
 
-from mooring.answers.base.explanation import explain
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.pods import explain
+from mooring.answers.explain.document import explanation_document
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.plugins import ChosenPlugin, PluginChoice
 from mooring.engine.node.facts import PodAdmitted
 from mooring.engine.plugins.facts import Candidate, PluginMadeRoom, PluginsChose, PluginScored
-from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.step_lines import plugin_line
 from mooring.explain.story import walk

@@ -21,14 +21,13 @@ from tests.plugins.plugged_nodes import (
     pod,
 )
 
-from mooring.answers.base.explanation import explain
-from mooring.answers.base.interrupts import assignments_of
-from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.picture import plan_view
+from mooring.answers.base.plan import Plan, Question, make_plan
 from mooring.answers.base.plan_document import plan_document
-from mooring.answers.base.question import Question
-from mooring.answers.base.views.picture import plan_view
-from mooring.answers.base.views.rows import plan_rows
+from mooring.answers.base.pods import explain
+from mooring.answers.base.rows import plan_rows
 from mooring.answers.doctor.diagnosis import diagnose
+from mooring.answers.doctor.interrupts import assignments_of
 from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig

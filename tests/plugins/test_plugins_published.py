@@ -13,8 +13,7 @@ from tests.node.nodes import config, machine
 from tests.plugins.installed_plugins import install
 from tests.plugins.made_plugins import answering, choice, cpus, plugin
 
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Plan, Question, make_plan
 from mooring.answers.base.trace import Trace
 from mooring.answers.compare import answer as run
 from mooring.answers.compare.variant import Variant

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.planner.recordings import CORPORA, PARTS, lines, named, share
 
-from mooring.answers.base.replay.file import replay_file
+from mooring.answers.base.agreement import replay_file
 from mooring.engine.core.release import NEWEST
 from mooring.engine.releases.catalog import TAGS
 

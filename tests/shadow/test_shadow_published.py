@@ -14,7 +14,7 @@ from tests.shadow.listing import listing
 from tests.shadow.observing import STATIC, Node, node
 from tests.shadow.test_shadow_watching import Told
 
-from mooring.answers.base.replay.file import replay_file
+from mooring.answers.base.agreement import replay_file
 from mooring.documents.schemas import schema
 from mooring.monitoring.shadow.commands import shadow
 from mooring.monitoring.shadow.folder import ShadowFolder

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace as replace_part
 from tests.shadow.observing import STATIC, Node, node
 
-from mooring.answers.base.replay.file import replay_file
+from mooring.answers.base.agreement import replay_file
 from mooring.documents.schemas import schema
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError

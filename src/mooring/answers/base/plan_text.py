@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import Plan
-from mooring.answers.base.views.picture import plan_view
-from mooring.answers.base.views.rows import holding_lines, mixed_lines, plan_rows, pool_lines, resize_lines
+from mooring.answers.base.rows import holding_lines, mixed_lines, plan_rows, pool_lines, resize_lines
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus, shared_cpus

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.engine.core.bits import CPUMask, mask_of, members
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machine import Finding, PublishedNode

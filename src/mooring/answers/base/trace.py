@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from mooring.answers.base.question import Question, happening
+from mooring.answers.base.plan import Question, happening
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.machineinfo import MachineInfo

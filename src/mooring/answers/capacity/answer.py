@@ -9,15 +9,13 @@ from typing import Annotated, Literal
 from msgspec import Meta, field, structs
 
 from mooring.answers.base.answering import Answer, answered
-from mooring.answers.base.outcome import held_devices, placement_part
-from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan_document import held_devices, placement_part
 from mooring.answers.base.plan_findings import device_findings, pool_findings
 from mooring.answers.base.probes import PodPlace, place_of, placed
-from mooring.answers.base.question import Question
-from mooring.answers.capacity.eviction import EvictionPart, evictions
+from mooring.answers.capacity.eviction import MOST, EvictionPart, Subject, default_limit, evictions, replica
 from mooring.answers.capacity.fragmentation import FragmentationPart, fragmentation
-from mooring.answers.capacity.replicas import MOST, Subject, default_limit, replica
-from mooring.documents.parts import (
+from mooring.documents.plan import (
     API_VERSION,
     APIVersion,
     Code,
@@ -183,7 +181,7 @@ def capacity_of(subject: Subject, limit: int | None = None, at_least: int = 1) -
 
     Args:
         subject: the pod, and the question about the node without it.
-        limit: how many replicas at most; None for :func:`~mooring.answers.capacity.replicas.default_limit`.
+        limit: how many replicas at most; None for :func:`~mooring.answers.capacity.eviction.default_limit`.
         at_least: how many have to fit.
     """
     pod, question = subject.pod, subject.question

@@ -11,19 +11,22 @@ from click.core import ParameterSource
 from mooring.answers.base.inputs.node import question_of
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, tell, warn
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base.views import picture as pictures
-    from mooring.answers.capacity import answer, replicas, text
+    from mooring.answers.base import picture as pictures
+    from mooring.answers.capacity import (
+        answer,
+        text,
+    )
+    from mooring.answers.capacity import eviction as replicas
     from mooring.inputs.pods import defaults
     from mooring.views.svg import picture as svg
 
 
 if TYPE_CHECKING:
-    from mooring.answers.base.question import Question
+    from mooring.answers.base.plan import Question
     from mooring.answers.capacity.answer import Capacity
 
 EPILOG = """\b

@@ -10,10 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import Plan
 from mooring.answers.base.plan_text import plan_text
-from mooring.answers.base.views.picture import plan_view
-from mooring.answers.base.views.rows import plan_rows, pool_lines
+from mooring.answers.base.rows import plan_rows, pool_lines
 from mooring.answers.capacity.answer import (
     ADMITTED,
     EMPTY_REFUSES,
@@ -25,9 +25,8 @@ from mooring.answers.capacity.answer import (
     ReplicaPart,
     can_be_asked,
 )
-from mooring.answers.capacity.eviction import EvictedPodPart, EvictionPart
+from mooring.answers.capacity.eviction import DESCRIBED, EvictedPodPart, EvictionPart
 from mooring.answers.capacity.fragmentation import HUGEPAGES, FragmentationPart, NodeSharePart
-from mooring.answers.capacity.replicas import DESCRIBED
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean

@@ -10,12 +10,11 @@ import click
 from mooring.answers.base.inputs import checks
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base.inputs import running as running_inputs
+    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.compare import answer, text, variant
     from mooring.answers.compare import inputs as compare_inputs
     from mooring.answers.compare import plot as comparison_plots

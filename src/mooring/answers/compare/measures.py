@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import sha256
 
-from mooring.answers.base.guarantee import AlignmentPromise, alignment_promise
-from mooring.answers.base.outcome import held_devices
+from mooring.answers.base.changes.configuration import AlignmentPromise, alignment_promise
+from mooring.answers.base.plan_document import held_devices
 from mooring.answers.base.trace import Trace
 from mooring.answers.compare.trial import Stranded, Trial, TrialAdmission, run_trials, stranded_cpus
 from mooring.answers.compare.variant import Variant

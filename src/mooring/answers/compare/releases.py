@@ -14,12 +14,10 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.outcome import differing, held_devices, placement_part
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.plan_document import pod_part
-from mooring.answers.base.pod_names import pods_of
-from mooring.answers.base.question import Question
-from mooring.documents.parts import (
+from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan_document import differing, held_devices, placement_part, pod_part
+from mooring.answers.base.pods import pods_of
+from mooring.documents.plan import (
     API_VERSION,
     APIVersion,
     Code,

@@ -16,7 +16,7 @@ from mooring.answers.compare.releases import (
     ReleasePodPart,
 )
 from mooring.cli.terminal import text_for
-from mooring.documents.parts import PlacementPart, PodPart
+from mooring.documents.plan import PlacementPart, PodPart
 from mooring.engine.core.errors import clean
 from mooring.explain.phrases import joined, plural
 from mooring.views.console import STYLES, Breaking, new_table

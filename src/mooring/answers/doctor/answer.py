@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem
 from mooring.answers.doctor.diagnosis import Diagnosis, FileDiagnosis, FileRepair
-from mooring.answers.doctor.problem import Dropped, EntryHolder, Problem
-from mooring.documents.parts import (
+from mooring.documents.plan import (
     API_VERSION,
     APIVersion,
     Code,

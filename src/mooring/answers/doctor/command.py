@@ -12,15 +12,14 @@ import click
 from mooring.answers.base.inputs.node import question_of, read_node
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.inputs.archive import OF_ARCHIVE
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base.inputs import running as running_inputs
+    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.doctor import answer, text
     from mooring.answers.doctor import diagnosis as diagnosing
     from mooring.answers.doctor import lint as lint_answer

@@ -19,17 +19,17 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.answers.base.inputs.node import question_of
-from mooring.answers.base.interrupts import (
+from mooring.answers.base.plan import make_plan
+from mooring.answers.doctor.interrupts import (
     Assignments,
     assignments_of,
     interrupt_findings,
     named,
 )
-from mooring.answers.base.plan import make_plan
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
 from mooring.cli.terminal import text_for
-from mooring.documents.parts import API_VERSION, APIVersion, CPUList, DocumentPart, FindingPart, finding_parts
+from mooring.documents.plan import API_VERSION, APIVersion, CPUList, DocumentPart, FindingPart, finding_parts
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError, clean
 from mooring.engine.core.machine import Finding

@@ -18,7 +18,7 @@ from mooring.cli.output import STANDARD_OUTPUT
 from mooring.cli.terminal import CommandLine, text_for
 from mooring.documents.explanation import ExplanationDocument, StoryLinePart
 from mooring.engine.core.errors import clean
-from mooring.explain.codes.pages import CodePage
+from mooring.explain.codes import CodePage
 from mooring.explain.reason import UNHEALTHY_DEVICES
 from mooring.explain.story import NO, YES, PodVerdict
 

@@ -1,4 +1,4 @@
-"""A migration to the agent: checks, the takeover of the running pods, and the kubelet that is left.
+"""A migration to the agent (``mooring migrate -o json``): checks, the takeover, and the kubelet that is left.
 
 Every outcome is an answer of the engine, the doctor or the agent's reactor about this node; nothing is executed. The
 reactor is the agent's own. It receives the Synchronize that a runtime would send, in which every running container has
@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
@@ -18,11 +21,19 @@ from mooring.agent.reactor.placing import place
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState
-from mooring.answers.base.outcome import placement_part
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan_document import placement_part
 from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
-from mooring.documents.migration import MigratedContainerPart, MigrationCheckPart
+from mooring.documents.plan import (
+    API_VERSION,
+    APIVersion,
+    CPUList,
+    DocumentPart,
+    FindingPart,
+    KubeletRelease,
+    PlacementPart,
+    one_of,
+)
 from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.bits import CPUMask, members
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -33,6 +44,57 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import refusal_of, start_kubelet
 from mooring.engine.node.node import placements_of
+
+
+class MigrationCheckPart(DocumentPart):
+    """Something that must hold before the first step."""
+
+    name: Annotated[str, one_of("state files", "kubelet", "agent", "pods", "rollback")]
+    passed: bool
+    message: str
+
+
+class MigrationStepPart(DocumentPart):
+    """One step."""
+
+    title: str
+    files: Annotated[dict[str, str], Meta(description="Path -> text to write before the commands.")]
+    commands: Annotated[list[str], Meta(description="To be typed on the node or where kubectl is, in order.")]
+    outcome: Annotated[list[str], Meta(description="What happens, as computed for this node.")]
+
+
+class MigratedContainerPart(DocumentPart, kw_only=True):
+    """A running container before and after the agent's start."""
+
+    uid: str
+    namespace: str
+    name: str
+    container: str
+    outcome: Annotated[str, one_of("kept", "moved", "shared", "waits")]
+    before: Annotated[PlacementPart, Meta(description="What it has of its own by the kubelet.")]
+    after: Annotated[PlacementPart, Meta(description="What it has of its own by the agent.")]
+    runs_on: Annotated[CPUList, Meta(description="The CPUs of its cgroup afterwards.")]
+    reason: Annotated[str, Meta(description="Why its pod waits; else empty.")]
+
+
+class MigrationDocument(DocumentPart, kw_only=True):
+    """What mooring migrate -o json prints: checks, steps with their outcomes, and the way back."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Migration"] = "Migration"
+    node: Annotated[str, Meta(description="The node's name; empty where it is not known.")]
+    machine: str
+    kubelet: KubeletRelease
+    way: Annotated[str, one_of("in place", "drain")]
+    passed: Annotated[bool, Meta(description="Whether every check has passed.")]
+    checks: list[MigrationCheckPart]
+    containers: Annotated[
+        list[MigratedContainerPart], Meta(description="Running ones in order; empty if the agent does not start.")
+    ]
+    shared_pool: Annotated[CPUList, Meta(description="After the agent's start; empty if it does not start.")]
+    steps: list[MigrationStepPart]
+    rollback: list[MigrationStepPart]
+    findings: list[FindingPart]
 
 
 class Way(Enum):

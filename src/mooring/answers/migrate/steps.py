@@ -7,9 +7,15 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mooring.answers.migrate.migration import Migration, TakeoverOutcome, Way
-from mooring.documents.migration import MigratedContainerPart, MigrationDocument, MigrationStepPart
-from mooring.documents.parts import PlacementPart, finding_parts
+from mooring.answers.migrate.migration import (
+    MigratedContainerPart,
+    Migration,
+    MigrationDocument,
+    MigrationStepPart,
+    TakeoverOutcome,
+    Way,
+)
+from mooring.documents.plan import PlacementPart, finding_parts
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST

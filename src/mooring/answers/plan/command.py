@@ -12,17 +12,15 @@ from mooring.answers.base.inputs.checks import check_save
 from mooring.answers.base.inputs.node import question_from, read_inputs
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import check as checking
     from mooring.answers.base import plan as planning
-    from mooring.answers.base import plan_document
+    from mooring.answers.base import plan_document, report
     from mooring.answers.base import plan_text as text
-    from mooring.answers.base.check import check as checking
-    from mooring.answers.base.inputs import running as running_inputs
-    from mooring.answers.base.views import report
+    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.documents import of_kubelet
     from mooring.engine.checkpoint import store
     from mooring.inputs.decoding import yaml_reader

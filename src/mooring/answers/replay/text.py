@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mooring.answers.base.outcome import span_text
-from mooring.answers.base.replay.file import ReplayOutcome
+from mooring.answers.base.agreement import ReplayOutcome
+from mooring.answers.base.plan_document import span_text
 from mooring.engine.kubelet.events import Admit, Advance, Offline, Online, Reboot, Remove, Resizing, Step
 from mooring.explain.phrases import cpus_text, plural
 from mooring.inputs.pods.scenario import MergeCase, Scenario

@@ -14,12 +14,12 @@ from msgspec import Meta, field, structs
 
 from mooring.answers.base.plan import (
     Plan,
+    Question,
     make_plan,
 )
-from mooring.answers.base.pod_names import Named, find, pods_of
-from mooring.answers.base.question import Question
+from mooring.answers.base.pods import Named, find, pods_of
 from mooring.answers.resize.sizes import CPU, LargestAmountsPart, Wanted, asking, largest_of, resize_advice, resizing_of
-from mooring.documents.parts import (
+from mooring.documents.plan import (
     API_VERSION,
     APIVersion,
     Code,

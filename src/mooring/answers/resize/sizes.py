@@ -11,10 +11,9 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
-from mooring.answers.base.start.advice import GENERAL
-from mooring.documents.parts import DocumentPart
+from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.start import GENERAL
+from mooring.documents.plan import DocumentPart
 from mooring.engine.core.config import EXCLUSIVE_RESIZE
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS

@@ -9,10 +9,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mooring.answers.base.outcome import span_text
+from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan_document import span_text
 from mooring.answers.base.plan_text import plan_text
-from mooring.answers.base.views.picture import plan_view
 from mooring.answers.resize.answer import ResizedContainerPart, ResizeDocument
 from mooring.answers.resize.sizes import LargestAmountsPart
 from mooring.cli.terminal import text_for, width_for

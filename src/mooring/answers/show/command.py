@@ -11,16 +11,15 @@ import click
 from mooring.answers.base.inputs.node import question_of, read_machine
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, tell, warn
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, tell, warn
 from mooring.engine.core.moment import Moment
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import picture as pictures
     from mooring.answers.base import plan as planning
-    from mooring.answers.base.inputs import running as running_inputs
-    from mooring.answers.base.views import picture as pictures
-    from mooring.answers.base.views import report
+    from mooring.answers.base import report
+    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.show import live
     from mooring.cli import terminal
     from mooring.inputs.machines import loader

@@ -17,7 +17,7 @@ from mooring.answers.base.plan import Plan
 from mooring.answers.upgrade.causes import Cause, GateDefault, gates_for
 from mooring.answers.upgrade.decisions import UpgradeOutcome, pod_upgrades
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
-from mooring.documents.parts import Count, DocumentPart, one_of
+from mooring.documents.plan import Count, DocumentPart, one_of
 from mooring.engine.core.config import CheckedFields, KubeletConfig
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE

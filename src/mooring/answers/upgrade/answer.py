@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from mooring.answers.base.outcome import decided
 from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan_document import decided
 from mooring.answers.upgrade.advice import UpgradeAdvicePart, advices
 from mooring.answers.upgrade.causes import UpgradeCausePart, causes
 from mooring.answers.upgrade.decisions import (
@@ -24,7 +24,7 @@ from mooring.answers.upgrade.settings import (
     setting_changes,
     state_file_formats,
 )
-from mooring.documents.parts import (
+from mooring.documents.plan import (
     API_VERSION,
     APIVersion,
     Code,

@@ -13,11 +13,11 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.outcome import decided, placement_part
 from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan_document import decided, placement_part
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
 from mooring.answers.upgrade.settings import gate_value
-from mooring.documents.parts import DocumentPart, PlacementPart, one_of
+from mooring.documents.plan import DocumentPart, PlacementPart, one_of
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.gates import MANAGER_GATES

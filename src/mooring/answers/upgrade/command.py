@@ -11,14 +11,13 @@ import click
 from mooring.answers.base.inputs.checks import check_save
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, emit, emit_document, json_text, warn
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import picture
+    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.base.inputs import configuration as configuration_inputs
-    from mooring.answers.base.inputs import running as running_inputs
-    from mooring.answers.base.views import picture
     from mooring.answers.upgrade import answer, text
     from mooring.answers.upgrade import inputs as upgrade_inputs
     from mooring.engine.checkpoint import store

@@ -9,9 +9,9 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, structs
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.outcome import decided_about, placement_part
 from mooring.answers.base.plan import Plan
-from mooring.documents.parts import Code, DocumentPart, PlacementPart, PodPart, one_of
+from mooring.answers.base.plan_document import decided_about, placement_part
+from mooring.documents.plan import Code, DocumentPart, PlacementPart, PodPart, one_of
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.node import placements_of

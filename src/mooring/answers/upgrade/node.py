@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Plan, Question, make_plan
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.pod import Pod

@@ -11,17 +11,16 @@ import click
 from mooring.answers.base.inputs.node import NodeInputs, question_from, read_inputs
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, tell, warn
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import picture as pictures
     from mooring.answers.base import plan as planning
-    from mooring.answers.base import pod_names
+    from mooring.answers.base import pods as pod_names
     from mooring.answers.base.changes import change as planned_change
     from mooring.answers.base.changes import nearest as nearest_search
-    from mooring.answers.base.views import picture as pictures
     from mooring.answers.whatif import text, whatif_document
     from mooring.views.svg import picture as svg
 
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 
     from mooring.answers.base.changes.change import PlannedChange
     from mooring.answers.base.changes.search import Proposal
-    from mooring.answers.base.plan import Plan
-    from mooring.answers.base.question import Question
+    from mooring.answers.base.plan import Plan, Question
     from mooring.engine.core.pod import Pod
 
 _DEFAULT_LIMIT = 5

@@ -11,13 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.changes.change import Cost, PlannedChange, sentence
-from mooring.answers.base.changes.price import alignment_words, given_up_words, outcome_command
+from mooring.answers.base.changes.nearest import alignment_words, given_up_words, outcome_command
 from mooring.answers.base.changes.search import Proposal
-from mooring.answers.base.plan import Plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Plan, Question
 from mooring.answers.whatif.whatif_document import UNASKED, differences, differs
 from mooring.cli.terminal import CommandLine, text_for
-from mooring.documents.changes import DifferencePart, OutcomePart, OutcomePlacePart
+from mooring.documents.explanation import DifferencePart, OutcomePart, OutcomePlacePart
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.settings import policies

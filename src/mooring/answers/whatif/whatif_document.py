@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.change import PlannedChange
-from mooring.answers.base.changes.price import change_parts, proposal_part
+from mooring.answers.base.changes.nearest import change_parts, proposal_part
 from mooring.answers.base.changes.search import Proposal
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.plan_document import plan_document, pod_part
-from mooring.answers.base.pod_names import pods_of
-from mooring.answers.base.question import Question
-from mooring.documents.changes import (
+from mooring.answers.base.pods import pods_of
+from mooring.documents.explanation import (
     DifferencePart,
     ExtentPart,
     NearestChangesDocument,
@@ -20,7 +19,7 @@ from mooring.documents.changes import (
     OutcomePlacePart,
     WhatIfDocument,
 )
-from mooring.documents.parts import finding_parts
+from mooring.documents.plan import finding_parts
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import Pod
 from mooring.explain.alignment import extents

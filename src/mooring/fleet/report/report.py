@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mooring.answers.base.answering import answered
-from mooring.answers.base.explanation import story_of
+from mooring.answers.base.picture import owners_of, plan_view
 from mooring.answers.base.plan import Plan
-from mooring.answers.base.views.picture import owners_of, plan_view
+from mooring.answers.base.pods import story_of
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.admit import AdmitMode
 from mooring.explain.phrases import size

@@ -11,13 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mooring.answers.base.changes.nearest import nearest_changes
-from mooring.answers.base.changes.price import price_words
-from mooring.answers.base.explanation import explain
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
-from mooring.answers.base.views.picture import devices_before, plan_view
-from mooring.answers.base.views.rows import admitted_rows, l3_caches, pod_name, verdict_of
+from mooring.answers.base.changes.nearest import nearest_changes, price_words
+from mooring.answers.base.picture import devices_before, plan_view
+from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.pods import explain
+from mooring.answers.base.rows import admitted_rows, l3_caches, pod_name, verdict_of
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from mooring.answers.base.plan import Plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Plan, Question
 from mooring.views.view import NodeView
 
 MayList: TypeAlias = Callable[[str], bool]

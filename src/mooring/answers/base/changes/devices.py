@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from mooring.answers.base.changes.change import ChangeStage, Cost, PodRef, asked_about, refs, two_parts
 from mooring.answers.base.changes.search import Proposal, Search, cheaper
-from mooring.answers.base.pod_names import find_containers
-from mooring.answers.base.question import Entry, Question, pods_in
+from mooring.answers.base.plan import Entry, Question, pods_in
+from mooring.answers.base.pods import find_containers
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device, DeviceState

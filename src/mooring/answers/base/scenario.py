@@ -1,6 +1,6 @@
 """Replaying scenarios: the steps of a recording through the engine, the answers in the recording's own form.
 
-It knows nothing of expected results; comparing is the work of :mod:`mooring.answers.base.replay.agreement`.
+It knows nothing of expected results; comparing is the work of :mod:`mooring.answers.base.agreement`.
 
 Source: the format of the conformance recordings (docs/reference/scenarios.md).
 
@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import to_builtins
 
-from mooring.answers.base.outcome import (
+from mooring.answers.base.plan_document import (
     change_fields,
     decision_fields,
     held_devices,

@@ -20,7 +20,7 @@ from xml.etree import ElementTree as ET
 
 from mooring import __version__
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.check.check import Case, Check, NodeType
+from mooring.answers.base.check import Case, Check, NodeType
 from mooring.documents.sarif import (
     SarifArtifact,
     SarifConfiguration,
@@ -43,7 +43,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.facts import WholeCoresChecked
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.memorymanager.facts import MemoryAssigned
-from mooring.explain.codes.pages import page
+from mooring.explain.codes import page
 from mooring.explain.phrases import joined
 from mooring.explain.reason import NOT_SERVED, POOL_EMPTY
 from mooring.explain.story import Taking

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring.documents.changes import ProposalPart
 from mooring.documents.explanation import (
     ClaimPart,
     CodePageDocument,
     ExplanationDocument,
+    ProposalPart,
     RemarkPart,
     StoryClaimsPart,
     StoryLinePart,
@@ -18,7 +18,7 @@ from mooring.engine.core.bits import list_text
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.core.topology import Topology
 from mooring.engine.extensions.owners import HeldClaim
-from mooring.explain.codes.pages import CodePage
+from mooring.explain.codes import CodePage
 from mooring.explain.lines import story_lines
 from mooring.explain.story import Line, Story
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from mooring.answers.base.plan import Plan
-from mooring.answers.base.views.rows import (
+from mooring.answers.base.rows import (
     device_holders,
     devices_by_holder,
     hugepage_lines,

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from mooring import KUBELET_VERSION
 from mooring.answers.base.answering import Answer
+from mooring.answers.base.picture import device_views, machine_view, owners_of, plan_view, pools_of
 from mooring.answers.base.plan import Plan
-from mooring.answers.base.views.picture import device_views, machine_view, owners_of, plan_view, pools_of
-from mooring.answers.base.views.rows import (
+from mooring.answers.base.rows import (
     admitted_rows,
     device_holders,
     hugepage_lines,

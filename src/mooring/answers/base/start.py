@@ -1,22 +1,29 @@
-"""The changes that a refused start allows for, by the cause of each fault (spec: configuration.md sections 2 to 5)."""
+"""What lets a kubelet start that does not: the fewest changes of its configuration and files, each of them run.
+
+A refusal is about one fault at a time. So the kubelet is started again with each change that the cause of the fault
+allows for (spec: configuration.md sections 2 to 5), and where it then refuses for another reason, with the changes for
+that one as well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.config import KubeletConfig, ReservedMemory
 from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.start import refusal_of, start_on
 from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
 from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import cpu_option_groups, known_gates, topology_option_groups
 from mooring.engine.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
-from mooring.explain.phrases import size
+from mooring.explain.phrases import joined, size
+from mooring.explain.reason import remedy
 from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
 from mooring.inputs.decoding.fields import nearest
 
@@ -316,3 +323,68 @@ _BY_CAUSE: Mapping[Cause, Callable[[Question, Fault], Iterator[StartChange]]] = 
     Cause.CPUS_CHANGED: _no_file,
     Cause.FILE_CONTRADICTS: _no_file,
 }
+
+
+GENERAL = "In general (not run here): "
+"""Before advice that was not tried."""
+
+_MOST_FAULTS = 4
+"""How many faults of one node are corrected together."""
+_MOST_STARTS = 80
+"""Starts after which the search ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartAdvice:
+    """Changes with which a kubelet starts."""
+
+    changes: tuple[StartChange, ...]
+    question: Question
+    """With the changes made."""
+
+    @property
+    def sentence(self) -> str:
+        """The changes as an instruction, and that they were run."""
+        files = [change.words for change in self.changes if change.drains]
+        fields = [change.words for change in self.changes if not change.drains]
+        steps = [*fields, *([f"drain the node and delete {joined(files)}"] if files else [])]
+        text = joined(steps)
+        return f"{text[0].upper()}{text[1:]}: the kubelet then starts (run here)."
+
+
+def start_advice(question: Question, refusal: StartRefusal) -> str:
+    """Return what to do: changes that were run, else general advice marked as such, or nothing.
+
+    Args:
+        question: whose kubelet does not start.
+        refusal: why it does not.
+    """
+    found = advice_to_start(question, refusal)
+    if found is not None:
+        return found.sentence
+    if unknown := not_known(question, refusal):
+        return f"What decides is not known: {unknown}."
+    general = remedy(refusal)
+    return f"{GENERAL}{general}" if general else ""
+
+
+def advice_to_start(question: Question, refusal: StartRefusal) -> StartAdvice | None:
+    """Return the fewest changes with which the kubelet starts; None when the search finds none."""
+    waiting: list[tuple[tuple[StartChange, ...], Question, StartRefusal]] = [((), question, refusal)]
+    starts = 0
+    for made, asked, why in waiting:
+        for change in changes_for(asked, why):
+            if starts == _MOST_STARTS:
+                return None
+            starts += 1
+            changed, changes = change.question, (*made, change)
+            again = _refusal(changed)
+            if again is None:
+                return StartAdvice(changes, changed)
+            if again.message != why.message and len(changes) < _MOST_FAULTS:
+                waiting.append((changes, changed, again))
+    return None
+
+
+def _refusal(question: Question) -> StartRefusal | None:
+    return refusal_of(start_on(question.machine, question.config, question.mooring, question.files))
