@@ -145,7 +145,8 @@ class _ScenarioRun:
             texts = refusal_alternatives(self._info, *asked, self._files, self._start.refusal)
             fields |= {"startErrorAlternatives": texts} if len(texts) > 1 else {}
             if self._scenario.files:
-                fields["files"] = _file_fields(self._start.files)
+                named = {"cpuManagerState": self._start.files.cpu, "memoryManagerState": self._start.files.memory}
+                fields["files"] = {name: text for name, text in named.items() if text is not None}
             return fields
         if self._timeline is None:
             raise AssertionError("a kubelet that has started has a timeline")
@@ -299,11 +300,6 @@ def _start_fields(kubelet: Kubelet) -> dict[str, Any]:
 def _retried_fields(answers: Mapping[str, Resize], now: Moment) -> dict[str, Any]:
     """Return the answers for pods that had waited; nothing when none had."""
     return {"retried": {uid: resize_fields(one, now) for uid, one in answers.items()}} if answers else {}
-
-
-def _file_fields(files: StateTexts) -> dict[str, str]:
-    named = {"cpuManagerState": files.cpu, "memoryManagerState": files.memory}
-    return {name: text for name, text in named.items() if text is not None}
 
 
 def refusal_alternatives(

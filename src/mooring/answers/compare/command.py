@@ -26,7 +26,6 @@ with lazily():
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mooring.answers.compare.answer import Comparison
 
 EPILOG = """\b
 Examples:
@@ -189,7 +188,7 @@ def command(
     if form == "json":
         emit_document(json_text(answer.comparison_document(comparison, compared.findings)), to)
     elif form == "svg":
-        emit_document(_svg(comparison, top, grouped=grouped), to)
+        emit_document(render_plot.plot_svg(comparison_plots.comparison_plot(comparison, top, grouped=grouped)), to)
     else:
         emit(text.comparison_text(comparison, top, wide=form == "wide", grouped=grouped, to=to), to)
     if check is not None:
@@ -225,7 +224,3 @@ def _check_source(manifests: Sequence[str], trace: str, *, others: bool) -> None
 def _dimensions(vary: tuple[str, ...], *, all_options: bool) -> frozenset[variant.Dimension]:
     named = frozenset(variant.Dimension(name) for name in vary)
     return named | frozenset(variant.ALL_OPTIONS) if all_options else named
-
-
-def _svg(comparison: Comparison, top: int, *, grouped: bool) -> str:
-    return render_plot.plot_svg(comparison_plots.comparison_plot(comparison, top, grouped=grouped))

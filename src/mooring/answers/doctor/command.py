@@ -75,7 +75,10 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
         if write:
             raise click.UsageError("give either --lint or --write")
         return lint_answer.answer_lint(inputs, form, to)
-    _check_place(state, node, write=write)
+    if not state and not node:
+        raise InputError("is missing", source="--state", remedy="name the kubelet's root directory or a copy of it")
+    if write and not state:
+        raise InputError("needs --state", source="--write", remedy="a node archive is never written")
     asked = replace(question_of(inputs), pods=())
     if state:
         devices = device_file.device_record(device_file.read_device_file(Path(state)))
@@ -96,18 +99,6 @@ def _place(diagnosis: Diagnosis, state: str, node: str) -> str:
     """Return where the files are: of an archive also its node, and when it was captured."""
     archive = [finding.message for finding in diagnosis.question.findings if finding.code == OF_ARCHIVE]
     return state or ", ".join([node, *archive])
-
-
-def _check_place(state: str, node: str, *, write: bool) -> None:
-    """Refuse what names no files, or none that can be written.
-
-    Raises:
-        InputError: naming the option.
-    """
-    if not state and not node:
-        raise InputError("is missing", source="--state", remedy="name the kubelet's root directory or a copy of it")
-    if write and not state:
-        raise InputError("needs --state", source="--write", remedy="a node archive is never written")
 
 
 def _written(diagnosis: Diagnosis, folder: Path) -> Mapping[str, str]:

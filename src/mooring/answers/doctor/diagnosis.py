@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.plan import Question, RefusedPlan, make_plan
 from mooring.answers.base.plan_findings import wrap_findings
 from mooring.answers.base.start import start_advice
 from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Repaired
@@ -291,7 +291,7 @@ def restarted(question: Question) -> RestartEffect:
     if not question.active:
         return RestartEffect()
     plan = make_plan(replace(question, pods=()))
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         return RestartEffect()
     found: dict[EntryHolder, Afterwards] = {}
     refused = []

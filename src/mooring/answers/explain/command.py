@@ -37,7 +37,7 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.answers.base.changes.search import Proposal
-    from mooring.answers.base.plan import Plan, Question
+    from mooring.answers.base.plan import AnyPlan, Question
     from mooring.engine.core.pod import Pod
     from mooring.explain.codes import CodePage
     from mooring.explain.story import Story
@@ -95,7 +95,7 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
         _list(plan, inputs, form, to)
         return YES
     found = _nearest(question, story, limit)
-    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
+    topology = None if isinstance(plan, planning.RefusedPlan) else plan.kubelet.settings.topology
     proposals = [price.proposal_part(proposal, question) for proposal in found]
     document = explanation_document.explanation_document(story, plan.machine.name, topology, proposals, plan.release)
     if form == "json":
@@ -140,7 +140,7 @@ def _list_codes(codes: list[CodePage], form: str, to: str) -> None:
     emit("".join(f"{found.code}  {found.title}\n" for found in codes), to)
 
 
-def _story(plan: Plan, name: str) -> Story | None:
+def _story(plan: AnyPlan, name: str) -> Story | None:
     """Return the story that is requested; None when no pod was named and all are admitted.
 
     Raises:
@@ -172,7 +172,7 @@ def _help(proposal: Proposal, pod: Pod, read: NodeInputs) -> text.Help:
     return text.Help(" ".join(word for word in words if word), command)
 
 
-def _list(plan: Plan, inputs: NodeOptions, form: str, to: str) -> None:
+def _list(plan: AnyPlan, inputs: NodeOptions, form: str, to: str) -> None:
     """List what can be explained.
 
     Raises:

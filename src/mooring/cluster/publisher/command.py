@@ -24,6 +24,7 @@ from mooring.engine.core.errors import InputError, MooringError
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import plan as planning
     from mooring.cluster.publisher import text
     from mooring.inputs.decoding import quantities, yaml_reader
     from mooring.published import observation, writing
@@ -128,8 +129,8 @@ def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
     plan = described_node(asked)
     warn(plan.findings)
     asked = replace(asked, inputs=replace(asked.inputs, node_name=described_name(asked)))
-    if plan.kubelet is None:
-        emit(f"The kubelet would not start: {plan.refusal.message if plan.refusal is not None else ''}")
+    if isinstance(plan, planning.RefusedPlan):
+        emit(f"The kubelet would not start: {plan.refusal.message}")
         return NO
     seen = observation.EngineObserver(asked.name).observe(plan.kubelet)
     if asked.dry_run:

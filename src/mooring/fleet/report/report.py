@@ -199,7 +199,7 @@ def pictures(result: SimulationResult, history: NodeHistory, states: Iterable[Sh
     found = []
     for state in states:
         group = groups[state.key]
-        plan = Plan(group.machine, None, (), state.kubelet, ())
+        plan = Plan(group.machine, (), state.kubelet, state.kubelet, ())
         owners = [_named(owner, names) for owner in owners_of(plan, state.kubelet)]
         view = replace(plan_view(plan, owners), name=group.name)
         found.append(StatePicture(view, {owner.uid: owner.mark for owner in reversed(view.owners)}))
