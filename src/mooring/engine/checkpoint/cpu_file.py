@@ -397,4 +397,6 @@ def cpu_family(formats: FileFormats, *, releases: bool = False) -> FormatFamily:
     """
     data = CPU_DATA_WITH_RELEASES if releases else CPU_DATA
     older = older_formats(CPU_STRUCTURES, formats)
-    return FormatFamily("cpu manager", "v4", CPU_V4, data, older, reads_data=bool(formats.data))
+    return FormatFamily(
+        "cpu manager", "v4", CPU_V4, data, older, reads_data=bool(formats.data), json_v2=formats.json_v2
+    )

@@ -296,7 +296,9 @@ def blocks_of(blocks: list[dict[str, GoValue]] | None) -> tuple[Block, ...]:
 def memory_family(formats: FileFormats) -> FormatFamily:
     """Return the formats of ``memory_manager_state`` as a release reads them."""
     older = older_formats(MEMORY_STRUCTURES, formats)
-    return FormatFamily("memory manager", "v3", MEMORY_V3, MEMORY_DATA, older, reads_data=bool(formats.data))
+    return FormatFamily(
+        "memory manager", "v3", MEMORY_V3, MEMORY_DATA, older, reads_data=bool(formats.data), json_v2=formats.json_v2
+    )
 
 
 MEMORY_FAMILY = memory_family(state_file_rules(NEWEST.name, pod_level=False).memory)
