@@ -17,6 +17,7 @@ from mooring.engine.kubelet.events import Amounts, Resizing
 from mooring.engine.node import Node
 from mooring.engine.node.resize.resizing import resize
 from mooring.engine.releases.catalog import RELEASES
+from mooring.engine.releases.gates import known_gates
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.steps import resized_pod
 
@@ -28,8 +29,12 @@ CHANGED = 'Resize is infeasible for Guaranteed Pods alongside {} Manager policy 
 def node(
     release: Release, *pods: Pod, gates: dict[str, bool] = GATE, memory: bool = False, cpu: str = "static"
 ) -> Node:
-    kubelet = replace(config(memory=memory), cpu_manager_policy=cpu, feature_gates=gates)
+    kubelet = replace(config(memory=memory), cpu_manager_policy=cpu, feature_gates=known_gates_of(release, gates))
     return with_pods(started(release, kubelet), *pods)
+
+
+def known_gates_of(release: Release, gates: dict[str, bool]) -> dict[str, bool]:
+    return {name: value for name, value in gates.items() if name in known_gates(release.name).gates}
 
 
 def started(release: Release, kubelet: KubeletConfig) -> Node:
@@ -74,7 +79,9 @@ def test_up_to_1_35_a_resize_beyond_the_whole_node_is_infeasible(release: Releas
 
     The node has 15 CPUs and, beside the eviction threshold of 1 GiB, all memory.
     """
-    kubelet = replace(config(), feature_gates=GATE, eviction_hard={"memory.available": str(GIB)})
+    kubelet = replace(
+        config(), feature_gates=known_gates_of(release, GATE), eviction_hard={"memory.available": str(GIB)}
+    )
     before = pod(2, qos=QoS.BURSTABLE)
     running = with_pods(started(release, kubelet), before)
     capacity = SIXTEEN.memory_capacity
