@@ -9,7 +9,7 @@ Go 1.27 decodes the same, names places by the whole path from the document, and 
 refuses like any other fault.
 
 Source: encoding/json of Go (decode.go, encode.go) as built into kubelet v1.37.1, and encoding/json/v2 as built into
-v1.38.0-beta.0; spec: state-files.md sections 1 and 4, v1.38.md section 9.2.
+v1.38.0-beta.0; spec: state-files.md sections 1 and 4, preview.md section 13.
 """
 
 from __future__ import annotations

@@ -41,8 +41,6 @@ class FileFormats:
     """What is read besides data, in this order; the last one says what is wrong with a file that none fits."""
     data: str = ""
     """The version that carries data and is read before all others; empty where the release does not know data."""
-    json_v2: bool = False
-    """Whether the kubelet is built with Go 1.27 or later, whose JSON reader words its complaints otherwise."""
 
     @property
     def read(self) -> tuple[str, ...]:
