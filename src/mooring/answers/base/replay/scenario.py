@@ -317,6 +317,8 @@ def refusal_alternatives(
         for container in _ids(files.cpu):
             if container not in files.containers:
                 texts.add(refusal.message.replace(f"'{unknown}'", f"'{container}'", 1))
+    if refusal.code == Cause.FILE_CONTRADICTS and refusal.faults[0].values:
+        texts |= {refusal.message.replace(refusal.faults[0].values[0], other) for other in refusal.faults[0].values}
     return sorted(texts)
 
 
