@@ -66,6 +66,18 @@ def refusal(release: str, fields: dict[str, Any]) -> str:
             "1.37",
             "DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls",
         ),
+        (
+            {"clientCertificateKeyAlgorithm": "RSA-1024", "serverCertificateKeyAlgorithm": ""},
+            "1.38",
+            '[clientCertificateKeyAlgorithm "RSA-1024" is not a supported algorithm, '
+            'serverCertificateKeyAlgorithm "" is not a supported algorithm]',
+        ),
+        (
+            {"serverCertificateKeyAlgorithm": "ML-DSA-44", "tlsMinVersion": "VersionTLS12"},
+            "1.38",
+            'tlsMinVersion "VersionTLS12" is incompatible with serverCertificateKeyAlgorithm "ML-DSA-44", '
+            "ML-DSA requires VersionTLS13",
+        ),
     ],
 )
 def test_values_are_refused_since_the_release_that_checks_them(fields: dict[str, Any], since: str, text: str) -> None:
