@@ -86,7 +86,7 @@ def allocate_pod(
     if POD_RESTART in policy.rules.fixed_defects:
         left, answer = _restored(policy, state, pod, need, affinity, observer)
     elif stored_pod(policy, state, pod) is StoredPod.KEPT:
-        left, answer = _completed(policy, state, pod, observer)
+        left, answer = _completed(policy, state, pod, affinity, observer)
     else:
         state = _without_stale(state, pod, stored_pod(policy, state, pod), observer)
         left, answer = _partitioned(policy, state, pod, need, affinity, observer)
@@ -162,13 +162,13 @@ def _released(state: CPUState, uid: str, observer: Observer | None) -> CPUState:
 
 
 def _completed(
-    policy: StaticPolicy, state: CPUState, pod: Pod, observer: Observer | None
+    policy: StaticPolicy, state: CPUState, pod: Pod, affinity: NUMAMask | None, observer: Observer | None
 ) -> tuple[CPUState, AllocationError | Endless | None]:
     """Keep the pod's set, and cut out of it what containers miss."""
     bubble, held = CPUMask(state.pods[pod.uid]), state.assignments.get(pod.uid, {})
     if observer is not None:
         observer(ExistingCPUsKept(pod.uid, "", bubble))
-    sets = divided(policy, pod, bubble, observer, stored=held)
+    sets = divided(policy, pod, bubble, observer, stored=held, affinity=affinity)
     if isinstance(sets, Endless):
         return state, sets
     if isinstance(sets, TakeError):
@@ -200,7 +200,7 @@ def _partitioned(
     if observer is not None:
         observer(CPUsAssigned(pod.uid, "", bubble, state.held))
     # 8-10. The containers' sets.
-    sets = divided(policy, pod, bubble, observer)
+    sets = divided(policy, pod, bubble, observer, affinity=affinity)
     if isinstance(sets, TakeError):
         if not policy.rules.older.pod_allocation_not_rolled_back:
             state = _released(state, pod.uid, observer)
@@ -253,6 +253,8 @@ def divided(
     observer: Observer | None = None,
     kept: Mapping[str, CPUMask] | None = None,
     stored: Mapping[str, CPUMask] | None = None,
+    *,
+    affinity: NUMAMask | None = None,
 ) -> dict[str, CPUMask] | TakeError | Endless:
     """Return the CPUs of each container, in the order of the specification.
 
@@ -263,6 +265,7 @@ def divided(
         observer: receives what was found.
         kept: exclusive CPUs of containers that keep them, as far as they are of the right number and still free.
         stored: CPUs that exclusive containers and regular init containers keep, whatever their number (v1.38.0-beta.0).
+        affinity: mask of the NUMA nodes stored for the pod's first container; None for no opinion.
     """
     stored = stored or {}
     sets: dict[str, CPUMask] = {}
@@ -271,7 +274,9 @@ def divided(
         count = exclusive_cpus(pod, container, policy.gates)
         pool = bubble & ~of_sidecars & ~of_apps
         if count:
-            taken = _own_cpus(policy, pod, container.name, count, pool, kept or {}, stored, observer)
+            own = stored.get(container.name, (kept or {}).get(container.name, NO_CPUS))
+            is_kept = container.name in stored or (own.bit_count() == count and not own & ~pool)
+            taken = _own_cpus(policy, pod, container.name, count, own if is_kept else None, pool, affinity, observer)
             if not isinstance(taken, int):
                 return taken
             sets[container.name] = taken
@@ -297,22 +302,20 @@ def _own_cpus(
     pod: Pod,
     container: str,
     count: int,
+    own: CPUMask | None,
     pool: CPUMask,
-    kept: Mapping[str, CPUMask],
-    stored: Mapping[str, CPUMask],
+    affinity: NUMAMask | None,
     observer: Observer | None,
 ) -> CPUMask | TakeError | Endless:
     """Return the CPUs of a container that has a claim to some: those that it keeps, or ``count`` out of the pool."""
     if observer is not None:
         observer(CPUPinningRequested(pod.uid, container))
-    if container in stored:
-        return stored[container]
-    own = kept.get(container, NO_CPUS)
-    if own.bit_count() == count and not own & ~pool:
+    if own is not None:
         return own
     if observer is not None:
         observer(TakeBegun(pod.uid, container, count, pool, "partition"))
-    return take(policy.topology, pool, count, policy.rules, observer)
+    width = 0 if affinity is None else affinity.bit_count()
+    return take(policy.topology, pool, count, policy.rules, observer, width=width)
 
 
 def _report_share(observer: Observer | None, pod: Pod, container: Container, cpus: CPUMask, *, exclusive: bool) -> None:

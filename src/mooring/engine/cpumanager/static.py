@@ -353,7 +353,8 @@ def take_near(
         wanted = min(need, close.bit_count())
         if observer is not None:
             observer(TakeBegun(pod, container, wanted, close, "hint"))
-        first = take(policy.topology, close, wanted, policy.rules, observer)
+        width = 0 if affinity is None else affinity.bit_count()
+        first = take(policy.topology, close, wanted, policy.rules, observer, width=width)
     result: CPUMask | TakeError | Endless = first
     if isinstance(first, int):
         missing = need - first.bit_count()
