@@ -214,8 +214,8 @@ def _amounts(texts: Mapping[str, str], kind: str, older: ReleaseRules) -> dict[s
         if not older.huge_amounts_wrap:
             # Up to v1.37 an amount beyond 64 bits wraps (rule huge-amounts-wrap; spec: preview.md section 7).
             amount = amount.saturated(_MILLI if resource == "cpu" else 10**9)
-        kept = older.reserved_cpu_not_rounded or (not older.huge_amounts_wrap and amount.nano > INT64_MAX * 1000)
-        if resource == "cpu" and not kept:
+        fits = older.huge_amounts_wrap or amount.nano <= (INT64_MAX - 500) * 1000
+        if resource == "cpu" and fits and not older.reserved_cpu_not_rounded:
             # Rounded up to millionths, then to the nearest thousandth, in 64 bits. Up to v1.36 the amount is kept
             # exactly (rule reserved-cpu-not-rounded; spec: releases.md section 5).
             nearest = int64(amount.micro + 500)

@@ -281,6 +281,7 @@ def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, Infeasible | Non
     if infeasible is not None:
         verdict = Rejection(INFEASIBLE, infeasible.message)
         return node, made_decision(node.providers, pod, None, node.stored_hints, verdict), infeasible
+    node = node.settled()
     admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, active=node.active)
     refused = admission.run()
     stored = {**node.stored_hints, pod.uid: {**node.stored_hints.get(pod.uid, {}), **admission.stored}}
