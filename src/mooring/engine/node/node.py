@@ -298,6 +298,7 @@ def made_decision(
         devices=_devices_of(providers.devices, pod),
         hints=admission.hints or None,
         pod_hints=admission.pod_hints,
+        asked=None if admission.settings.release.rules.hints_without_score else admission.scored,
         plugin_failures=tuple(dict.fromkeys(admission.failures)),
         hidden={name: CPUSet(mask) for name, mask in hidden_of_pod(providers.cpu, pod.uid).items()},
     )
