@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import Plan
-from mooring.documents.hints import hint_lists, hint_part
+from mooring.documents.hints import affinity_parts, hint_lists
 from mooring.documents.parts import HeldDevicesPart, HeldDeviceTable, PlacementPart
 from mooring.documents.plan import BrokenSetPart, DisplacedSetPart
 from mooring.engine.core.bits import list_text
@@ -35,13 +35,15 @@ def decision_fields(decision: Decision) -> dict[str, Any]:
         "message": decision.message,
         "containers": {name: placement_part(placement) for name, placement in decision.containers.items()},
         "pod": placement_part(decision.pod),
-        "affinity": {name: hint_part(hint) for name, hint in decision.affinity.items()},
+        "affinity": affinity_parts(decision),
         "sharedPool": str(decision.shared_pool),
     }
     if decision.hints is not None:
-        fields["hints"] = {name: hint_lists(hints) for name, hints in decision.hints.items()}
+        fields["hints"] = {
+            name: hint_lists(hints, (decision.asked or {}).get(name)) for name, hints in decision.hints.items()
+        }
     if decision.pod_hints is not None:
-        fields["podHints"] = hint_lists(decision.pod_hints)
+        fields["podHints"] = hint_lists(decision.pod_hints, (decision.asked or {}).get(""))
     return fields
 
 

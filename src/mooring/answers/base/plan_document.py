@@ -16,7 +16,7 @@ from mooring.answers.base.outcome import (
     usable_pool,
 )
 from mooring.answers.base.plan import Plan
-from mooring.documents.hints import hint_lists, hint_part
+from mooring.documents.hints import affinity_parts, hint_lists
 from mooring.documents.of_kubelet import numa_parts
 from mooring.documents.parts import PodPart, finding_parts
 from mooring.documents.plan import PlanDocument, PlannedPodPart
@@ -84,10 +84,14 @@ def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
         message=decision.message,
         containers={name: placement_part(placement) for name, placement in decision.containers.items()},
         pod=placement_part(decision.pod),
-        affinity={name: hint_part(hint) for name, hint in decision.affinity.items()},
+        affinity=affinity_parts(decision),
         shared_pool=str(decision.shared_pool),
-        hints=UNSET if decision.hints is None else {name: hint_lists(hints) for name, hints in decision.hints.items()},
-        pod_hints=UNSET if decision.pod_hints is None else hint_lists(decision.pod_hints),
+        hints=UNSET
+        if decision.hints is None
+        else {name: hint_lists(hints, (decision.asked or {}).get(name)) for name, hints in decision.hints.items()},
+        pod_hints=UNSET
+        if decision.pod_hints is None
+        else hint_lists(decision.pod_hints, (decision.asked or {}).get("")),
         hidden={name: str(cpus) for name, cpus in decision.hidden.items()} or UNSET,
         devices=held_devices(decision) or UNSET,
         cpu_manager_state=read(answer.cpu_file) or "",

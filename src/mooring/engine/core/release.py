@@ -32,6 +32,7 @@ class ReleaseRules:
     group_loop: bool = True
     claim_loop: bool = True
     huge_amounts_wrap: bool = True
+    hints_without_score: bool = True
     pod_allocation_not_restored: bool = True
     pod_allocation_not_rolled_back: bool = True
     pod_memory_not_restored: bool = True

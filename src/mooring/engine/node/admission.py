@@ -42,6 +42,7 @@ from mooring.engine.node.providers import (
     without_stale_devices,
     without_stale_memory,
 )
+from mooring.engine.node.scores import HintsAsked
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import NONE, merge
@@ -90,6 +91,8 @@ class Admission:
     """Plugins that failed while they took part."""
     hints: dict[str, ResourceHints] = field(default_factory=dict)
     pod_hints: ResourceHints | None = None
+    scored: dict[str, HintsAsked] = field(default_factory=dict)
+    """What the hints were made of, for kubelets whose hints have scores."""
     asked: set[str] = field(default_factory=set)
     """Managers that have dropped their stale state."""
 
@@ -253,6 +256,8 @@ class Admission:
         """Merge; None when the policy does not admit."""
         if self.observer is not None:
             self.observer(HintsGiven(self.pod.uid, container, joined(given)))
+        if not self.settings.release.rules.hints_without_score:
+            self.scored[container] = HintsAsked(self.settings, self.providers, given, policy)
         merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
         plugins = self.settings.plugins
         if plugins is not None:

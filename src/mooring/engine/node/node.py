@@ -302,6 +302,7 @@ def made_decision(
         devices=_devices_of(providers.devices, pod),
         hints=admission.hints or None if admission else None,
         pod_hints=admission.pod_hints if admission else None,
+        asked=admission.scored if admission and not admission.settings.release.rules.hints_without_score else None,
         plugin_failures=tuple(dict.fromkeys(admission.failures if admission else ())),
         hidden={name: CPUSet(mask) for name, mask in hidden_of_pod(providers.cpu, pod.uid).items()},
     )

@@ -29,6 +29,7 @@ from mooring.answers.base.outcome import (
     standing_fields,
     state_fields,
 )
+from mooring.engine.core.bits import NUMAMask, mask_of
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.decision import Cause, StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError, UnsupportedError
@@ -56,9 +57,10 @@ from mooring.engine.kubelet.timeline import Timeline, advanced, resized, retried
 from mooring.engine.node import Decision
 from mooring.engine.node.resize.feasibility import Resize
 from mooring.engine.node.resize.resizing import resize_state
+from mooring.engine.node.scores import ScoredHint, merged_score
 from mooring.engine.node.settings import build_settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.engine.topologymanager import merge_hints
+from mooring.engine.topologymanager import Hint, merge_hints
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.fields import inside
 from mooring.inputs.pods.defaults import PodGates
@@ -86,10 +88,21 @@ def replay_merge(case: MergeCase) -> dict[str, Any]:
         options=case.options,
     )
     numa = None if result.numa is None else list(result.numa)
-    return {
-        "id": case.id,
-        "result": {"numa": numa, "preferred": result.preferred, "admitted": result.admitted},
-    }
+    answer: dict[str, Any] = {"numa": numa, "preferred": result.preferred, "admitted": result.admitted}
+    if "score" in case.result:
+        entries = [_scored(hints) for provider in case.providers for hints in (provider or {"": None}).values()]
+        mask = None if numa is None else NUMAMask(mask_of(numa))
+        nodes = NUMAMask(mask_of(case.numa_nodes))
+        answer["score"] = merged_score(case.policy, entries, Hint(mask, result.preferred), nodes)
+    return {"id": case.id, "result": answer}
+
+
+def _scored(hints: list[dict[str, Any]] | None) -> list[ScoredHint]:
+    """Return hints of a recording with their scores; null counts as one without a mask, an empty list as impossible."""
+    if not hints:
+        return [ScoredHint(None, hints is None)]
+    masks = (None if one["numa"] is None else NUMAMask(mask_of(one["numa"])) for one in hints)
+    return [ScoredHint(mask, one["preferred"], one.get("score", 0)) for mask, one in zip(masks, hints, strict=True)]
 
 
 def _check_numbers(values: Any, field: str) -> None:

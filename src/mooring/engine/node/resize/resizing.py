@@ -59,6 +59,7 @@ from mooring.engine.node.resize.feasibility import (
     retry_order,
 )
 from mooring.engine.node.resources import check_fit
+from mooring.engine.node.scores import HintsAsked
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import NONE, RESTRICTED, SINGLE_NUMA_NODE, merge
@@ -85,6 +86,8 @@ class ResizeAdmission:
     """What was merged, by container and resource."""
     pod_hints: ResourceHints | None = None
     """The same in pod scope."""
+    scored: dict[str, HintsAsked] = field(default_factory=dict)
+    """What the hints were made of, by container, and for an empty name in pod scope."""
 
     def run(self) -> Rejection | None:
         """Decide; None means that the managers agree.
@@ -103,6 +106,7 @@ class ResizeAdmission:
             if policy != NONE and not by_pod:
                 given = self._container_hints(container)
                 self.hints[container.name] = joined(given)
+                self.scored[container.name] = HintsAsked(self.settings, self.providers, given, policy)
                 hint = self._merged(given, policy)
                 if hint is None:
                     return _affinity_error()
@@ -136,9 +140,10 @@ class ResizeAdmission:
         return verdict
 
     def _merge_pod(self) -> Rejection | None:
-        given = self._pod_hints()
+        given, policy = self._pod_hints(), policy_of(self.settings, self.providers, self.pod, "")
         self.pod_hints = joined(given)
-        hint = self._merged(given, policy_of(self.settings, self.providers, self.pod, ""))
+        self.scored[""] = HintsAsked(self.settings, self.providers, given, policy)
+        hint = self._merged(given, policy)
         if hint is None:
             return _affinity_error()
         self.stored = {container.name: hint for container in self.pod.containers}
@@ -288,8 +293,9 @@ def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, Infeasible | Non
     after = replace(node, stored_hints=stored)
     if refused is None:
         after = replace(after, providers=admission.providers, active={**node.active, pod.uid: pod})
+    asked = None if node.settings.release.rules.hints_without_score else admission.scored
     decision = made_decision(after.providers, pod, None, stored, refused)
-    return after, replace(decision, hints=admission.hints or None, pod_hints=admission.pod_hints), None
+    return after, replace(decision, hints=admission.hints or None, pod_hints=admission.pod_hints, asked=asked), None
 
 
 def _without_deeds(observer: Observer | None, done: list[object]) -> Observer | None:
