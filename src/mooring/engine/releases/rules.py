@@ -90,6 +90,13 @@ RULES = (
         source="apimachinery, quantities; spec: preview.md section 7",
     ),
     ReleaseRule(
+        "hints-without-score",
+        until="1.37",
+        says="hints have no score",
+        instead="each hint says which share of what its NUMA nodes have is given away; nothing decides by it",
+        source="topologymanager, hints; spec: preview.md section 15",
+    ),
+    ReleaseRule(
         "pod-allocation-not-restored",
         since="1.36",
         until="1.37",
@@ -132,7 +139,6 @@ RULES = (
     ),
     ReleaseRule(
         "gauges-by-difference",
-        since="1.32",
         until="1.37",
         says="the gauges of the CPU manager are changed by what each allocation and release adds or removes",
         instead="they are computed from the state",
