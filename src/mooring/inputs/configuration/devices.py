@@ -2,14 +2,19 @@
 
 A document of kind ``NodeDevices`` says which resources the node's device plugins would offer. Scenarios list devices
 only.
+
+The matrix of ``nvidia-smi topo -m`` has the GPUs with the CPUs and the NUMA node next to each. Source:
+https://docs.nvidia.com/deploy/nvidia-smi/ (topo).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import PCIDevice
 from mooring.engine.core.machineinfo import MachineInfo
@@ -227,3 +232,41 @@ def _device(item: Any, field: str) -> Device:
         )
     except InputError as error:
         raise InputError(error.problem, field=f"{field}.{error.field}", remedy=error.remedy) from None
+
+
+MATRIX: Final = re.compile(r"^[ \t]*(?:GPU\d+[ \t]+.*)CPU Affinity", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """A GPU of ``nvidia-smi topo -m``."""
+
+    name: str
+    cpus: CPUSet
+    nodes: tuple[int, ...] | None
+    """NUMA nodes next to it; None where they are not told."""
+
+
+def matrix_rows(text: str, source: str) -> tuple[MatrixRow, ...]:
+    """Return the GPUs of the matrix.
+
+    Raises:
+        InputError: a row has other columns than the header, or something else than a list in one.
+    """
+    lines = text.splitlines()
+    start = next(number for number, line in enumerate(lines) if "CPU Affinity" in line)
+    devices = len(lines[start].partition("CPU Affinity")[0].split())
+    rows = []
+    for number, line in enumerate(lines[start + 1 :], start + 2):
+        words = line.split()
+        if not words or not re.fullmatch(r"GPU\d+", words[0]):
+            continue
+        last = words[devices + 1 :]
+        try:
+            nodes = CPUSet.parse(last[1]) if len(last) > 1 and last[1] != "N/A" else None
+            cpus = CPUSet.parse(last[0]) if last and last[0] != "N/A" else CPUSet()
+            rows.append(MatrixRow(words[0], cpus, None if nodes is None else tuple(nodes)))
+        except CPUSetSyntaxError as error:
+            remedy = "paste the whole output of nvidia-smi topo -m"
+            raise InputError(f"{words[0]}: {error}", source=f"{source}:{number}", remedy=remedy) from None
+    return tuple(rows)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
+from mooring.inputs.configuration.devices import MATRIX
 from mooring.inputs.decoding.documents import documents_in, located
 from mooring.inputs.decoding.fields import Document
+from mooring.inputs.decoding.files import pasted
 from mooring.inputs.machines.formats import resource_topology
+from mooring.inputs.machines.formats.cpulists import NUMACTL_CAPTURE, read_lstopo_text, read_matrix, read_numactl
 from mooring.inputs.machines.formats.description import Description, check_ids
 from mooring.inputs.machines.formats.hwloc_xml import HWLOC_CAPTURE, read_hwloc
 from mooring.inputs.machines.formats.linux_tools import (
     LSCPU_CAPTURE,
-    NUMACTL_CAPTURE,
     read_extended,
     read_json_table,
-    read_numactl,
+    read_lscpu,
     read_parsable,
     read_summary,
 )
@@ -46,14 +49,12 @@ _PICTURES: Final = (
 _OTHER_TEXT: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
     (re.compile(pattern, re.MULTILINE), what, remedy)
     for pattern, what, remedy in (
-        (r"\A\s*Architecture: .*\n(?:.*\n)*?CPU\(s\): ", "output of lscpu without -J", _LSCPU),
         (r"\AL1d|\ANAME +ONE-SIZE", "output of lscpu -C, which has caches only", _LSCPU),
         (r"^processor\s*:\s*\d", "/proc/cpuinfo, which has no NUMA nodes", _LSCPU),
         (r"\AMemTotal:", "/proc/meminfo, which has memory only", _NODE),
         (r"^# dmidecode|^Handle 0x[0-9A-F]+, DMI type", "output of dmidecode, which does not number CPUs", _NODE),
         (r"\APer-node|^ *node0 +node1|^numa_hit", "output of numastat", f"capture it with {NUMACTL_CAPTURE}"),
         (r"\Apolicy: .*\npreferred node:", "output of numactl -s", f"capture it with {NUMACTL_CAPTURE}"),
-        (r"\A\s*Machine \(|^ *(?:Package|NUMANode) L#", "lstopo's text, which is for reading", _LSTOPO),
         (r"\ACPU model: ", "output of virsh nodeinfo", f"capture it with {LIBVIRT_CAPTURE}"),
         (r"\AName: .*\nRoles: ", "output of kubectl describe node", _NODE),
         (r"\ANAME +STATUS +ROLES", "output of kubectl get nodes", _NODE),
@@ -113,10 +114,9 @@ def _described(data: bytes, source: str) -> Description | None:
             raise _other(what, _LSTOPO, source)
     if data.startswith(b"\x7fELF"):
         raise _other("a program", f"give {FORMATS}", source)
-    head = data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    if not head:
+    if not data.removeprefix(b"\xef\xbb\xbf").strip():
         raise InputError("nothing in it", source=source, remedy=f"give {FORMATS}")
-    if head == b"<":
+    if data.lstrip()[:1] == b"<":
         return _from_xml(data, source)
     try:
         text = data.decode("utf-8-sig")
@@ -124,9 +124,16 @@ def _described(data: bytes, source: str) -> Description | None:
         if data.startswith((b"\xff\xfe", b"\xfe\xff")):
             documents_in(data, source)  # names the encoding
         raise _unknown(source) from None
-    if head in b"{[":
-        return _from_json(text, source)
-    return _from_text(text, source)
+    try:
+        return _from_text(text, source)
+    except InputError:
+        texts = pasted(text)
+        if texts == [text]:
+            raise
+    for part in texts[:-1]:
+        with suppress(InputError):
+            return _from_text(part, source)
+    return _from_text(texts[-1], source)
 
 
 def _from_xml(data: bytes, source: str) -> Description:
@@ -140,19 +147,37 @@ def _from_xml(data: bytes, source: str) -> Description:
 
 
 _READERS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str], Description]], ...]] = (
-    (re.compile(r"^# *CPU,|^# The following is the parsable format", re.MULTILINE | re.IGNORECASE), read_parsable),
-    (re.compile(r"\A[A-Z0-9a-z:%\[\] -]*\bCPU +(?:NODE|SOCKET|CORE)\b"), read_extended),
-    (re.compile(r"\Aavailable: [0-9]+ nodes?\b"), read_numactl),
+    (
+        re.compile(r"^# *CPU,|^# The following is the parsable format|\A\s*(?:\d+,){3}", re.MULTILINE | re.IGNORECASE),
+        read_parsable,
+    ),
+    (re.compile(r"\A\s*[A-Z0-9a-z:%\[\] -]*\bCPU +(?:NODE|SOCKET|CORE)\b"), read_extended),
+    (re.compile(r"^\s*(?:available: [0-9]+ nodes?\b|node [0-9]+ cpus:)", re.MULTILINE), read_numactl),
+    (MATRIX, read_matrix),
+    (re.compile(r"^\s*(?:Machine \(|(?:Package|Socket|NUMANode) L#)", re.MULTILINE), read_lstopo_text),
+    (re.compile(r"^.*(?:\bsocket|\bSockel\b|NUMA|CPU\(s\)|座).*[:：] *[0-9]", re.MULTILINE), read_lscpu),
 )
+_PROMPT: Final = re.compile(
+    r"^[^\n]{0,80}?[$#>%~][ \t]*(?:sudo +)?(?:/\S*/)?"
+    r"(?:lscpu|numactl|lstopo|hwloc-ls|virsh|nvidia-smi|kubectl|oc|cat|ssh|docker|podman)\b.*$|^\S*[@:]\S*[$#] *$",
+    re.MULTILINE,
+)
+"""A line of a terminal before the output, or after it."""
 
 
-def _from_text(text: str, source: str) -> Description:
-    for form, read in _READERS:
-        if form.search(text[:4096]):
-            return read(text, source)
+def _from_text(text: str, source: str) -> Description | None:
+    text = _PROMPT.sub("", text)
+    head = text.lstrip()[:1]
+    if head == "<":
+        return _from_xml(text.encode(), source)
+    if head in ("{", "["):
+        return _from_json(text, source)
     for form, what, remedy in _OTHER_TEXT:
         if form.search(text[:65536]):
             raise _other(what, remedy, source)
+    for form, read in _READERS:
+        if form.search(text[:65536]):
+            return read(text, source)
     if re.search(r"^(?:apiVersion|kind|zones):", text, re.MULTILINE):
         found = _from_documents(documents_in(text.encode(), source), source)
         if found is not None:

@@ -16,6 +16,7 @@ from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at
 from mooring.inputs.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
 from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS
+from mooring.inputs.machines.formats.cpulists import places_of
 from mooring.inputs.machines.formats.description import (
     ASSUMED_CORES,
     ASSUMED_DISTANCES,
@@ -25,7 +26,6 @@ from mooring.inputs.machines.formats.description import (
     REMOTE_DISTANCE,
     DescribedNode,
     Description,
-    places_of,
     row_of,
 )
 
