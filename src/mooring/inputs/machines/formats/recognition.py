@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -25,8 +25,8 @@ from mooring.inputs.machines.formats.linux_tools import (
     read_parsable,
     read_summary,
 )
-from mooring.inputs.machines.formats.resource_topology import read_resource_topology
-from mooring.inputs.machines.formats.xml_elements import LIBVIRT_CAPTURE, read_capabilities, read_xml
+from mooring.inputs.machines.formats.resource_topology import read_numatopology, read_resource_topology
+from mooring.inputs.machines.formats.xml_elements import LIBVIRT_CAPTURE, libvirt_machine, read_xml
 
 FORMATS: Final = (
     "a sysfs snapshot, MachineInfo, lscpu -J, lstopo XML, numactl -H, virsh capabilities or a NodeResourceTopology"
@@ -65,7 +65,7 @@ _OTHER_TEXT: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
 """Pattern -> what the text is, and what to do instead."""
 _OTHER_XML: Final = {
     "svg": ("an SVG picture", _LSTOPO),
-    "domain": ("a libvirt domain", f"capture the host with {LIBVIRT_CAPTURE}"),
+    "domain": ("a libvirt domain without NUMA cells", f"capture the host with {LIBVIRT_CAPTURE}"),
     "domainCapabilities": (
         "output of virsh domcapabilities",
         f"capture the host with {LIBVIRT_CAPTURE}",
@@ -140,8 +140,8 @@ def _from_xml(data: bytes, source: str) -> Description:
     root = read_xml(data, source)
     if root.tag == "topology" and root.first("object") is not None:
         return read_hwloc(root)
-    if root.tag == "capabilities":
-        return read_capabilities(root)
+    if (found := libvirt_machine(root)) is not None:
+        return found
     what, remedy = _OTHER_XML.get(root.tag, (f"XML with the element {root.tag:.40}", f"give {FORMATS}"))
     raise _other(what, remedy, source)
 
@@ -172,16 +172,16 @@ def _from_text(text: str, source: str) -> Description | None:
         return _from_xml(text.encode(), source)
     if head in ("{", "["):
         return _from_json(text, source)
+    if re.search(r"^(?:apiVersion|kind|zones):", text, re.MULTILINE):
+        found = _from_documents(documents_in(text.encode(), source), source)
+        if found is not None:
+            return found
     for form, what, remedy in _OTHER_TEXT:
         if form.search(text[:65536]):
             raise _other(what, remedy, source)
     for form, read in _READERS:
         if form.search(text[:65536]):
             return read(text, source)
-    if re.search(r"^(?:apiVersion|kind|zones):", text, re.MULTILINE):
-        found = _from_documents(documents_in(text.encode(), source), source)
-        if found is not None:
-            return found
     raise _unknown(source)
 
 
@@ -219,13 +219,13 @@ def _from_documents(documents: list[Document], source: str) -> Description | Non
     if not isinstance(content, dict):
         return None
     kind: object = content.get("kind")
-    if kind in ("List", f"{resource_topology.KIND}List"):
+    if isinstance(kind, str) and kind.removesuffix("List") in ("", *_OF_NODE):
         content, kind = _only_item(content, source)
-    if kind == resource_topology.KIND:
+    if kind in _OF_NODE:
         if len(documents) > 1:
             raise InputError("has several objects", source=source, remedy="keep that of one node")
         with located(document):
-            return read_resource_topology(content)
+            return _OF_NODE[kind](content)
     if isinstance(rows := content.get("cpus"), list) and rows and isinstance(rows[0], dict) and "cpu" in rows[0]:
         with located(document):
             return read_json_table(rows, source)
@@ -246,17 +246,19 @@ def _from_documents(documents: list[Document], source: str) -> Description | Non
     return None
 
 
-def _only_item(content: Mapping[str, Any], source: str) -> tuple[dict[str, Any], object]:
+_OF_NODE: Final = {resource_topology.KIND: read_resource_topology, "Numatopology": read_numatopology}
+"""Kind of an object about one node -> its reader."""
+
+
+def _only_item(content: dict[str, Any], source: str) -> tuple[dict[str, Any], object]:
     items = content.get("items")
-    wanted = [
-        item
-        for item in (items if isinstance(items, list) else ())
-        if isinstance(item, dict) and item.get("kind", resource_topology.KIND) == resource_topology.KIND
-    ]
+    if not isinstance(items, list):
+        return content, content.get("kind")
+    wanted = [item for item in items if isinstance(item, dict) and item.get("kind", resource_topology.KIND) in _OF_NODE]
     if len(wanted) != 1:
         what = f"a list with {len(wanted)} objects of kind {resource_topology.KIND}"
         raise _other(what, "keep that of one node: kubectl get noderesourcetopologies NODE -o yaml", source)
-    return wanted[0], resource_topology.KIND
+    return wanted[0], wanted[0].get("kind", resource_topology.KIND)
 
 
 def _other(what: str, remedy: str, source: str) -> InputError:
