@@ -6,7 +6,7 @@ the highest CPUs that are not reserved, memory, and the first devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -55,6 +55,9 @@ def with_listed(question: Question, listed: Iterable[ListedResources]) -> Questi
     cpu, memory = (started.node.cpu, started.node.memory) if started else (None, None)
     for (namespace, name), containers in found:
         pod = known.get((namespace, name)) or _listed_pod(namespace, name, containers)
+        if started and _is_spread(started.settings, question.devices, containers):
+            # A kubelet that starts would reject it; it runs, and holds what it holds.
+            pod = replace(pod, containers=tuple(Container(one) for one in containers), qos=QoS.BEST_EFFORT)
         pods += [] if (namespace, name) in known else [pod]
         held[pod.uid] = {container: dict(one.devices) for container, one in containers.items()}
         if cpu is not None and started and started.settings.cpu is not None:
@@ -78,6 +81,21 @@ def with_listed(question: Question, listed: Iterable[ListedResources]) -> Questi
     if started and cpu is not None and memory is not None:
         files = StateTexts(cpu_text(started.settings, cpu), memory_text(started.settings, memory))
     return replace(question, active=tuple(pods), held=held, files=files)
+
+
+def _is_spread(
+    settings: Settings, devices: Mapping[str, Sequence[Device]], containers: Mapping[str, ListedContainer]
+) -> bool:
+    """Tell whether a container holds parts of different NUMA nodes."""
+    for one in containers.values():
+        nodes = {node for _, _, listed in one.memory for node in listed}
+        if settings.cpu is not None:
+            nodes |= {node for node, mask in settings.cpu.topology.numa.items() if mask & one.cpus.mask}
+        for resource, ids in one.devices.items():
+            nodes |= {node for device in devices.get(resource, ()) if device.id in ids for node in device.numa or ()}
+        if len(nodes) > 1:
+            return True
+    return False
 
 
 def _listed_pod(namespace: str, name: str, containers: Mapping[str, ListedContainer]) -> Pod:

@@ -99,7 +99,7 @@ class NodeInputs:
             facts = self.archive.devices()
         if self.options.state:
             facts = replace(
-                facts, record=device_file.device_record(_state_text(self.options.state, device_file.DEVICE_FILE))
+                facts, record=device_file.device_record(state_text(self.options.state, device_file.DEVICE_FILE))
             )
         for one in self.resources:
             facts = replace(facts, allocatable={**facts.allocatable, **one.devices})
@@ -439,10 +439,10 @@ def _read_state(state: str) -> kubelet.StateTexts:
         return kubelet.StateTexts()
     if not Path(state).is_file():
         check_folder(state, "--state")
-    return kubelet.StateTexts(_state_text(state, start.CPU_FILE), _state_text(state, start.MEMORY_FILE))
+    return kubelet.StateTexts(state_text(state, start.CPU_FILE), state_text(state, start.MEMORY_FILE))
 
 
-def _state_text(state: str, name: str) -> str | None:
+def state_text(state: str, name: str) -> str | None:
     """Return the text of a file of the kubelet's root directory; None where it is not there, or another is given."""
     path = Path(state)
     if not path.is_file():
