@@ -11,12 +11,13 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from mooring.engine.core.errors import InputError
+from mooring.inputs.configuration import devices
 from mooring.inputs.configuration.kubelet_flags import bootstrap_arguments_in, kubelet_arguments_in, pasted_arguments_in
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import SUFFIXES, documents_in, load_documents, places_of
@@ -126,6 +127,9 @@ def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[Conf
     if not json_only:
         if (flags := _flags_in(text, name)) is not None:
             return [flags]
+        if devices.MATRIX.search(text):
+            matrix = Document(devices.matrix_document(text, name), name, 1, 1)
+            return [ConfigurationSource(matrix, lambda paths: dict.fromkeys(paths, name))]
         if _TOML.search(text) and not _YAML.search(text):
             return [_toml(text, name)]
     problem: InputError | None = None
@@ -134,21 +138,37 @@ def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[Conf
     except InputError as error:
         problem, given = error, []
     if any(isinstance(one.document.content, dict) for one in given):
-        return given
-    # Neither YAML nor JSON with names: a script with files in it, or lines of a terminal.
+        return [_devices_of(one) for one in given]
+    given += _in_script(text, name)
+    given = [one for one in given if isinstance(one.document.content, dict)] or given
+    if problem is not None and not given:
+        raise problem
+    return given
+
+
+def _in_script(text: str, name: str) -> Iterator[ConfigurationSource]:
+    """Yield the files in a script, and the flags on lines of it or of a terminal."""
     lines = text.split("\n")
     for start, line in enumerate(lines):
         if mark := _HEREDOC.search(line):
             end = next((at for at in range(start + 1, len(lines)) if lines[at].strip() == mark[1]), start)
             body = "\n" * (start + 1) + "".join(f"{one}\n" for one in lines[start + 1 : end])
             if "kubelet" in body:
-                given += _written(body.encode(), body, name, json_only=False)
+                yield from _written(body.encode(), body, name, json_only=False)
     if arguments := pasted_arguments_in(text, name):
-        given.append(_listed(KUBELET_ARGUMENTS, [one.text for one in arguments], name, [one.line for one in arguments]))
-    given = [one for one in given if isinstance(one.document.content, dict)] or given
-    if problem is not None and not given:
-        raise problem
-    return given
+        yield _listed(KUBELET_ARGUMENTS, [one.text for one in arguments], name, [one.line for one in arguments])
+
+
+def _devices_of(source: ConfigurationSource) -> ConfigurationSource:
+    """Return a document; a dump of the PodResources API as the devices that it lists."""
+    document = source.document
+    try:
+        made = devices.devices_in(document.content)
+    except InputError as error:
+        raise error.at(document.source) from None
+    if made is None:
+        return source
+    return ConfigurationSource(replace(document, content=made), lambda paths: dict.fromkeys(paths, document.source))
 
 
 def _toml(text: str, name: str) -> ConfigurationSource:
