@@ -72,7 +72,10 @@ def test_doctor_decides_as_the_release(asked: tuple[str | Path, ...], tmp_path: 
 @pytest.mark.parametrize(
     ("version", "told"),
     [
-        ("1.30", "older than all known releases (1.31, 1.32, 1.33, 1.34, 1.35, 1.36, 1.37, 1.38); add --nearest-release"),
+        (
+            "1.30",
+            "older than all known releases (1.31, 1.32, 1.33, 1.34, 1.35, 1.36, 1.37, 1.38); add --nearest-release",
+        ),
         ("nonsense", "'nonsense' is not a kubelet version"),
     ],
 )

@@ -24,6 +24,7 @@ from mooring.inputs.pods.steps import resized_pod
 GATE = {"InPlacePodVerticalScaling": True}
 EVERY = "Resize is infeasible for Guaranteed Pods alongside {} Manager static policy"
 CHANGED = 'Resize is infeasible for Guaranteed Pods alongside {} Manager policy "{}"'
+BY_MODE = "Resize is infeasible for Guaranteed Pods when {} allocation mode is exclusive"
 
 
 def node(
@@ -62,6 +63,7 @@ def test_each_release_refuses_guaranteed_pods_by_policy_in_its_own_way(release: 
         "1.31": (no, no, no),
         "1.32": (every_cpu, every_cpu, no),
         "1.33": (every_cpu, every_cpu, every_memory),
+        "1.38": (("Infeasible", BY_MODE.format("CPU")), no, no),
     }.get(release.name, (("Infeasible", CHANGED.format("CPU", "static")), no, no))
     assert tuple(refused.values()) == expected
 

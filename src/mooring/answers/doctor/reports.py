@@ -14,7 +14,7 @@ from mooring.answers.doctor.problem import Dropped, EntryHolder, Problem, Repair
 from mooring.answers.doctor.reading import OLD_FORMAT, Reading, policy_problem, read, unreadable_problems
 from mooring.engine.checkpoint.contents import CPUContents, MemoryContents, cpu_contents, memory_contents
 from mooring.engine.checkpoint.cpu_file import cpu_family
-from mooring.engine.checkpoint.memory_file import MEMORY_FAMILY
+from mooring.engine.checkpoint.memory_file import memory_family
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.release import NEWEST
@@ -61,7 +61,8 @@ def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report
         return Report(CPU_FILE, "")
     releases = settings.cpu is not None and settings.cpu.scale_down.is_on
     rules = state_file_rules(NEWEST.name, pod_level=settings.pod_level.managers)
-    reading = read(CPU_FILE, text, cpu_family(rules.cpu, releases=releases))
+    json_v2 = not settings.release.rules.json_texts_of_go_126
+    reading = read(CPU_FILE, text, cpu_family(rules.cpu, releases=releases, json_v2=json_v2))
     if reading.salvage is None:
         return Report(
             CPU_FILE, reading.format, _without_state(settings.config.cpu_manager_policy, reading), trusted=False
@@ -116,7 +117,9 @@ def memory_report(settings: Settings, text: str | None) -> Report[MemoryState]:
     """Look at the memory manager's file."""
     if text is None:
         return Report(MEMORY_FILE, "")
-    reading = read(MEMORY_FILE, text, MEMORY_FAMILY)
+    formats = state_file_rules(NEWEST.name, pod_level=False).memory
+    json_v2 = not settings.release.rules.json_texts_of_go_126
+    reading = read(MEMORY_FILE, text, memory_family(formats, json_v2=json_v2))
     if reading.salvage is None:
         problems = _without_state(settings.config.memory_manager_policy, reading)
         return Report(MEMORY_FILE, reading.format, problems, trusted=False)

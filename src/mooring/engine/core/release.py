@@ -86,6 +86,9 @@ class ReleaseRules:
     image_minimum_gc_age_not_checked: bool = False
     log_query_text_names_handler: bool = False
     run_once_accepted: bool = False
+    resizes_exclusive_cpus: bool = False
+    """Whether exclusive CPUs change with a resize by their gate alone (KEP-5554): in no known release. It is no rule of
+    an older kubelet; a release that does it is an entry in :mod:`mooring.engine.releases.catalog`."""
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the rules that are on, with hyphens."""

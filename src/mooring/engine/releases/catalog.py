@@ -39,8 +39,13 @@ _VERSION = re.compile(r"v?1\.(\d{1,4})(?:\.\d+)?(?:[-+].*)?")
 OLDEST_MINOR, LATEST_MINOR = (int(name.partition(".")[2]) for name in (RELEASE_NAMES[0], RELEASE_NAMES[-1]))
 
 
+RESIZING: Final = frozenset[str]()
+"""Releases that resize exclusive CPUs without an extension (KEP-5554)."""
+
+
 def _release(name: str) -> Release:
-    rules = ReleaseRules(**{rule.name.replace("-", "_"): name in rule.releases for rule in RULES})
+    older = {rule.name.replace("-", "_"): name in rule.releases for rule in RULES}
+    rules = ReleaseRules(**older, resizes_exclusive_cpus=name in RESIZING)
     return Release(name, TAGS[name], rules)
 
 

@@ -141,7 +141,6 @@ RULES = (
     ),
     ReleaseRule(
         "gauges-by-difference",
-        since="1.32",
         until="1.37",
         says="the gauges of the CPU manager are changed by what each allocation and release adds or removes",
         instead="they are computed from the state",

@@ -44,6 +44,7 @@ from mooring.engine.kubelet.events import (
     Online,
     Reboot,
     Remove,
+    ResizeTo,
     Resizing,
     Restart,
     Step,
@@ -180,7 +181,7 @@ class _ScenarioRun:
                 raise inside(error, f"steps[{number}]").at(self._scenario.id) from None
             if result is not None:
                 steps.append(result)
-        if steps:
+        if steps or self._endless:
             outcome["steps"] = steps
         if self._endless:
             outcome["endless"] = True
@@ -197,6 +198,8 @@ class _ScenarioRun:
                 return self._hotplugged(timeline, step)
             case Resizing():
                 return self._resize(timeline, step)
+            case ResizeTo():
+                return self._resize_to(timeline, step)
             case Advance():
                 return self._advance(timeline, step)
             case Restart():
@@ -253,6 +256,16 @@ class _ScenarioRun:
         standing = resize_state(after.node, step.uid)
         fields |= {**resize_fields(standing, self._timeline.now), **_start_fields(after)}
         return fields | _retried_fields(others, self._timeline.now)
+
+    def _resize_to(self, timeline: Timeline, step: ResizeTo) -> dict[str, Any]:
+        if step.pod.uid not in timeline.kubelet.node.active:
+            raise InputError("no such pod runs", field="resize.metadata.uid", remedy="admit it first")
+        kubelet, decision, infeasible = timeline.kubelet.ask_managers(step.pod)
+        self._timeline = replace(timeline, kubelet=kubelet)
+        fields = self._decision_fields(decision) | _start_fields(kubelet)
+        if infeasible is not None:
+            del fields["affinity"]
+        return fields | {"handler": "topologyManager" if infeasible is None else "resize"}
 
     def _advance(self, timeline: Timeline, step: Advance) -> dict[str, Any]:
         self._timeline, answers = advanced(timeline, step.nanoseconds)
@@ -330,6 +343,8 @@ def refusal_alternatives(
         for container in _ids(files.cpu):
             if container not in files.containers:
                 texts.add(refusal.message.replace(f"'{unknown}'", f"'{container}'", 1))
+    if refusal.code == Cause.FILE_CONTRADICTS and refusal.faults[0].values:
+        texts |= {refusal.message.replace(refusal.faults[0].values[0], other) for other in refusal.faults[0].values}
     return sorted(texts)
 
 
