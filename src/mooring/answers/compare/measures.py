@@ -29,7 +29,6 @@ from mooring.explain.alignment import are_near, extent_of_nodes
 from mooring.explain.story import PodVerdict
 
 
-
 @dataclass(frozen=True, slots=True)
 class Alignment:
     """How many containers are aligned at each level."""
