@@ -26,9 +26,8 @@ from mooring.inputs.archive.collect import KUBELET_ROOT, ClusterAnswers, Collect
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags
 from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents
-from mooring.inputs.machines.files import FolderTree, LiveTree, open_tree
 from mooring.inputs.machines.process import kubelet_arguments
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import FolderTree, LiveTree, Tree, open_tree
 
 
 @dataclass(frozen=True, slots=True)
