@@ -73,7 +73,7 @@ class FakeCluster:
         return [json.loads(line) for line in (self.folder / "asked").read_text().splitlines()]
 
 
-def node_object(boot: str = "boot-1", version: str = "v1.37.1") -> dict[str, Any]:
+def node_object(boot: str = "boot-1", version: str = "v1.37.2") -> dict[str, Any]:
     about = {"kubeletVersion": version, "bootID": boot}
     return {"metadata": {"name": "edge-7", "uid": "uid-of-edge-7"}, "status": {"nodeInfo": about}}
 
@@ -364,7 +364,7 @@ def test_a_node_that_was_collected_is_kept_until_it_starts_again_or_is_collected
 
     assert explained("--debug-image", "busybox").code == 1
     assert len(verbs(rejected)) == 8
-    for change in (node_object(boot="boot-2"), node_object(version="v1.37.2")):
+    for change in (node_object(boot="boot-2"), node_object(version="v1.37.1")):
         rejected.has("node-edge-7", change)
         assert "nothing is published" in explained().complaint
     assert explained("--debug-image", "busybox").code == 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from tests.explain.refused_starts import recorded_starts
-from tests.planner.recordings import CORPORA
+from tests.planner.recordings import CORPORA, some
 
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
@@ -42,7 +42,7 @@ def refusals() -> Iterator[StartRefusal]:
     for name in ("admission-config-errors", "admission-deltas", "state-files"):
         for file in sorted(folder.glob(f"v*/{name}.jsonl.gz")):
             starts = recorded_starts(str(file.relative_to(CORPORA)), (folder / "machines.jsonl",))
-            yield from (start.refusal for start in starts if start.error)
+            yield from (start.refusal for start in some(start for start in starts if start.error))
 
 
 @pytest.mark.corpus

@@ -82,7 +82,7 @@ def test_what_a_node_publishes_is_recorded_and_replays(tmp_path: Path) -> None:
     story.watched.restart(replace(STATIC, topology_manager_policy="restricted"))
     story.wait()
     assert story.lines == [
-        "watching node, kubelet v1.37.1",
+        "watching node, kubelet v1.37.2",
         "agreed: default/web admitted",
         "agreed: default/web removed",
         "agreed: default/large refused",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from hashlib import sha256
 from types import NoneType
 from typing import Annotated, Any, Final, NamedTuple, NewType, TypeAlias, get_args, get_origin, get_type_hints
 
-from msgspec import Meta, Struct, defstruct
+from msgspec import UNSET, Meta, Struct, defstruct
 
 from mooring.documents.plan import (
     Count,
@@ -27,14 +27,17 @@ from mooring.documents.plan import (
     Numbers,
     ResourceHintLists,
 )
-from mooring.engine.core.bits import list_text, members
+from mooring.engine.core.bits import NUMAMask, list_text, members
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager import facts as cpu
+from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager import facts as devices
 from mooring.engine.extensions import facts as extensions
 from mooring.engine.memorymanager import facts as memory
 from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import facts as node
+from mooring.engine.node.decision import NO_AFFINITY, Decision
+from mooring.engine.node.scores import HintsAsked
 from mooring.engine.plugins import facts as plugins
 from mooring.engine.topologymanager import facts as topology
 from mooring.engine.topologymanager.hints import Hint, Hints
@@ -47,17 +50,33 @@ WIDEST_UNIVERSE = 16
 """Up to this many NUMA nodes the order of all their subsets is made once and remembered."""
 
 
-def hint_part(hint: Hint) -> HintPart:
-    """Return one hint."""
-    return HintPart(None if hint.numa is None else list(hint.numa), hint.preferred)
+def hint_part(hint: Hint, score: int | None = None) -> HintPart:
+    """Return one hint, with its score where it has one."""
+    return HintPart(None if hint.numa is None else list(hint.numa), hint.preferred, UNSET if score is None else score)
 
 
-def hint_lists(hints: ResourceHints) -> dict[str, HintList]:
-    """Return the hints of each resource."""
-    return {resource: hint_list(found) for resource, found in hints.items()}
+def affinity_parts(decision: Decision) -> dict[str, HintPart]:
+    """Return the hint that is stored for each container."""
+    asked = decision.asked
+
+    def score(name: str, hint: Hint) -> int | None:
+        if asked is None:
+            return None
+        of = asked.get(name, asked.get(""))
+        return 0 if of is None or hint == NO_AFFINITY else of.merged(hint)
+
+    return {name: hint_part(hint, score(name, hint)) for name, hint in decision.affinity.items()}
 
 
-def hint_list(hints: AnyHints | None) -> HintList:
+def hint_lists(hints: ResourceHints, asked: HintsAsked | None = None) -> dict[str, HintList]:
+    """Return the hints of each resource, with their scores where it is known what they were made of."""
+    return {
+        resource: hint_list(found, None if asked is None else partial(asked.score, resource))
+        for resource, found in hints.items()
+    }
+
+
+def hint_list(hints: AnyHints | None, score: Callable[[NUMAMask], int] | None = None) -> HintList:
     """Return the hints of one resource: null, a list, or for a long list its count and digest."""
     if hints is None:
         return None
@@ -67,18 +86,21 @@ def hint_list(hints: AnyHints | None) -> HintList:
             return HintFamily(list_text(hints.universe), hints.narrowest(), hints.smallest, listed)
         hints = hints.hints()
     if len(hints) <= LONGEST_LIST:
-        return [hint_part(hint) for hint in hints]
+        return [hint_part(one, None if score is None else 0 if one.mask is None else score(one.mask)) for one in hints]
     preferred = len(hints.preferred) + sum(hints.nil)
-    return HintDigest(len(hints), preferred, sha256(_digest_text(hints).encode()).hexdigest())
+    return HintDigest(len(hints), preferred, sha256(_digest_text(hints, score).encode()).hexdigest())
 
 
-def _digest_text(hints: Hints) -> str:
-    """Return ``<nodes>:<true|false>;`` for each hint in order."""
-    words = ["null:true;" if flag else "null:false;" for flag in hints.nil]
-    flags: Mapping[int, str] = {
+def _digest_text(hints: Hints, score: Callable[[NUMAMask], int] | None) -> str:
+    """Return ``<nodes>:<true|false>;`` for each hint in order, or ``<nodes>:<true|false>:<score>;``."""
+    nil = "" if score is None else ":0"
+    words = [f"null:true{nil};" if flag else f"null:false{nil};" for flag in hints.nil]
+    flags: dict[int, str] = {
         **dict.fromkeys(hints.others, "false"),
         **dict.fromkeys(hints.preferred, "true"),
     }
+    if score is not None:
+        flags = {mask: f"{flag}:{score(NUMAMask(mask))}" for mask, flag in flags.items()}
     universe = 0
     for mask in flags:
         universe |= mask
@@ -286,6 +308,7 @@ _FORMS: Final[Mapping[Any, _Form]] = {
     float: _Form(_same, float),
     _CPUs: _Form(list_text, CPUList),
     _Nodes: _Form(list_text, NodeList),
+    CPUState: _Form(lambda state: list_text(state.held), CPUList),
     Hint: _Form(hint_part, HintPart),
     ResourceHints: _Form(hint_lists, ResourceHintLists),
     Block: _Form(lambda block: BlockPart(list(block.numa), block.type, block.size), BlockPart),

@@ -32,8 +32,7 @@ from mooring.inputs.decoding.documents import documents_in, load_documents
 from mooring.inputs.decoding.fields import Document, as_mapping
 from mooring.inputs.decoding.files import STANDARD_INPUT
 from mooring.inputs.machines.archive import archive_bytes
-from mooring.inputs.machines.files import open_tree
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import Tree, open_tree
 from mooring.inputs.pods.cluster_objects import KINDS as DYNAMIC
 from mooring.inputs.pods.cluster_objects import objects_of
 from mooring.published.objects import FACTS, STATE

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
-from mooring.documents.facts import hint_lists, hint_part
+from mooring.documents.facts import affinity_parts, hint_lists
 from mooring.documents.of_kubelet import numa_parts
 from mooring.documents.plan import (
     BrokenSetPart,
@@ -53,13 +53,15 @@ def decision_fields(decision: Decision) -> dict[str, Any]:
         "message": decision.message,
         "containers": {name: placement_part(placement) for name, placement in decision.containers.items()},
         "pod": placement_part(decision.pod),
-        "affinity": {name: hint_part(hint) for name, hint in decision.affinity.items()},
+        "affinity": affinity_parts(decision),
         "sharedPool": str(decision.shared_pool),
     }
     if decision.hints is not None:
-        fields["hints"] = {name: hint_lists(hints) for name, hints in decision.hints.items()}
+        fields["hints"] = {
+            name: hint_lists(hints, (decision.asked or {}).get(name)) for name, hints in decision.hints.items()
+        }
     if decision.pod_hints is not None:
-        fields["podHints"] = hint_lists(decision.pod_hints)
+        fields["podHints"] = hint_lists(decision.pod_hints, (decision.asked or {}).get(""))
     return fields
 
 
@@ -271,10 +273,14 @@ def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
         message=decision.message,
         containers={name: placement_part(placement) for name, placement in decision.containers.items()},
         pod=placement_part(decision.pod),
-        affinity={name: hint_part(hint) for name, hint in decision.affinity.items()},
+        affinity=affinity_parts(decision),
         shared_pool=str(decision.shared_pool),
-        hints=UNSET if decision.hints is None else {name: hint_lists(hints) for name, hints in decision.hints.items()},
-        pod_hints=UNSET if decision.pod_hints is None else hint_lists(decision.pod_hints),
+        hints=UNSET
+        if decision.hints is None
+        else {name: hint_lists(hints, (decision.asked or {}).get(name)) for name, hints in decision.hints.items()},
+        pod_hints=UNSET
+        if decision.pod_hints is None
+        else hint_lists(decision.pod_hints, (decision.asked or {}).get("")),
         hidden={name: str(cpus) for name, cpus in decision.hidden.items()} or UNSET,
         devices=held_devices(decision) or UNSET,
         cpu_manager_state=read(answer.cpu_file) or "",

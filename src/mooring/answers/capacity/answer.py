@@ -12,7 +12,6 @@ from mooring.answers.base.answering import Answer, answered
 from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make_plan, start_error
 from mooring.answers.base.plan_document import held_devices, placement_part
 from mooring.answers.base.plan_findings import device_findings, pool_findings
-from mooring.answers.base.probes import PodPlace, place_of, placed
 from mooring.answers.capacity.eviction import MOST, EvictionPart, Subject, default_limit, evictions, replica
 from mooring.answers.capacity.fragmentation import FragmentationPart, fragmentation
 from mooring.documents.plan import (
@@ -38,6 +37,7 @@ from mooring.engine.kubelet.start import emptied
 from mooring.engine.node import Decision
 from mooring.engine.node.resources import pod_requests
 from mooring.explain.chapters import Circumstances
+from mooring.explain.probes import PodPlace, place_of, placed
 
 ADMITTED = "admitted"
 ALIGNED = "aligned"

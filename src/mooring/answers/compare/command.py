@@ -18,7 +18,6 @@ with lazily():
     from mooring.answers.compare import answer, text, variant
     from mooring.answers.compare import inputs as compare_inputs
     from mooring.answers.compare import plot as comparison_plots
-    from mooring.answers.compare import text_releases as releases_text
     from mooring.cli import terminal
     from mooring.views.svg import plot as render_plot
 
@@ -207,7 +206,7 @@ def _releases(node: NodeOptions, versions: list[str], form: str, to: str, *, oth
         emit_document(json_text(compared), to)
     else:
         warn(compared.findings)
-        emit(releases_text.release_comparison_text(plans, compared, to), to)
+        emit(text.release_comparison_text(plans, compared, to), to)
     return NO if compared.differences or 0 < len(compared.start_errors) < len(plans) else YES
 
 

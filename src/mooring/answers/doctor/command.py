@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.answers.base.inputs.node import question_of, read_node
+from mooring.answers.base.inputs.node import question_of, read_node, state_text
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
@@ -79,9 +79,11 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
         raise InputError("is missing", source="--state", remedy="name the kubelet's root directory or a copy of it")
     if write and not state:
         raise InputError("needs --state", source="--write", remedy="a node archive is never written")
+    if write and Path(state).is_file():
+        raise InputError("is one file", source=state, field="--state", remedy="name the directory to write the repair")
     asked = replace(question_of(inputs), pods=())
     if state:
-        devices = device_file.device_record(device_file.read_device_file(Path(state)))
+        devices = device_file.device_record(state_text(state, device_file.DEVICE_FILE))
     else:
         archive = inputs.running or read_node(node)
         devices = device_file.DeviceRecord() if archive is None else archive.devices().record

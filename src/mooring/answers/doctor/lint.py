@@ -37,11 +37,10 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.topology import TopologyError, discover_topology
 from mooring.engine.extensions.interrupts import balance_finding, closed_to_others
 from mooring.explain.phrases import cpus_text, plural
-from mooring.inputs.machines.files import open_tree
 from mooring.inputs.machines.interrupts import file_modes, no_modes
 from mooring.inputs.machines.isolation import ControlGroup, IsolationFacts, read_isolation
 from mooring.inputs.machines.loader import LIVE
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import Tree, open_tree
 
 
 def answer_lint(options: NodeOptions, form: str, to: str) -> int:

@@ -17,7 +17,7 @@ from mooring.engine.checkpoint.cpu_file import cpu_family
 from mooring.engine.checkpoint.formats import CORRUPTED, FormatFamily, bytes_of, describe_format, read_checkpoint
 from mooring.engine.checkpoint.goscan import JSONObject, parse_prefix
 from mooring.engine.checkpoint.gotypes import DATA_MEMBERS, MEMBERS
-from mooring.engine.checkpoint.memory_file import MEMORY_FAMILY
+from mooring.engine.checkpoint.memory_file import memory_family
 from mooring.engine.checkpoint.salvage import DEPTH, Salvage, containers_in, member, salvaged, unknown_members
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
@@ -207,7 +207,8 @@ def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report
         return Report(CPU_FILE, "")
     releases = settings.cpu is not None and settings.cpu.scale_down.is_on
     rules = state_file_rules(NEWEST.name, pod_level=settings.pod_level.managers)
-    reading = read(CPU_FILE, text, cpu_family(rules.cpu, releases=releases))
+    json_v2 = not settings.release.rules.json_texts_of_go_126
+    reading = read(CPU_FILE, text, cpu_family(rules.cpu, releases=releases, json_v2=json_v2))
     if reading.salvage is None:
         return Report(
             CPU_FILE, reading.format, _without_state(settings.config.cpu_manager_policy, reading), trusted=False
@@ -262,7 +263,9 @@ def memory_report(settings: Settings, text: str | None) -> Report[MemoryState]:
     """Look at the memory manager's file."""
     if text is None:
         return Report(MEMORY_FILE, "")
-    reading = read(MEMORY_FILE, text, MEMORY_FAMILY)
+    formats = state_file_rules(NEWEST.name, pod_level=False).memory
+    json_v2 = not settings.release.rules.json_texts_of_go_126
+    reading = read(MEMORY_FILE, text, memory_family(formats, json_v2=json_v2))
     if reading.salvage is None:
         problems = _without_state(settings.config.memory_manager_policy, reading)
         return Report(MEMORY_FILE, reading.format, problems, trusted=False)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mooring.answers.base.probes import CPU, PodPlace, place_of, probe_pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.kubelet.admit import decide
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Node
+from mooring.explain.probes import CPU, PodPlace, place_of, probe_pod
 
 HIGHEST = 10
 """The scheduler's highest score of an extender."""

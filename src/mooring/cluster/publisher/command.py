@@ -112,7 +112,13 @@ def command(
         source, end = kubelet_source(asked)
         try:
             if dry_run:
-                return _of_kubelet(source, form, to)
+                try:
+                    seen = source.observe()
+                except MooringError as error:
+                    raise _bad(error, "is the kubelet there?") from None
+                if seen is None:
+                    raise InputError("the node is unknown", source=_SOURCE)
+                return _shown(seen, form, to)
             publisher = _publisher(asked, source, rhythm)
             return _once(publisher, asked.name) if once else _running(publisher, address)
         finally:
@@ -130,16 +136,6 @@ def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
     if asked.dry_run:
         return _shown(seen, form, to, plan.machine.name)
     return _once(_publisher(asked, observation.FixedObservation(seen), rhythm), asked.name)
-
-
-def _of_kubelet(source: Source, form: str, to: str) -> int:
-    try:
-        seen = source.observe()
-    except MooringError as error:
-        raise _bad(error, "is the kubelet there?") from None
-    if seen is None:
-        raise InputError("the node is unknown", source=_SOURCE)
-    return _shown(seen, form, to)
 
 
 def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:

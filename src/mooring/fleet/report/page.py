@@ -133,7 +133,7 @@ def fleet_page_text(view: FleetView) -> str:
         title=f"{document.cluster}: {document.work}",
         fleet=document,
         view=view,
-        data=_data_text(view),
+        data=json.dumps(_data(view), separators=(",", ":")).translate(UNSAFE),
         patterns=PATTERNS,
         heats=[
             (name, heatmap_svg(heat, alone=False)) for name, heat in zip(view.nodes.shares, view.heats, strict=True)
@@ -164,11 +164,6 @@ def _amount(resource: str, amount: float) -> str:
     if resource == "cpu":
         return f"{amount / 1000:g} CPUs"
     return size(round(amount)) if resource == "memory" or resource.startswith("hugepages-") else f"{amount:g}"
-
-
-def _data_text(view: FleetView) -> str:
-    """Return what the script reads, as JSON that can stand inside a script element."""
-    return json.dumps(_data(view), separators=(",", ":")).translate(UNSAFE)
 
 
 def _data(view: FleetView) -> dict[str, Any]:

@@ -178,7 +178,9 @@ def what_if(question: Question, manifest: bytes) -> WhatIf:
         InputError: the manifest cannot be understood, or has no pod.
     """
     gates = PodGates.of_node(question.config, question.mooring)
-    new = _distinct([pod for pod, _ in pods_in_text(manifest, gates)], question)
+    pods = [pod for pod, _ in pods_in_text(manifest, gates)]
+    taken = {pod.uid for pod in (*question.pods, *question.active)}
+    new = [replace(pod, uid=f"{pod.uid} (asked)") if pod.uid in taken else pod for pod in pods]
     asked = replace(question, pods=(*question.pods, *new))
     plan = make_plan(asked)
     uids = [pod.uid for pod in new]
@@ -197,9 +199,3 @@ def pods_in_text(manifest: bytes, gates: PodGates) -> list[tuple[Pod, PodOrigin]
         problem = "has no pod" if not pods else f"has {len(pods)} pods, more than {MOST_PODS}"
         raise InputError(problem, source="manifest", remedy="paste a Pod, or a workload with a few replicas")
     return pods
-
-
-def _distinct(pods: list[Pod], question: Question) -> list[Pod]:
-    """Give pods other uids where the node has pods with these already."""
-    taken = {pod.uid for pod in (*question.pods, *question.active)}
-    return [replace(pod, uid=f"{pod.uid} (asked)") if pod.uid in taken else pod for pod in pods]

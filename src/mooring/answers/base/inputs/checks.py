@@ -29,8 +29,8 @@ with lazily():
     from mooring.inputs.archive import collect, reader
     from mooring.inputs.configuration import kubelet_config, kubelet_flags
     from mooring.inputs.decoding import api_fields
-    from mooring.inputs.machines import files
     from mooring.inputs.machines import process as processes
+    from mooring.inputs.machines import tree as trees
     from mooring.inputs.pods import (
         cluster_objects,
         defaults,
@@ -79,7 +79,7 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
         return replace(asked, node=node.about.node, running=node)
     flags = kubelet_flags.kubelet_flags(found.arguments)
     name = node_name(tree, options.node_name, flags)
-    takes_pods = not options.active and isinstance(tree, files.LiveTree)
+    takes_pods = not options.active and isinstance(tree, trees.LiveTree)
     cluster = cluster_node.ask_pods(name) if takes_pods else collect.ClusterAnswers()
     root = flags.root_dir or collect.KUBELET_ROOT
     allocatable, problem = allocatable_devices(f"{os.environ.get(ROOT, '').rstrip('/')}{root}")
@@ -154,14 +154,14 @@ def _computer() -> Tree | None:
     if root == NONE:
         return None
     if root:
-        return files.FolderTree(root, is_root_directory=True)
-    return files.LiveTree() if os.geteuid() == 0 else None
+        return trees.FolderTree(root, is_root_directory=True)
+    return trees.LiveTree() if os.geteuid() == 0 else None
 
 
 def node_name(tree: Tree, given: str, flags: kubelet_flags.KubeletFlags | None) -> str:
     """Return the node's name as the kubelet registers it, unless another one is given."""
     named = given or (flags.node if flags else "") or (tree.read("etc/hostname") or "").strip()
-    if not named and isinstance(tree, files.LiveTree):
+    if not named and isinstance(tree, trees.LiveTree):
         named = os.uname().nodename
     return named.lower()
 
