@@ -11,15 +11,14 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.releases.catalog import KubeletVersion, chosen_release, release_of
 from mooring.fleet.cluster import NodeCluster, NodeGroup
-from mooring.fleet.inputs import alibaba
 from mooring.fleet.inputs.event_files import cluster_events
-from mooring.fleet.live.machines import named_machines
-from mooring.fleet.live.reading import live_cluster
+from mooring.fleet.inputs.live_cluster import live_cluster
+from mooring.fleet.inputs.live_machines import named_machines
 from mooring.inputs.configuration.devices import KIND as DEVICES
 from mooring.inputs.configuration.devices import offered_devices
 from mooring.inputs.configuration.kubelet_config import KIND as KUBELET
 from mooring.inputs.configuration.mooring_config import KIND as MOORING
-from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of, load_config
+from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.decoding.fields import (
@@ -49,7 +48,7 @@ _GROUP_FIELDS: Final = (
 
 
 def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, ...] = ()) -> NodeCluster:
-    """Read a cluster: a document of kind Cluster, a live one, or a table of nodes of Alibaba's traces.
+    """Read a cluster: a document of kind Cluster, or a live one.
 
     Args:
         path: of the file.
@@ -59,8 +58,6 @@ def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, .
     Raises:
         InputError: it cannot be read or understood.
     """
-    if path.endswith(".csv"):
-        return _of_table(path, load_config(*config))
     if path.endswith(ARCHIVES):
         return _live(load_objects(path), config, machines)
     documents = [one for one in load_documents(path) if one.content is not None]
@@ -77,17 +74,6 @@ def _live(objects: ClusterObjects, config: tuple[str, ...], machines: tuple[str,
     return live_cluster(objects, named_machines(machines), known).cluster
 
 
-def _of_table(path: str, configuration: NodeConfiguration) -> NodeCluster:
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {error}", source=path) from None
-    if not alibaba.is_nodes(text):
-        columns = ",".join(alibaba.NODE_COLUMNS)
-        raise InputError("is not a table of nodes", source=f"{path}:1", remedy=f"its head must begin with {columns}")
-    return alibaba.cluster_in(text, path, configuration.kubelet, configuration.mooring)
-
-
 def _cluster(document: Document, config: tuple[str, ...]) -> NodeCluster:
     content = as_mapping(document.content)
     check_names(content, _FIELDS)
@@ -99,7 +85,7 @@ def _cluster(document: Document, config: tuple[str, ...]) -> NodeCluster:
     groups: list[NodeGroup] = []
     for index, entry in enumerate(list_at(content, "groups")):
         try:
-            groups.append(_group(as_mapping(entry), folder, config))
+            groups.append(replace(_group(as_mapping(entry), folder, config), source=document.file))
         except InputError as error:
             raise inside(error, f"groups[{index}]") if not error.source else error from None
     if not groups:
