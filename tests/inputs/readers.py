@@ -18,12 +18,12 @@ from tests.agent.nri import recordings
 from tests.discovery import tool_outputs
 from tests.inputs import agent_handler, archives, cluster_objects, device_objects, published_nodes
 
-from mooring.agent.claims import claim_asked
 from mooring.agent.configuration import agent_configuration
 from mooring.agent.interrupts.files import InterruptJournal
 from mooring.agent.nri.connection import FrameReader, MessageReader, MessageType
 from mooring.agent.nri.methods import parse
 from mooring.agent.nri.ttrpc import TTRPCRequestMessage
+from mooring.agent.pod_resources import claim_asked
 from mooring.agent.storage.journal import JournalWriter, read_journal, read_newest
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import explanation_list, plan_document

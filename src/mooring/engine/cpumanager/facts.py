@@ -159,7 +159,10 @@ class CPUsAssigned:
     """Empty for the partition of a whole pod."""
     cpus: CPUMask
     held: CPUState
-    """The CPU manager's state afterwards; documents show the CPUs of its sets. The sets of the containers of a pod with a partition come later."""
+    """The CPU manager's state afterwards; documents show the CPUs of its sets.
+
+    The sets of the containers of a pod with a partition come later.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,7 @@ from mooring.inputs.configuration.devices import devices_document
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.published.facts_document import facts_of, kubelet_document, mooring_document
-from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, NodeFacts, NodeState
-from mooring.published.state_document import state_of
+from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, NodeFacts, NodeState, state_of
 
 PATIENCE: Final = 20
 """Seconds that one question may take."""
