@@ -364,7 +364,8 @@ def _nodes(entry: Any) -> tuple[int, ...] | None:
 
 
 def _of(content: Any, name: str, default: Any = None) -> Any:
-    return next((value for key, value in content.items() if key.replace("_", "").lower() == name), default)
+    members = content.items() if isinstance(content, dict) else ()
+    return next((value for key, value in members if key.replace("_", "").lower() == name), default)
 
 
 def _whole(value: Any, field: str) -> int:
