@@ -288,7 +288,7 @@ def test_what_is_no_version_is_not_packed(root: Path, tmp_path: Path, version: s
     answered = mooring("collect", "--root", root, "--no-kubectl", "--to", to, "--kubelet-version", version)
     assert (answered.code, answered.out, to.exists()) == (2, "", False)
     problem = f"--kubelet-version: '{version}' is not a kubelet version"
-    assert answered.complaint == f"mooring: {problem}; write v1.34.4 or 1.34; known are 1.31 to 1.37"
+    assert answered.complaint == f"mooring: {problem}; write v1.34.4 or 1.34; known are 1.31 to 1.38"
 
 
 def test_the_example_is_the_made_up_node(with_state: Path, pods: Path, tmp_path: Path) -> None:

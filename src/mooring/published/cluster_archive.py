@@ -24,7 +24,7 @@ from msgspec import to_builtins
 
 from mooring import __version__
 from mooring.documents.machine import ClusterArchiveDocument, ClusterArchivePart
-from mooring.documents.parts import API_VERSION
+from mooring.documents.plan import API_VERSION
 from mooring.engine.core.errors import InputError
 from mooring.inputs.archive.claims import reduced_claims
 from mooring.inputs.archive.reduction import reduced_configuration, reduced_pods

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.engine.core.bits import CPUMask, mask_of, members
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machine import Finding, PublishedNode

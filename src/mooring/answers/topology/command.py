@@ -6,8 +6,7 @@ import click
 
 from mooring.answers.base.inputs.node import read_machine
 from mooring.cli import options
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
-from mooring.documents.parts import API_VERSION
+from mooring.documents.plan import API_VERSION
 from mooring.engine.checkpoint.device_file import device_record
 from mooring.engine.checkpoint.store import SIZE_LIMIT
 from mooring.engine.core.errors import InputError

@@ -20,9 +20,11 @@ from mooring.lazy import lazily
 with lazily():
     import socket
 
-    from mooring.answers.base import pod_names, published, question
+    from mooring.answers.base import plan as question
+    from mooring.answers.base import pods as pod_names
+    from mooring.answers.base import published
+    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.base.inputs import configuration as configuration_inputs
-    from mooring.answers.base.inputs import running as running_inputs
     from mooring.cli import output
     from mooring.engine.checkpoint import device_file, store
     from mooring.engine.kubelet import kubelet
