@@ -31,7 +31,7 @@ from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.memorymanager.state import Block, MemoryState, charge_in_order
 from mooring.engine.node.settings import Settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.inputs.configuration.devices import ListedContainer, ListedResources, listed_resources
+from mooring.inputs.configuration.devices import DumpedContainer, ResourcesDump, listed_resources
 from mooring.inputs.decoding.fields import Document
 
 PUBLISHED: Final = "MOOR-528"
@@ -81,7 +81,7 @@ def state_text(state: str, name: str) -> str | None:
     return text if name in known else None
 
 
-def listed_resources_in(documents: Sequence[Document]) -> tuple[list[Document], list[ListedResources]]:
+def listed_resources_in(documents: Sequence[Document]) -> tuple[list[Document], list[ResourcesDump]]:
     """Return the documents of ``--active`` with pods, and what dumps of the PodResources API among them say.
 
     Raises:
@@ -100,7 +100,7 @@ def listed_resources_in(documents: Sequence[Document]) -> tuple[list[Document], 
     return others, resources
 
 
-def with_listed(question: Question, listed: Iterable[ListedResources]) -> Question:
+def with_listed(question: Question, listed: Iterable[ResourcesDump]) -> Question:
     """Return a question with the holders that dumps of the PodResources API list: pods with CPUs, memory and devices.
 
     A pod that is known otherwise keeps what it requests. State files that are given win over the dumps.
@@ -144,7 +144,7 @@ def with_listed(question: Question, listed: Iterable[ListedResources]) -> Questi
 
 
 def _is_spread(
-    settings: Settings, devices: Mapping[str, Sequence[Device]], containers: Mapping[str, ListedContainer]
+    settings: Settings, devices: Mapping[str, Sequence[Device]], containers: Mapping[str, DumpedContainer]
 ) -> bool:
     """Tell whether a container holds parts of different NUMA nodes."""
     for one in containers.values():
@@ -158,7 +158,7 @@ def _is_spread(
     return False
 
 
-def _listed_pod(namespace: str, name: str, containers: Mapping[str, ListedContainer]) -> Pod:
+def _listed_pod(namespace: str, name: str, containers: Mapping[str, DumpedContainer]) -> Pod:
     made = []
     for container, one in containers.items():
         amounts = {resource: len(ids) for resource, ids in one.devices.items()}

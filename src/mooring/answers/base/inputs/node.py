@@ -76,7 +76,7 @@ class NodeInputs:
     """
     recorded: Mapping[str, Rejection] = field(default_factory=dict)
     """Uid of each pod that has failed -> what its status records."""
-    resources: Sequence[declared.ListedResources] = ()
+    resources: Sequence[declared.ResourcesDump] = ()
     """What dumps of the PodResources API in ``--active`` list."""
 
     @property
