@@ -367,6 +367,8 @@ def no_pods(options: NodeOptions, noticed: Sequence[Finding]) -> InputError:
 def _replaced(options: NodeOptions) -> list[str]:
     """Return the parts of a node archive in whose place something else was given."""
     given = (
+        (reader.MACHINE_PART, "machine", options.machine),
+        (reader.RELEASE_PART, "kubelet_version", options.kubelet_version),
         (reader.CONFIGURATION_PART, "config", options.config),
         (reader.STATE_PART, "state", options.state),
         (reader.PODS_PART, "active", options.active),
