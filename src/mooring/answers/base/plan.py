@@ -26,6 +26,7 @@ from mooring.answers.base.plan_findings import (
     reserved_findings,
     twice_findings,
     unasked_finding,
+    uncore_findings,
     wrap_findings,
 )
 from mooring.answers.base.question import Question, happening, opened_for, pods_in, queue_of
@@ -179,7 +180,7 @@ def make_plan(question: Question) -> Plan:
             refused=question,
             release=question.mooring.release,
         )
-    noticed += [*wrap_findings(start.settings), *idle_findings(start.settings)]
+    noticed += [*wrap_findings(start.settings), *uncore_findings(start.settings), *idle_findings(start.settings)]
     given = {pod.uid: pod for pod in question.pods}
     noticed += held_findings(begun.others, given)
     check_known(start.node, question.offline, "--offline")

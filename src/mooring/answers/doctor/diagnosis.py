@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.answers.base.plan import make_plan
-from mooring.answers.base.plan_findings import wrap_findings
+from mooring.answers.base.plan_findings import uncore_findings, wrap_findings
 from mooring.answers.base.question import Question
 from mooring.answers.base.start.advice import start_advice
 from mooring.answers.doctor.entry_checks import check_entries, check_hidden_pods, check_pod_entries
@@ -183,7 +183,7 @@ def diagnose(question: Question, release: Release | None = None, devices: Device
         problems=(*shared, *restart.problems),
         repairs=repairs,
         afterwards=restart.containers,
-        findings=(*question.findings, *question.machine.findings, *wrap_findings(settings)),
+        findings=(*question.findings, *question.machine.findings, *wrap_findings(settings), *uncore_findings(settings)),
     )
 
 
