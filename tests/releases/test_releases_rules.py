@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.releases.flipped import departures, files_of, flipped, recorded
+from tests.releases.flipped import CORPORA, departures, files_of, flipped, recorded
 
 from mooring.engine.core.release import Release
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.rules import RULES
 
 FROM_THE_TEXT = {
+    "claim-loop": "test_a_claim_that_makes_no_progress_never_ends_in_1_37_alone",
     "alignment-not-counted-at-start": "test_up_to_1_32_alignment_is_counted_without_caches_and_not_from_the_start",
     "exclusive-cpus-summed-at-start": "test_up_to_1_32_shared_cpus_count_for_each_container_at_the_start",
     "memory-pinning-counted-first": "test_up_to_1_36_memory_that_cannot_be_counted_is_a_pinning_request",
@@ -53,9 +55,10 @@ RECORDED = [
 
 
 def recording(release: Release, name: str) -> dict[str, Any]:
-    theme = name.rsplit("-", 1)[0].rsplit("-", 1)[0] if not name.startswith("delta-") else "deltas"
-    theme = {"state": "state-files", "": "differences"}.get(theme, theme)
-    file = next(file for file in files_of(release) if theme in file.name.partition(".")[0])
+    theme = re.sub(r"(-\d+)+$", "", name)
+    theme = {"delta": "deltas", "difference": "differences", "state": "state-files"}.get(theme.partition("-")[0], theme)
+    files = [*files_of(release), CORPORA / "admission-cpu-distributed.jsonl.gz"]
+    file = next(file for file in files if theme in file.name)
     return next(content for content in recorded(file) if content["id"] == name)
 
 

@@ -257,7 +257,8 @@ class Admission:
         if self.observer is not None:
             self.observer(HintsGiven(self.pod.uid, container, joined(given)))
         if not self.settings.release.rules.hints_without_score:
-            self.scored[container] = HintsAsked(self.settings, self.providers, given, policy)
+            pod = None if container else self.pod
+            self.scored[container] = HintsAsked(self.settings, self.providers, given, policy, pod)
         merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
         plugins = self.settings.plugins
         if plugins is not None:

@@ -19,6 +19,8 @@ RULES = (
         "least is available",
         source="cpumanager, cpuAccumulator; spec: preview.md section 1",
         options=("distribute-cpus-across-cores",),
+        recording="difference-spread",
+        recording_after="difference-spread",
         codes=("MOOR-175",),
     ),
     ReleaseRule(
@@ -29,6 +31,8 @@ RULES = (
         "uneven",
         instead="it counts as free when all of its CPUs are available",
         source="cpumanager, cpuAccumulator; spec: preview.md section 2",
+        recording="difference-core-size",
+        recording_after="difference-core-size",
         codes=("MOOR-312", "MOOR-406"),
     ),
     ReleaseRule(
@@ -40,6 +44,8 @@ RULES = (
         instead="each free cache that is not larger than the need is taken whole, and counted once",
         source="cpumanager, takeByTopologyNUMAPacked; spec: preview.md section 3",
         options=("prefer-align-cpus-by-uncorecache",),
+        recording="difference-uncore-uneven",
+        recording_after="difference-uncore-uneven",
         codes=("MOOR-172", "MOOR-520"),
     ),
     ReleaseRule(
@@ -50,6 +56,8 @@ RULES = (
         instead="it takes them of at least as many nodes as the hint has, where that is possible",
         source="cpumanager, takeByTopologyNUMADistributed; spec: preview.md section 4",
         options=("distribute-cpus-across-numa",),
+        recording="difference-hint-nodes",
+        recording_after="difference-hint-nodes",
         codes=("MOOR-171", "MOOR-174"),
     ),
     ReleaseRule(
@@ -60,6 +68,8 @@ RULES = (
         instead="the combination that it found is used",
         source="cpumanager, takeByTopologyNUMADistributed; spec: preview.md section 5",
         options=("distribute-cpus-across-numa",),
+        recording="cpu-distributed-0031",
+        recording_after="cpu-distributed-138-0021",
         codes=("MOOR-174",),
     ),
     ReleaseRule(
@@ -70,6 +80,8 @@ RULES = (
         instead="such nodes are no candidates for the remainder",
         source="cpumanager, takeByTopologyNUMADistributed; spec: preview.md section 6",
         options=("distribute-cpus-across-numa", "full-pcpus-only"),
+        recording="difference-groups",
+        recording_after="difference-groups",
         codes=("MOOR-151",),
     ),
     ReleaseRule(
@@ -89,6 +101,8 @@ RULES = (
         "as a whole number of CPUs",
         instead="they saturate, and are no whole number",
         source="apimachinery, quantities; spec: preview.md section 7",
+        recording="difference-reserved",
+        recording_after="difference-reserved",
         codes=("MOOR-518",),
     ),
     ReleaseRule(
@@ -97,6 +111,8 @@ RULES = (
         says="hints have no score",
         instead="each hint says which share of what its NUMA nodes have is given away; nothing decides by it",
         source="topologymanager, hints; spec: preview.md section 15",
+        recording="difference-spread",
+        recording_after="difference-spread",
     ),
     ReleaseRule(
         "pod-allocation-not-restored",
@@ -105,6 +121,8 @@ RULES = (
         says="at a restart a pod with CPUs as a whole is allocated anew, and its earlier CPUs belong to nobody",
         instead="its set and those of its containers are kept, and missing ones are cut out of its set",
         source="cpumanager, static policy, AllocatePod; spec: preview.md section 8",
+        recording="difference-pl-prefix",
+        recording_after="difference-pl-prefix",
         codes=("MOOR-162",),
     ),
     ReleaseRule(
@@ -114,6 +132,8 @@ RULES = (
         says="an allocation for a pod as a whole that fails in the middle keeps the CPUs",
         instead="it gives them back",
         source="cpumanager, static policy, AllocatePod; spec: preview.md section 8",
+        recording="difference-pl-rollback",
+        recording_after="difference-pl-rollback",
         codes=("MOOR-162",),
     ),
     ReleaseRule(
@@ -123,6 +143,8 @@ RULES = (
         says="at a restart memory of a pod as a whole is charged again",
         instead="the pod keeps its blocks",
         source="memorymanager, static policy, AllocatePod; spec: preview.md section 9",
+        recording="difference-pl-restart",
+        recording_after="difference-pl-restart",
     ),
     ReleaseRule(
         "pod-memory-of-app-types",
@@ -130,6 +152,8 @@ RULES = (
         says="in scope pod only types of memory that an app container requests are hinted for the pod",
         instead="types that an init container alone requests count too",
         source="memorymanager, static policy, pod requests; spec: preview.md section 10",
+        recording="difference-mem-init-only",
+        recording_after="difference-mem-init-only",
     ),
     ReleaseRule(
         "restart-blocks-against-pod",
@@ -138,6 +162,8 @@ RULES = (
         "requests of the pod, so that the hints of a running pod are mostly no preference",
         instead="they are compared with the requests of that container",
         source="memorymanager, static policy, regenerated hints; spec: preview.md section 10",
+        recording="difference-mem-restart",
+        recording_after="difference-mem-restart",
     ),
     ReleaseRule(
         "gauges-by-difference",
@@ -153,6 +179,8 @@ RULES = (
         says="the refusal to resize a Guaranteed pod names the policy of the manager",
         instead="it names the allocation mode of the resource",
         source="kubelet, canResizePod; spec: preview.md section 12",
+        recording="difference-resize-off",
+        recording_after="difference-resize-off",
         codes=("MOOR-181",),
     ),
     ReleaseRule(
