@@ -30,7 +30,6 @@ from mooring.documents.plan import (
 from mooring.engine.core.bits import NUMAMask, list_text, members
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager import facts as cpu
-from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager import facts as devices
 from mooring.engine.extensions import facts as extensions
 from mooring.engine.memorymanager import facts as memory
@@ -135,8 +134,8 @@ _UNITS: Final = {"CPUMask": _CPUs, "NUMAMask": _Nodes}
 _SIGNED: Final = frozenset({"available", "bound", "group", "rest", "share"})
 """Numbers that are no counts."""
 
-_ELSEWHERE: Final = frozenset({"choices", "declared"})
-"""Fields that are not written: pods stand elsewhere in a document, and choices follow from the entries."""
+_ELSEWHERE: Final = frozenset({"choices", "declared", "state"})
+"""Fields that are not written: pods and states stand elsewhere in a document, and choices follow from the entries."""
 _MODULES: Final = (cpu, extensions, plugins, memory, devices, topology, node)
 _NO_FACTS: Final = frozenset({plugins.Candidate, node.KubeletStarted})
 
@@ -308,7 +307,6 @@ _FORMS: Final[Mapping[Any, _Form]] = {
     float: _Form(_same, float),
     _CPUs: _Form(list_text, CPUList),
     _Nodes: _Form(list_text, NodeList),
-    CPUState: _Form(lambda state: list_text(state.held), CPUList),
     Hint: _Form(hint_part, HintPart),
     ResourceHints: _Form(hint_lists, ResourceHintLists),
     Block: _Form(lambda block: BlockPart(list(block.numa), block.type, block.size), BlockPart),
