@@ -17,9 +17,6 @@ FOLDER = CORPORA / "releases"
 MACHINES = (FOLDER / "machines.jsonl", FOLDER / "v1.38.0-beta.0" / "differences-machines.jsonl")
 FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("v*/*.jsonl.gz"))
 
-NOT_YET: frozenset[str] = frozenset()
-"""Recordings of a preview that are not equal yet."""
-
 PART = 320
 
 
@@ -32,7 +29,6 @@ def lines(name: str) -> tuple[str, ...]:
 PARTS = [
     pytest.param(name, start, id=f"{name.partition('.jsonl')[0]}-{start}")
     for name in FILES
-    if name not in NOT_YET
     for start in range(0, len(lines(name)), PART)
 ]
 

@@ -133,14 +133,21 @@ class StoredPod(Enum):
 
 def stored_pod(policy: StaticPolicy, state: CPUState, pod: Pod) -> StoredPod:
     """Classify the set that is stored for a pod (spec: preview.md section 8)."""
-    stored = state.pods.get(pod.uid, NO_CPUS)
-    if policy.rules.older.pod_allocation_not_restored or not stored:
+    stored, rules = state.pods.get(pod.uid, NO_CPUS), policy.rules
+    looks = policy.gates.manages(pod) and POD_RESTART not in rules.fixed_defects
+    if rules.older.pod_allocation_not_restored or not looks or not stored:
         return StoredPod.NONE
     if stored & state.default:
         return StoredPod.OVERLAP
     held = state.assignments.get(pod.uid, {})
     first = {container.name for container in pod.containers[: len(held)]}
     return StoredPod.KEPT if held.keys() == first else StoredPod.NO_PREFIX
+
+
+def stale_cpus(policy: StaticPolicy, state: CPUState, pod: Pod) -> CPUMask:
+    """Return the CPUs of a stored set of a pod that is not kept: hints and their scores count them as free."""
+    is_stale = stored_pod(policy, state, pod) in (StoredPod.OVERLAP, StoredPod.NO_PREFIX)
+    return CPUMask(state.pods[pod.uid]) if is_stale else NO_CPUS
 
 
 def _without_stale(state: CPUState, pod: Pod, kind: StoredPod, observer: Observer | None) -> CPUState:

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mooring.engine.core.bits import CPUMask, NUMAMask
+from mooring.engine.core.bits import NO_CPUS, NUMAMask
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.pod_allocation import StoredPod, stored_pod
-from mooring.engine.cpumanager.policy import StaticPolicy
+from mooring.engine.cpumanager.pod_allocation import stale_cpus
 from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings
@@ -47,14 +46,16 @@ class HintsAsked:
     """What each manager answered."""
     policy: str
     """Topology policy."""
-    whole_pod: Pod | None = None
-    """In scope pod."""
+    pod: Pod | None = None
+    """In scope pod the pod: CPUs that are stored for it as a whole, and that it is not going to keep, count as free."""
 
     def score(self, resource: str, mask: NUMAMask) -> int:
         """Return the score of a hint."""
         if resource == "cpu" and self.settings.cpu is not None:
-            cpus = self.settings.cpu.topology.cpus_in_numa(mask) & ~self.settings.cpu.reserved
-            return score(cpus.bit_count(), (cpus & ~self._free_cpus(self.settings.cpu)).bit_count())
+            policy, state = self.settings.cpu, self.providers.cpu
+            cpus = policy.topology.cpus_in_numa(mask) & ~policy.reserved
+            free = state.default | (NO_CPUS if self.pod is None else stale_cpus(policy, state, self.pod))
+            return score(cpus.bit_count(), (cpus & ~free).bit_count())
         if is_memory(resource):
             nodes = self.providers.memory.nodes.items()
             tables = [state.memory[resource] for node, state in nodes if mask >> node & 1 and resource in state.memory]
@@ -63,14 +64,6 @@ class HintsAsked:
         devices = self.providers.devices
         near = {one.id for one in devices.devices[resource] if one.healthy and one.mask & mask}
         return score(len(near), len(near & devices.allocated(resource)))
-
-    def _free_cpus(self, policy: StaticPolicy) -> CPUMask:
-        """Return the shared pool, with the CPUs of a pod whose stored sets are stale."""
-        state, pod = self.providers.cpu, self.whole_pod
-        if pod is None or not policy.gates.manages(pod):
-            return state.default
-        is_stale = stored_pod(policy, state, pod) in (StoredPod.OVERLAP, StoredPod.NO_PREFIX)
-        return state.default | state.pods[pod.uid] if is_stale else state.default
 
     def merged(self, hint: Hint) -> int | None:
         """Return the score of what the hints were merged to; None where there are too many of them."""
