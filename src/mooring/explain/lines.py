@@ -86,7 +86,7 @@ def _body(chapter: Chapter, topology: Topology | None) -> Iterator[Line]:
             line = opinion_line(opinion, merge.policy)
             # Of an admitted pod the hints are shown on demand.
             yield replace(line, detail=merge.admitted and not opinion.nothing_fits and not is_followed(opinion))
-        yield merge_line(merge, by_distance=chapter.by_distance)
+        yield merge_line(merge, by_distance=chapter.by_distance, score=chapter.score)
     for step in chapter.steps:
         yield step_line(step, topology)
 
