@@ -169,8 +169,8 @@ def test_a_released_cpu_that_another_pod_has_too_is_not_counted_per_node() -> No
     metrics = fold(
         metrics,
         [
-            CPUsAssigned("a", "main", CPUMask(both), holding(both)),
-            CPUsReleased("b", "main", CPUMask(one), holding(both)),
+            CPUsAssigned("a", "main", CPUMask(both), holding(both).held, holding(both)),
+            CPUsReleased("b", "main", CPUMask(one), holding(both).held, holding(both)),
         ],
     )
     assert numbers(metrics)[ON_NODE_0] == 2

@@ -50,8 +50,8 @@ _UNITS: Final = {"CPUMask": _CPUs, "NUMAMask": _Nodes}
 _SIGNED: Final = frozenset({"available", "bound", "group", "rest", "share"})
 """Numbers that are no counts."""
 
-_ELSEWHERE: Final = frozenset({"choices", "declared"})
-"""Fields that are not written: pods stand elsewhere in a document, and choices follow from the entries."""
+_ELSEWHERE: Final = frozenset({"choices", "declared", "state"})
+"""Fields that are not written: pods and states stand elsewhere in a document, and choices follow from the entries."""
 _MODULES: Final = (cpu, extensions, plugins, memory, devices, topology, node)
 _NO_FACTS: Final = frozenset({plugins.Candidate, node.KubeletStarted})
 

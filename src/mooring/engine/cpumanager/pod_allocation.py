@@ -112,7 +112,7 @@ def _restored(
         # What was cut before an error is not kept.
         told = [fact for fact in told if not isinstance(fact, CPUsAssigned | PodShareCut)]
     elif observer is not None and without is not state:
-        told = [CPUsReleased(pod.uid, "", without.default & ~state.default, without), *told]
+        told = [CPUsReleased(pod.uid, "", without.default & ~state.default, without.held, without), *told]
     if observer is not None:
         for fact in told:
             observer(fact)
@@ -164,7 +164,7 @@ def _released(state: CPUState, uid: str, observer: Observer | None) -> CPUState:
     released = state.pods[uid]
     left = replace(without_pod(state, uid), default=state.default | released)
     if observer is not None:
-        observer(CPUsReleased(uid, "", released, left))
+        observer(CPUsReleased(uid, "", released, left.held, left))
     return left
 
 
@@ -205,7 +205,7 @@ def _partitioned(
     # 6-7. Reported and stored before it is divided.
     state = replace(state, default=state.default & ~bubble, pods={**state.pods, pod.uid: bubble})
     if observer is not None:
-        observer(CPUsAssigned(pod.uid, "", bubble, state))
+        observer(CPUsAssigned(pod.uid, "", bubble, state.held, state))
     # 8-10. The containers' sets.
     sets = divided(policy, pod, bubble, observer, affinity=affinity)
     if isinstance(sets, TakeError):
@@ -387,5 +387,5 @@ def without_orphans(
             released = state.pods[uid]
             state = without_pod(state, uid)
             if observer is not None:
-                observer(CPUsReleased(uid, "", released, state))
+                observer(CPUsReleased(uid, "", released, state.held, state))
     return state

@@ -206,7 +206,9 @@ def counted_per_numa(fact: object) -> int | None:
     On a release these are the sets that are left without the released CPUs, which differs from the sets when a CPU has
     two owners (defect average-sizes).
     """
-    state = state_after(fact)
-    if state is None:
-        return None
-    return state.held & ~fact.cpus if isinstance(fact, CPUsReleased) else state.held
+    match fact:
+        case CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored():
+            return fact.held
+        case CPUsReleased():
+            return fact.held & ~fact.cpus
+    return None
