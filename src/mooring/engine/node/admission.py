@@ -28,6 +28,7 @@ from mooring.engine.node.facts import (
     AdmissionBegun,
     AdmissionEndless,
     ContainerAdmitted,
+    HintScored,
     HintsGiven,
     PodAdmitted,
     PodRejected,
@@ -260,6 +261,10 @@ class Admission:
             of = (self.settings, self.providers, given, policy)
             self.scored[container] = HintsAsked(*of, None if container else self.pod)
         merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
+        if self.observer is not None and container in self.scored:
+            found = self.scored[container].merged(merged.hint)
+            if found is not None:
+                self.observer(HintScored(self.pod.uid, container, found))
         plugins = self.settings.plugins
         if plugins is not None:
             settings = replace(self.settings, topology_policy=policy)
