@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.answers.base.plan import Question, make_plan
-from mooring.answers.base.plan_findings import wrap_findings
+from mooring.answers.base.plan_findings import RESTART, STATE_FILES, wrap_findings
 from mooring.answers.base.start import start_advice
 from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Repaired
 from mooring.answers.doctor.entry_checks import (
@@ -322,4 +322,16 @@ def restarted(question: Question) -> RestartEffect:
     if emptied is not None:
         message = f"When the running pods are admitted again, {emptied.subject} {emptied.message}."
         problems += (Problem(emptied.code, "error", "", message),)
+    names = {f"{answer.pod.namespace}/{answer.pod.name}": (EntryHolder(answer.pod.uid, ""),) for answer in plan.answers}
+    problems += tuple(
+        Problem(
+            RESTART,
+            "error" if one.subject == STATE_FILES else "warning",
+            "",
+            f"{one.subject}: {one.message}.",
+            names.get(one.subject, ()),
+        )
+        for one in plan.findings
+        if one.code == RESTART
+    )
     return RestartEffect(found, problems)

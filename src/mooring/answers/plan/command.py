@@ -70,6 +70,7 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     # Saved first: an answer that is on the screen is complete, with everything that was requested.
     if save and plan.refusal is None:
         _save(plan, save)
+        warn(planning.restarted_later(question, plan))
     if form in ("json", "yaml"):
         document = plan_document.plan_document(plan)
         emit_document(json_text(document) if form == "json" else _yaml(document), to)

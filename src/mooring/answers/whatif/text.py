@@ -208,6 +208,9 @@ def _found(
         yield Padding(Text(clean(answer.why)), _INDENT)
     yield Text("")
     one, several = ("gives it exclusive CPUs", "give it exclusive CPUs") if exclusive else ("admits it", "admit it")
+    if not proposals and plan.remedy:
+        yield Text(clean(plan.remedy))
+        return
     if not proposals:
         yield Text(f"No small change was found that {one} and keeps all other pods admitted.")
         if answer is not None and answer.remedy:

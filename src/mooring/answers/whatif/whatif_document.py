@@ -71,6 +71,7 @@ def nearest_document(
         why=answer.why if answer is not None else "",
         proposals=[proposal_part(proposal, question) for proposal in proposals],
         findings=finding_parts(plan.findings),
+        remedy=plan.remedy,
     )
 
 

@@ -42,6 +42,7 @@ from mooring.answers.base.changes.search import (
 )
 from mooring.answers.base.plan import Question
 from mooring.answers.base.plan_document import placement_part
+from mooring.answers.base.start import advice_to_start
 from mooring.documents.explanation import AlignmentLostPart, ChangePart, CostPart, ProposalPart
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import InputError
@@ -183,6 +184,9 @@ def nearest_changes(question: Question, uid: str, limit: int = 3) -> tuple[Propo
     if search is None:
         return ()
     if isinstance(search, StartRefusal):
+        # What lets the kubelet start is one remedy of every verb (Plan.remedy); others are for lack of it.
+        if advice_to_start(question, search) is not None:
+            return ()
         return _ranked([*configuration_search.proposals_to_start(question, uid)], limit)
     found: list[Proposal] = []
     for least, family in FAMILIES:
