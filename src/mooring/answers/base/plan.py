@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
-from mooring.answers.base.answering import Answer, answer_of, corrected, with_assumed
+from mooring.answers.base.answering import Answer, answer_of, corrected, is_kept, with_assumed
 from mooring.answers.base.plan_findings import (
     RESTART,
     STATE_FILES,
     chance_findings,
+    core_list_findings,
     crash_findings,
     device_findings,
     idle_findings,
-    is_kept,
+    machine_findings,
     order_findings,
     plugin_findings,
     pool_findings,
@@ -268,7 +269,7 @@ def make_plan(question: Question) -> Plan:
     Raises:
         InputError: CPUs go offline without the extension cpu-hotplug, or the machine does not have them.
     """
-    noticed = [*question.findings, *question.machine.findings]
+    noticed = [*question.findings, *machine_findings(question.machine, question.config)]
     noticed += device_findings((*question.active, *question.pods), question.devices)
     noticed += preference_findings(question.pods, question.preferences)
     facts: list[object] = []
@@ -301,7 +302,7 @@ def make_plan(question: Question) -> Plan:
     noticed += [*order_findings(failures), *made.findings, *plugin_findings(made.answers)]
     noticed += pool_findings(start, made.answers, made.kubelet)
     noticed += reserved_findings(made.answers, made.kubelet)
-    noticed += twice_findings(made.kubelet)
+    noticed += [*twice_findings(made.kubelet), *core_list_findings(made.answers)]
     noticed += restart_findings(start, made.answers, made.kubelet, lambda: _kept_if_fixed(question))
     noticed += recorded_findings(made.answers, question.recorded)
     if not question.stop_at_crash:

@@ -6,27 +6,32 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
-from mooring.answers.base.answering import Answer
+from mooring.answers.base.answering import Answer, cpus_of, is_kept, next_start_error
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Placement, Rejection, is_admission_reason, is_decided_reason
-from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.decision import Rejection, is_admission_reason, is_decided_reason
+from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.options import ALIGN_BY_SOCKET, DISTRIBUTE_CORES, DISTRIBUTE_NUMA, FULL_PCPUS_ONLY
+from mooring.engine.cpumanager.options import (
+    ALIGN_BY_SOCKET,
+    DISTRIBUTE_CORES,
+    DISTRIBUTE_NUMA,
+    FULL_PCPUS_ONLY,
+    UNCORE,
+)
 from mooring.engine.devicemanager.state import Preference
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.start import crash_at_start, refusal_of, restart_kubelet
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.policy import MEMORY, hugepages_type, wrapped_nodes
-from mooring.engine.node import Decision
 from mooring.engine.node.node import placements_of
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.merge import NONE, SINGLE_NUMA_NODE
 from mooring.engine.topologymanager.options import PREFER_CLOSEST
 from mooring.explain.phrases import joined, plural
 from mooring.explain.reason import CRASHES, POOL_EMPTY
+from mooring.explain.remarks import other_cores
 from mooring.lazy import lazily
 
 with lazily():
@@ -46,10 +51,17 @@ _OFF = frozenset({"false", "False", "FALSE", "f", "F", "0"})
 _WITHOUT_SMT = "each core of this machine has one CPU online"
 RECORDED = "MOOR-519"
 RESTART = "MOOR-547"
-OF_A_STORY = frozenset({RECORDED, RESTART})
+OTHER_CORES = "MOOR-548"
+OF_A_STORY = frozenset({RECORDED, RESTART, OTHER_CORES})
 """Codes of findings that the story of a pod has as remarks."""
 STATE_FILES = "state files"
-"""Subject of what is about no pod."""
+
+
+def machine_findings(machine: Machine, config: KubeletConfig) -> list[Finding]:
+    """Return what was noticed about a machine; caches of one that is typed in decide with one option alone."""
+    aligns = config.cpu_manager_policy_options.get(UNCORE, "false") not in _OFF
+    is_idle = machine.origin.format == "compact text" and not aligns
+    return [one for one in machine.findings if not (is_idle and one.code == "MOOR-445")]
 
 
 def chance_findings(facts: Iterable[object]) -> list[Finding]:
@@ -220,46 +232,25 @@ def restart_findings(
         if not is_kept(begun, answer.pod, answer.decision) and any(
             one.cpus or one.mems for one in (whole, *held.values())
         ):
-            changed.append((answer, _cpus_of(held, whole)))
+            changed.append((answer, cpus_of(held, whole)))
     fixed = kept_if_fixed() if changed else {}
     for answer, before in changed:
         defects = [f"defect {name}" for name, uids in fixed.items() if answer.pod.uid in uids]
-        after, lost = _cpus_of(answer.decision.containers, answer.decision.pod), CPUSet(CPUMask(before.mask & ~owned))
-        if not defects and not lost:
-            continue
+        after, lost = cpus_of(answer.decision.containers, answer.decision.pod), CPUSet(CPUMask(before.mask & ~owned))
         moves = (
             f"moves it: CPUs {before} become {after or 'the shared pool'}" if before != after else "moves its memory"
         )
         message = f"a start of the kubelet on its state {moves if answer.admitted else 'rejects it, although it runs'}"
         message += f"; CPUs {lost} are lost, in no pool and of no container" if lost else ""
         message += f" ({joined(defects)})" if defects else ""
-        found.append(Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RESTART))
+        if defects or lost:
+            found.append(Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RESTART))
     as_wholes = begun.node.cpu.pods.keys() | begun.node.memory.pods.keys()
     if changed or any(answer.pod.uid in as_wholes for answer in running):
         error = next_start_error(kubelet)
         message = f"after a start of the kubelet on them, its next start fails: {error}"
-        found += [Finding("warning", STATE_FILES, message, RESTART)] if error else []
+        return [*found, Finding("warning", STATE_FILES, message, RESTART)] if error else found
     return found
-
-
-def is_kept(begun: Kubelet, pod: Pod, decision: Decision) -> bool:
-    """Tell whether a start admits a pod with what it has."""
-    kept = dict(decision.containers), decision.pod
-    return decision.admitted and placements_of(begun.node.providers, pod) == kept
-
-
-def _cpus_of(containers: Mapping[str, Placement], pod: Placement) -> CPUSet:
-    """Return the exclusive CPUs of a pod, those of the pod as a whole included."""
-    return reduce(or_, (one.cpus for one in containers.values()), pod.cpus)
-
-
-def next_start_error(kubelet: Kubelet) -> str:
-    """Return why a kubelet does not start again on its own state files; empty when it does."""
-    try:
-        refusal = refusal_of(restart_kubelet(kubelet))
-    except KubeletCrashError as error:
-        refusal = crash_at_start(error)
-    return "" if refusal is None else refusal.message
 
 
 def twice_findings(kubelet: Kubelet) -> list[Finding]:
@@ -283,6 +274,12 @@ def twice_findings(kubelet: Kubelet) -> list[Finding]:
                 found.append(Finding("warning", name, message, HELD_TWICE))
         owners.append((name, own))
     return found
+
+
+def core_list_findings(answers: Iterable[Answer]) -> list[Finding]:
+    """Name the containers that name CPUs which they do not get."""
+    named = ((one.pod, text) for one in answers if one.admitted for text in other_cores(one.pod, one.decision))
+    return [Finding("info", f"{pod.namespace}/{pod.name}", text, OTHER_CORES) for pod, text in named]
 
 
 def order_findings(facts: Collection[object]) -> list[Finding]:

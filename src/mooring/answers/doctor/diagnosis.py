@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.answers.base.plan import Question, make_plan
-from mooring.answers.base.plan_findings import RESTART, STATE_FILES, wrap_findings
+from mooring.answers.base.plan_findings import RESTART, STATE_FILES, machine_findings, wrap_findings
 from mooring.answers.base.start import start_advice
 from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Repaired
 from mooring.answers.doctor.entry_checks import (
@@ -189,7 +189,7 @@ def diagnose(question: Question, release: Release | None = None, devices: Device
         problems=(*shared, *restart.problems),
         repairs=repairs,
         afterwards=restart.containers,
-        findings=(*question.findings, *question.machine.findings, *wrap_findings(settings)),
+        findings=(*question.findings, *machine_findings(question.machine, question.config), *wrap_findings(settings)),
     )
 
 
@@ -219,7 +219,7 @@ def _words(refusal: StartRefusal | None, base: StartRefusal | None) -> str:
 def _blocked(question: Question, release: Release, refusal: StartRefusal) -> Diagnosis:
     present = ((CPU_FILE, question.files.cpu), (MEMORY_FILE, question.files.memory))
     files = tuple(FileDiagnosis(name, NOT_CHECKED if text is not None else "", "", (), 0) for name, text in present)
-    noticed = (*question.findings, *question.machine.findings)
+    noticed = (*question.findings, *machine_findings(question.machine, question.config))
     return Diagnosis(question, release, refusal, files, (_before_the_files(refusal),), (), {}, noticed)
 
 
