@@ -137,7 +137,11 @@ FILE = (
         ({"nodefs.available": "5%"}, "2148Mi", 'Set evictionHard.memory.available to "100Mi"'),
         ({}, "2147Mi", RESERVE.format("3014Mi", "2106Mi")),
         ({"memory.available": "1Gi"}, "2148Mi", RESERVE.format("3616Mi", "2528Mi")),
-        ({"memory.available": "2Gi"}, "3Gi", "Reserve 3584Mi of memory on each of NUMA nodes 0 and 1 in reservedMemory"),
+        (
+            {"memory.available": "2Gi"},
+            "3Gi",
+            "Reserve 3584Mi of memory on each of NUMA nodes 0 and 1 in reservedMemory",
+        ),
     ],
 )
 def test_a_difference_that_is_the_default_threshold_is_named(
