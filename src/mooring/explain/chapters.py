@@ -71,7 +71,7 @@ class Circumstances:
     @cached_property
     def chapters(self) -> tuple[Chapter, ...]:
         """The chapters, in the order in which things happened."""
-        return _chapters_of(self.pod, self.facts, self.settings)
+        return _chapters_of(self.pod, self.facts, self.settings, self.memory)
 
     @property
     def refused_in(self) -> Chapter | None:
@@ -84,10 +84,10 @@ class Circumstances:
         return chapter.refusal(kind) if chapter is not None else None
 
 
-def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings) -> tuple[Chapter, ...]:
+def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings, memory: MemoryState) -> tuple[Chapter, ...]:
     """Return the chapters in the order in which things happened; containers that were not reached have none."""
     mine = [fact for fact in facts if getattr(fact, "pod", pod.uid) == pod.uid]
-    merges = dict(_merges(mine, settings))
+    merges = dict(_merges(mine, settings, memory))
     steps: dict[str, list[Step]] = {}
     for step in _steps(mine, plugins=settings.plugins is not None):
         steps.setdefault(step.container, []).append(step)
@@ -114,7 +114,7 @@ def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings) -> tuple
 
 
 def _merges(
-    facts: Sequence[object], settings: Settings
+    facts: Sequence[object], settings: Settings, memory: MemoryState
 ) -> Iterator[tuple[str, tuple[HintsMerged, tuple[Opinion, ...]]]]:
     """Yield container, merge and opinions of every merge, in order."""
     start = 0
@@ -124,7 +124,7 @@ def _merges(
         part = facts[start : position + 1]
         start = position + 1
         given = last(part, HintsGiven)
-        yield given.container if given is not None else POD, (fact, opinions_of(part, settings, fact.policy))
+        yield given.container if given is not None else POD, (fact, opinions_of(part, settings, fact.policy, memory))
 
 
 def _request(pod: Pod, container: str, settings: Settings) -> ExclusiveRequest:

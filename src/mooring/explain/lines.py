@@ -55,7 +55,7 @@ def _amount(kind: str, amount: int) -> str:
 def _said(opinion: Opinion, policy: str) -> str:
     if opinion.indifferent:
         if opinion.nothing_fits:
-            return "no set of NUMA nodes has enough, which counts as no preference until memory is allocated"
+            return f"{_nothing_fits(opinion)}, which counts as no preference until memory is allocated"
         return "any NUMA node works"
     if not opinion.narrowest:
         return f"no set of NUMA nodes works{_why_none(opinion)}"
@@ -69,6 +69,16 @@ def _said(opinion: Opinion, policy: str) -> str:
     wanted = f"preferred: {node_sets(opinion.preferred)}"
     others = opinion.count - len(opinion.preferred)
     return f"{wanted}; {others} other {'set also works' if others == 1 else 'sets also work'}" if others else wanted
+
+
+def _nothing_fits(opinion: Opinion) -> str:
+    """Say what is missing: memory, or a set of NUMA nodes that may serve it (spec: memory-manager.md section 4)."""
+    sums = {kind: sum(types.get(kind, 0) for types in opinion.free.values()) for kind in opinion.need}
+    if any(sums[kind] < amount for kind, amount in opinion.need.items()) or not opinion.serving:
+        return "no set of NUMA nodes has enough"
+    together = joined([f"{size(amount)} of {kind}" for kind, amount in sums.items()])
+    serving = f"{nodes(members(opinion.serving))} {'serves' if opinion.serving.bit_count() == 1 else 'serve'}"
+    return f"{nodes(opinion.free)} together have {together}, but {serving} other containers and cannot join a new group"
 
 
 def _why_none(opinion: Opinion) -> str:

@@ -98,11 +98,11 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
     read = read_inputs(inputs)
     question = question_from(read)
     plan = planning.make_plan(question)
-    # A story has what differs from its own pod's status; of other pods it does not matter.
-    warn(one for one in plan.findings if one.code != plan_findings.RECORDED)
+    # A story has what differs from its own pod's status, and what a restart does to it; of others it does not matter.
+    warn(one for one in plan.findings if one.code not in plan_findings.OF_A_STORY)
     story = _story(plan, name)
     if story is None:
-        warn(one for one in plan.findings if one.code == plan_findings.RECORDED)
+        warn(one for one in plan.findings if one.code in plan_findings.OF_A_STORY)
         _list(plan, inputs, form, to)
         return YES
     found = _nearest(question, story, limit)

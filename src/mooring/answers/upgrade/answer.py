@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from mooring.answers.base.answering import next_start_error
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, start_error
 from mooring.answers.base.plan_document import decided
 from mooring.answers.upgrade.advice import UpgradeAdvicePart, advices
@@ -74,7 +75,8 @@ class UpgradeDocument(DocumentPart, kw_only=True):
         bool, Meta(description="Whether anything is decided differently: the start, a pod, or a pod created anew.")
     ]
     safe: Annotated[
-        bool, Meta(description="Whether it starts and every running pod keeps what a restart of the old one leaves it.")
+        bool,
+        Meta(description="Whether it starts, every running pod keeps what it has, and it starts again after that."),
     ]
     start_error: Annotated[str | None, Meta(description="Why the new kubelet does not start; null when it does.")]
     start_error_stage: Annotated[str, Meta(description="Empty when it starts.")]
@@ -96,6 +98,9 @@ class UpgradeDocument(DocumentPart, kw_only=True):
     hops: Annotated[list[HopPart], Meta(description="Empty when the upgrade is one step.")]
     rollback: Annotated[RollbackPart | None, Meta(description="Null when the new kubelet does not start.")]
     findings: list[FindingPart]
+    next_start_error: Annotated[
+        str | None, Meta(description="Why the new kubelet does not start once more after its first start; else null.")
+    ] = None
 
 
 class UpgradedNodePart(DocumentPart, kw_only=True):
@@ -142,13 +147,15 @@ def upgrade_of(
     more = causes(node, from_setup, to_setup, UpgradeSituation.RECREATED)
     pods = list(pod_upgrades(before, after, {pod.uid for pod in node.pods_of(from_setup).running}))
     refused = after if isinstance(after, RefusedPlan) else None
+    again = next_start_error(after.kubelet) or None if isinstance(after, Plan) else None
+    kept = all(pod.outcome == UpgradeOutcome.KEPT for pod in pods if pod.running)
     return after, UpgradeDocument(
         node=node.name,
         machine=node.machine.name,
         from_=old.tag,
         to=new.tag,
         changed=decided(before) != decided(after) or decided(anew[0]) != decided(anew[1]),
-        safe=refused is None and not any(pod.is_affected for pod in pods if pod.running),
+        safe=refused is None and again is None and kept,
         start_error=_error(after),
         start_error_stage="" if refused is None else refused.refusal.stage,
         start_error_code="" if refused is None else refused.refusal.code,
@@ -166,6 +173,7 @@ def upgrade_of(
         hops=list(_hops(node, from_setup, to_setup)),
         rollback=_rollback(node, from_setup, to_setup, after),
         findings=finding_parts([*node.findings, *after.findings]),
+        next_start_error=again,
     )
 
 
