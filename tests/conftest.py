@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-from mooring.answers.base.inputs.running import NONE, ROOT
+from mooring.answers.base.inputs.checks import NONE, ROOT
 from mooring.engine.core.plugins import BUDGET, Work
 from mooring.engine.plugins.loading import Watchman
 

@@ -56,7 +56,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     found = FakeCluster(tmp_path)
-    found.has("node-edge-7", {"status": {"nodeInfo": {"kubeletVersion": "v1.37.1"}}})
+    found.has("node-edge-7", {"status": {"nodeInfo": {"kubeletVersion": "v1.37.2"}}})
     found.has("pods", {"apiVersion": "v1", "kind": "List", "items": []})
     return found
 

@@ -19,7 +19,7 @@ from tests.documents.validation import complaints
 
 from mooring.answers.doctor.lint import IsolationDocument
 from mooring.documents.facts import fact_members, fact_types
-from mooring.documents.parts import FindingPart, finding_parts
+from mooring.documents.plan import FindingPart, finding_parts
 from mooring.documents.schemas import document_type, kinds, schema
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding

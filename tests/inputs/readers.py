@@ -25,9 +25,8 @@ from mooring.agent.nri.connection import FrameReader, MessageReader, MessageType
 from mooring.agent.nri.methods import parse
 from mooring.agent.nri.ttrpc import TTRPCRequestMessage
 from mooring.agent.storage.journal import JournalWriter, read_journal, read_newest
-from mooring.answers.base.plan import make_plan
+from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import explanation_list, plan_document
-from mooring.answers.base.question import Question
 from mooring.answers.doctor.answer import diagnosis_document
 from mooring.answers.doctor.diagnosis import diagnose
 from mooring.cluster.extender.wire import Arguments, BindArguments, PreemptArguments, decoded, node_names

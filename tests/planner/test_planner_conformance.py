@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.planner.recordings import CORPORA, MACHINES, PARTS, lines, named, needs_cpu_manager_only, recorded, share
 
-from mooring.answers.base.replay.file import replay_file
+from mooring.answers.base.agreement import replay_file
 
 RECORDED = {
     "admission-config-errors.jsonl.gz": (800, 397),

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from tests.planner.recordings import machines, scenarios
 
-from mooring.answers.base.replay.agreement import differences
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.agreement import differences
+from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import machines_for
 from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.plugins.facts import PluginFailed, PluginsChose

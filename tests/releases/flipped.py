@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from mooring.answers.base.replay.agreement import FieldDifference, differences
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.agreement import FieldDifference, differences
+from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import load_machines
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.release import NEWEST, Release

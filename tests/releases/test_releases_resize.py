@@ -17,19 +17,25 @@ from mooring.engine.kubelet.events import Amounts, Resizing
 from mooring.engine.node import Node
 from mooring.engine.node.resize.resizing import resize
 from mooring.engine.releases.catalog import RELEASES
+from mooring.engine.releases.gates import known_gates
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.steps import resized_pod
 
 GATE = {"InPlacePodVerticalScaling": True}
 EVERY = "Resize is infeasible for Guaranteed Pods alongside {} Manager static policy"
 CHANGED = 'Resize is infeasible for Guaranteed Pods alongside {} Manager policy "{}"'
+BY_MODE = "Resize is infeasible for Guaranteed Pods when {} allocation mode is exclusive"
 
 
 def node(
     release: Release, *pods: Pod, gates: dict[str, bool] = GATE, memory: bool = False, cpu: str = "static"
 ) -> Node:
-    kubelet = replace(config(memory=memory), cpu_manager_policy=cpu, feature_gates=gates)
+    kubelet = replace(config(memory=memory), cpu_manager_policy=cpu, feature_gates=known_gates_of(release, gates))
     return with_pods(started(release, kubelet), *pods)
+
+
+def known_gates_of(release: Release, gates: dict[str, bool]) -> dict[str, bool]:
+    return {name: value for name, value in gates.items() if name in known_gates(release.name).gates}
 
 
 def started(release: Release, kubelet: KubeletConfig) -> Node:
@@ -57,6 +63,7 @@ def test_each_release_refuses_guaranteed_pods_by_policy_in_its_own_way(release: 
         "1.31": (no, no, no),
         "1.32": (every_cpu, every_cpu, no),
         "1.33": (every_cpu, every_cpu, every_memory),
+        "1.38": (("Infeasible", BY_MODE.format("CPU")), no, no),
     }.get(release.name, (("Infeasible", CHANGED.format("CPU", "static")), no, no))
     assert tuple(refused.values()) == expected
 
@@ -74,7 +81,9 @@ def test_up_to_1_35_a_resize_beyond_the_whole_node_is_infeasible(release: Releas
 
     The node has 15 CPUs and, beside the eviction threshold of 1 GiB, all memory.
     """
-    kubelet = replace(config(), feature_gates=GATE, eviction_hard={"memory.available": str(GIB)})
+    kubelet = replace(
+        config(), feature_gates=known_gates_of(release, GATE), eviction_hard={"memory.available": str(GIB)}
+    )
     before = pod(2, qos=QoS.BURSTABLE)
     running = with_pods(started(release, kubelet), before)
     capacity = SIXTEEN.memory_capacity

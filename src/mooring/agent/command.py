@@ -10,8 +10,7 @@ import click
 
 from mooring.cli import options
 from mooring.cli.options import complete_file, complete_folder
-from mooring.cli.output import NO, YES, emit
-from mooring.cli.verb import Verb, needs_extra
+from mooring.cli.output import NO, YES, Verb, emit, needs_extra
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 from mooring.service.daemon import uncollected
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mooring.agent.nri.session import Session
-    from mooring.agent.startup import AgentCommand, RunningPublisher
+    from mooring.agent.startup import RunningPublisher
     from mooring.engine.kubelet.kubelet import Kubelet
     from mooring.inputs.decoding.fields import Report
     from mooring.service.cluster.apiserver import Cluster
@@ -78,7 +77,13 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
         given = None if leave else _given()
         asked = startup.AgentCommand(config, _absolute(state_dir), _absolute(nri_socket), machine)
         if leave:
-            return _left(asked)
+            left = uninstall.uninstall(asked)
+            containers = "1 container" if left.containers == 1 else f"{left.containers} containers"
+            quotas = "1 group has its" if left.quotas == 1 else f"{left.quotas} groups have their"
+            emit(f"{containers} may use every CPU and memory node again, and {quotas} CFS quota restored.")
+            for problem in left.problems:
+                emit(f"Not restored: {problem}")
+            return NO if left.problems else YES
         run.run_agent(asked, publish=_publisher, given=given)
     return YES
 
@@ -105,16 +110,6 @@ def _publisher(
     kubelet: Callable[[], Kubelet | None], connect: Callable[[], Cluster], node: str, report: Report
 ) -> RunningPublisher:
     return publisher.PublisherThread(kubelet, connect, node, report)
-
-
-def _left(asked: AgentCommand) -> int:
-    left = uninstall.uninstall(asked)
-    containers = "1 container" if left.containers == 1 else f"{left.containers} containers"
-    quotas = "1 group has its" if left.quotas == 1 else f"{left.quotas} groups have their"
-    emit(f"{containers} may use every CPU and memory node again, and {quotas} CFS quota restored.")
-    for problem in left.problems:
-        emit(f"Not restored: {problem}")
-    return NO if left.problems else YES
 
 
 def _absolute(path: str) -> str:

@@ -138,7 +138,11 @@ def _until(agent: Agent, asks: _Asks, environment: Mapping[str, str]) -> None:
     while not asks.stop.wait(PERIOD) and not agent.is_over:
         if asks.reload.is_set():
             asks.reload.clear()
-            _reloaded(agent, environment)
+            # Take up the configuration, between the two words with which the service manager wants that framed
+            notify({"RELOADING": "1", "MONOTONIC_USEC": str(time.monotonic_ns() // 1000)}, environment)
+            agent.reload()
+            agent.reconcile()
+            notify({"READY": "1"}, environment)
         else:
             agent.reconcile()
         now = time.monotonic()
@@ -152,14 +156,6 @@ def _until(agent: Agent, asks: _Asks, environment: Mapping[str, str]) -> None:
         if period and now - barked >= period and agent.heartbeat.age() < period:
             barked = now
             notify({"WATCHDOG": "1"}, environment)
-
-
-def _reloaded(agent: Agent, environment: Mapping[str, str]) -> None:
-    """Take up the configuration, between the two words with which the service manager wants that framed."""
-    notify({"RELOADING": "1", "MONOTONIC_USEC": str(time.monotonic_ns() // 1000)}, environment)
-    agent.reload()
-    agent.reconcile()
-    notify({"READY": "1"}, environment)
 
 
 @contextmanager

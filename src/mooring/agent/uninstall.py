@@ -109,7 +109,15 @@ def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Unins
 
     def updates(sandboxes: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]) -> Sequence[ContainerUpdate]:
         running = _running(state, beginning.cgroups, sandboxes, containers)
-        back = _decided(state, around, sandboxes, containers, running)
+        of_sandbox: dict[str, list[RuntimeContainer]] = {}
+        for one in containers:
+            of_sandbox.setdefault(one.pod_sandbox_id, []).append(one)
+        known = around.pods.known(sandboxes)
+        specs = {
+            one.uid: resolved(PodsAtHand(known), one, None, of_sandbox.get(one.id, ())).pod
+            for one in unknown_pods(state, sandboxes, containers, running)
+        }
+        back = rollback(synchronize(state, sandboxes, containers, specs, running=running).state, known)
         left = _written(back, beginning.cgroups)
         # No container has exclusive CPUs any more.
         problem = files.do(SweepAssigned(frozenset(), frozenset(one.id for one in containers)))
@@ -137,24 +145,6 @@ def _running(
     """Return what runs although the runtime does not list it."""
     found = unlisted(state, sandboxes, containers)
     return frozenset(one.id for one in found if cgroups.has_processes(one.cgroup, one.pid))
-
-
-def _decided(
-    state: AgentState,
-    around: ClusterAccess,
-    sandboxes: Sequence[PodSandbox],
-    containers: Sequence[RuntimeContainer],
-    running: frozenset[str],
-) -> Rollback:
-    of_sandbox: dict[str, list[RuntimeContainer]] = {}
-    for one in containers:
-        of_sandbox.setdefault(one.pod_sandbox_id, []).append(one)
-    known = around.pods.known(sandboxes)
-    specs = {
-        one.uid: resolved(PodsAtHand(known), one, None, of_sandbox.get(one.id, ())).pod
-        for one in unknown_pods(state, sandboxes, containers, running)
-    }
-    return rollback(synchronize(state, sandboxes, containers, specs, running=running).state, known)
 
 
 def _written(back: Rollback, cgroups: CGroups) -> Uninstalled:

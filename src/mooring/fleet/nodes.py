@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from mooring.engine.kubelet.start import emptied
-from mooring.explain.prediction import ADMITTED, Prediction
+from mooring.explain.why import ADMITTED, Prediction
 from mooring.fleet.cluster import NodeCluster, offers_of
 from mooring.fleet.scheduler.filters import friendly
 from mooring.fleet.scheduler.table import NodeTable

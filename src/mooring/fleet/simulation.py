@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mooring.explain.prediction import Prediction
+from mooring.explain.why import Prediction
 from mooring.fleet.cluster import NodeCluster
 from mooring.fleet.controllers import Controller, Orders, PodChange
 from mooring.fleet.history import Counts, NodeHistory, Sample, Sampler

@@ -28,7 +28,7 @@ from mooring.engine.kubelet.shapes import Memo, PodShape, view_key
 from mooring.engine.node import Node
 from mooring.engine.node.node import numa_of_blocks
 from mooring.explain.phrases import nodes_of
-from mooring.explain.prediction import (
+from mooring.explain.why import (
     Prediction,
     predicted,
     prediction_of,
@@ -248,7 +248,11 @@ class SharedStates:
 
     def _ask(self, state: SharedState, shape: PodShape) -> StateAnswer:
         self.asked += 1
-        name = _free_name(state, shape)
+        # Return the first name for a pod of a shape that no pod of the state has
+        stem, number = shape.key.hex(), 0
+        while f"{stem}.{number}" in state.held:
+            number += 1
+        name = f"{stem}.{number}"
         after, prediction = predicted(state.kubelet, replace(shape.pod, uid=name, name=name))
         if not prediction.admitted:
             return StateAnswer(prediction, state)
@@ -265,11 +269,3 @@ class SharedStates:
         if found is None:
             found = self._known[key] = SharedState(key, kind, kubelet, held)
         return found
-
-
-def _free_name(state: SharedState, shape: PodShape) -> str:
-    """Return the first name for a pod of a shape that no pod of the state has."""
-    stem, number = shape.key.hex(), 0
-    while f"{stem}.{number}" in state.held:
-        number += 1
-    return f"{stem}.{number}"

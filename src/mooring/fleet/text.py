@@ -11,7 +11,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import clean
-from mooring.explain.codes.pages import page
+from mooring.explain.codes import page
 from mooring.explain.phrases import duration, plural, size
 from mooring.fleet.answer import FleetAnswer, unhappy
 from mooring.fleet.controllers import MOST_REMADE
@@ -49,7 +49,19 @@ def _parts(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
     yield Text(_headline(answer), "bold")
     yield Padding(_fates(answer), _INDENT)
     yield Text("")
-    yield from _groups(answer, wide=wide)
+    table = new_table("group")
+    for heading in ("nodes", "admitted", "refused"):
+        table.add_column(heading, justify="right")
+    table.add_column("causes")
+    groups = sorted(answer.groups, key=lambda one: (-one.refusals, -one.admitted))
+    shown = groups if wide else groups[:_MOST_GROUPS]
+    for one in shown:
+        causes = ", ".join(f"{code} {count}" for code, count in one.refused.items())
+        table.add_row(clean(one.name), str(one.nodes), str(one.admitted), str(one.refusals or "–"), causes)
+    yield Text("Groups of nodes", "bold")
+    yield Padding(table, _INDENT)
+    if len(shown) < len(groups):
+        yield Padding(Text(f"{len(groups) - len(shown)} more with -o wide", "dim"), _INDENT)
     yield Text("")
     yield Text("Use of the cluster, over time", "bold")
     yield Padding(_uses(answer), _INDENT)
@@ -97,7 +109,11 @@ def _fates(answer: FleetAnswer) -> RenderableType:
         PodPhase.WAITS: "waiting for a node at the end",
         PodPhase.LEFT: "deleted while waiting for a node",
         PodPhase.REFUSED: "refused by a kubelet",
-        PodPhase.EVICTED: _evicted(answer.result.preempted),
+        PodPhase.EVICTED: (
+            f"evicted, {answer.result.preempted} of them for pods of higher priority"
+            if answer.result.preempted
+            else "evicted"
+        ),
         PodPhase.HELD: "held on a node at the end: its agent has no room",
     }
     for fate, meaning in meanings.items():
@@ -109,26 +125,6 @@ def _fates(answer: FleetAnswer) -> RenderableType:
     if answer.aligned:
         table.add_row("", alignment_words(answer.aligned))
     return table
-
-
-def _evicted(preempted: int) -> str:
-    return f"evicted, {preempted} of them for pods of higher priority" if preempted else "evicted"
-
-
-def _groups(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
-    table = new_table("group")
-    for heading in ("nodes", "admitted", "refused"):
-        table.add_column(heading, justify="right")
-    table.add_column("causes")
-    groups = sorted(answer.groups, key=lambda one: (-one.refusals, -one.admitted))
-    shown = groups if wide else groups[:_MOST_GROUPS]
-    for one in shown:
-        causes = ", ".join(f"{code} {count}" for code, count in one.refused.items())
-        table.add_row(clean(one.name), str(one.nodes), str(one.admitted), str(one.refusals or "–"), causes)
-    yield Text("Groups of nodes", "bold")
-    yield Padding(table, _INDENT)
-    if len(shown) < len(groups):
-        yield Padding(Text(f"{len(groups) - len(shown)} more with -o wide", "dim"), _INDENT)
 
 
 def _uses(answer: FleetAnswer) -> RenderableType:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +20,7 @@ from mooring.engine.checkpoint.device_file import DEVICE_FILE, HeldDevices, devi
 from mooring.engine.checkpoint.store import StateFolder
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.machine import PCIDevice
-from mooring.engine.core.release import Release
-from mooring.engine.devicemanager.state import Device, Holdings
+from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.device_alignment import (
     LocationRules,
     dynamic_devices,
@@ -176,7 +175,7 @@ class KubeletSource:
             self._again = now + REGISTERING
         else:
             # The running kubelet knows nothing of a configuration that was written since its start.
-            facts = _with_release(self._facts, facts.mooring.release)
+            facts = replace(self._facts, mooring=replace(self._facts.mooring, release=facts.mooring.release))
             self._again = math.inf
         self._starts += self._facts is not None and born != self._born
         self._born = born
@@ -239,14 +238,16 @@ class KubeletSource:
         state = NodeState(
             self._node, self._digest, reading.files, device_state(reading.devices, pods, keys, held), keys
         )
-        left = _left(held, {key.uid for key in keys})
+        # Return what the record says of pods that are not listed; nothing where the uid of a listed one is not known
+        listed = {key.uid for key in keys}
+        found: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
+        for one in held:
+            if one.uid not in listed and "" not in listed:
+                found.setdefault(one.uid, {}).setdefault(one.container, {})[one.resource] = one.ids
+        left = found
         if isinstance(kubelet, str):
             return Observation(self._facts, state, None, kubelet, left)
         return Observation(self._facts, state, with_running_pods(kubelet, state, {}).node, left=left)
-
-
-def _with_release(facts: NodeFacts, release: Release) -> NodeFacts:
-    return replace(facts, mooring=replace(facts.mooring, release=release))
 
 
 def _started(kind: NodeKind | str, files: StateTexts) -> Kubelet | str:
@@ -255,15 +256,6 @@ def _started(kind: NodeKind | str, files: StateTexts) -> Kubelet | str:
     # No pod is in it yet: the files name the holders.
     found = restored(kind, NodeState("", kind.digest, files, pods=(PodKey("", ""),)), {})
     return found if isinstance(found, str) else replace(found, node=replace(found.node, active={}))
-
-
-def _left(held: Iterable[HeldDevices], listed: Collection[str]) -> Holdings:
-    """Return what the record says of pods that are not listed; nothing where the uid of a listed one is not known."""
-    found: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
-    for one in held:
-        if one.uid not in listed and "" not in listed:
-            found.setdefault(one.uid, {}).setdefault(one.container, {})[one.resource] = one.ids
-    return found
 
 
 def held_devices(text: str | None) -> tuple[HeldDevices, ...]:

@@ -113,7 +113,11 @@ def _amounts(node: Node, numa: NUMANode) -> Iterator[ZoneAmount]:
     if numa.cores:
         yield _cpus(node, numa)
     if node.settings.memory is None:
-        yield from _free_for_all(numa)
+        pools = {hugepages_type(pool.page_size): pool.page_size * 1024 * pool.num_pages for pool in numa.hugepages}
+        plain = max(numa.memory - sum(pools.values()), 0)
+        yield ZoneAmount(MEMORY, numa.memory, plain, plain)
+        for resource, size in sorted(pools.items(), reverse=True):
+            yield ZoneAmount(resource, size, size, size)
     else:
         yield from _accounted(node.memory.nodes[numa.node_id])
     yield from _devices(node.providers.devices, numa.node_id)
@@ -146,14 +150,6 @@ def _accounted(numa: NUMANodeState) -> Iterator[ZoneAmount]:
     grouped = len(numa.cells) > 1
     for resource, table in sorted(numa.memory.items(), reverse=True):
         yield ZoneAmount(resource, table.total, table.allocatable, 0 if grouped else table.free)
-
-
-def _free_for_all(numa: NUMANode) -> Iterator[ZoneAmount]:
-    pools = {hugepages_type(pool.page_size): pool.page_size * 1024 * pool.num_pages for pool in numa.hugepages}
-    plain = max(numa.memory - sum(pools.values()), 0)
-    yield ZoneAmount(MEMORY, numa.memory, plain, plain)
-    for resource, size in sorted(pools.items(), reverse=True):
-        yield ZoneAmount(resource, size, size, size)
 
 
 def _devices(state: DeviceState, numa: int) -> Iterator[ZoneAmount]:

@@ -146,23 +146,19 @@ def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> Kubel
 def with_running_pods(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod]) -> Kubelet:
     """Return a kubelet that has started on the files of a state, with its devices and with the pods that are in it."""
     kubelet = kubelet.with_devices(state.devices)
-    holders = _traces(kubelet.node)
+    # Return uid -> containers of everything that is recorded as holding something
+    found: dict[str, dict[str, None]] = {}
+    for held in (kubelet.node.cpu.assignments, kubelet.node.memory.assignments, kubelet.node.providers.devices.held):
+        for uid, containers in held.items():
+            found.setdefault(uid, {}).update(dict.fromkeys(containers))
+    for whole in (kubelet.node.cpu.pods, kubelet.node.memory.pods):
+        for uid in whole:
+            found.setdefault(uid, {})
+    holders = {uid: list(containers) for uid, containers in found.items()}
     members = _members(state, holders, pods)
     adopted = [pods.get(uid) or _described_by(uid, holders[uid]) for uid in members if uid in pods or uid in holders]
     kubelet = replace(kubelet, node=kubelet.node.adopt(adopted)).settled()
     return kubelet.counting(kubelet.used)
-
-
-def _traces(node: Node) -> dict[str, list[str]]:
-    """Return uid -> containers of everything that is recorded as holding something."""
-    found: dict[str, dict[str, None]] = {}
-    for held in (node.cpu.assignments, node.memory.assignments, node.providers.devices.held):
-        for uid, containers in held.items():
-            found.setdefault(uid, {}).update(dict.fromkeys(containers))
-    for whole in (node.cpu.pods, node.memory.pods):
-        for uid in whole:
-            found.setdefault(uid, {})
-    return {uid: list(containers) for uid, containers in found.items()}
 
 
 def holds(node: Node, uid: str) -> object:

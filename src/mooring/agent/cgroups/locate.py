@@ -220,10 +220,6 @@ def groups_of_pod_above(hierarchy: Hierarchy, folder: str) -> tuple[str, ...]:
 def has_processes(hierarchy: Hierarchy, folder: str) -> bool:
     """Tell whether a group or one below it has a process.
 
-    Args:
-        hierarchy: of the group.
-        folder: of the group.
-
     Raises:
         GroupError: it cannot be told.
     """

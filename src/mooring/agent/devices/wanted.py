@@ -74,12 +74,8 @@ def is_extended(resource: str) -> bool:
 
 def without_devices(pod: Pod) -> Pod:
     """Return the pod without requests and limits of extended resources."""
-    containers = tuple(_without(one) for one in pod.containers)
+    containers = tuple(replace(one, requests=_plain(one.requests), limits=_plain(one.limits)) for one in pod.containers)
     return pod if containers == pod.containers else replace(pod, containers=containers)
-
-
-def _without(container: Container) -> Container:
-    return replace(container, requests=_plain(container.requests), limits=_plain(container.limits))
 
 
 def _plain(amounts: ResourceList) -> ResourceList:

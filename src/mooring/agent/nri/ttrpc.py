@@ -178,7 +178,13 @@ class TTRPCClient:
         with self._lock:
             self._waiting.pop(stream, None)
         if call.body is not None:
-            return _payload_of(call.body)
+            try:
+                response = TTRPCResponseMessage.FromString(call.body)
+            except DecodeError as error:
+                raise RemoteError(Status.INTERNAL, "the response is not protobuf") from error
+            if response.status.code != Status.OK:
+                raise RemoteError(response.status.code, response.status.message)
+            return response.payload
         if in_time:
             raise self._connection.lost or ConnectionLostError("closed by this side")
         raise CallTimeoutError(f"no answer to {method} within {timeout:g} s")
@@ -218,13 +224,3 @@ def _request_of(message: TTRPCMessage) -> Request:
         raise ProtocolError(f"the request on stream {message.stream} is not protobuf") from error
     timeout = request.timeout_nano / 1e9 if request.timeout_nano > 0 else None
     return Request(message.stream, request.service, request.method, request.payload, timeout)
-
-
-def _payload_of(body: bytes) -> bytes:
-    try:
-        response = TTRPCResponseMessage.FromString(body)
-    except DecodeError as error:
-        raise RemoteError(Status.INTERNAL, "the response is not protobuf") from error
-    if response.status.code != Status.OK:
-        raise RemoteError(response.status.code, response.status.message)
-    return response.payload

@@ -101,12 +101,7 @@ def _pool(state: AgentState, uid: str, name: str) -> CPUSet | None:
 
 
 def adjustment_of(state: AgentState, container: KnownContainer) -> tuple[dict[str, str], tuple[Mount, ...]]:
-    """Return environment and mounts of a container that is being created; nothing where it is not told.
-
-    Args:
-        state: with the container.
-        container: that is being created.
-    """
+    """Return environment and mounts of a container that is being created; nothing where it is not told."""
     found = assigned_to(state, container.uid, container.name, claimed_cpus(state))
     environment: dict[str, str] = {}
     if found.shared is not None:

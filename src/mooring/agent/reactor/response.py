@@ -92,12 +92,7 @@ def report_refusal(
 
 
 def started_despite_refusal(state: AgentState, container: KnownContainer) -> tuple[Effect, ...]:
-    """Return what reports a container that runs although its start was refused.
-
-    Args:
-        state: in which it runs.
-        container: of it.
-    """
+    """Return what reports a container that runs although its start was refused."""
     held = state.held.get(container.uid)
     rejection = state.unstarted.get((container.uid, container.name), held.rejection if held is not None else None)
     if rejection is None:

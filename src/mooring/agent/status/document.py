@@ -25,7 +25,7 @@ from mooring.agent.status.snapshot import (
     devices_of_pod,
 )
 from mooring.documents.of_kubelet import numa_parts
-from mooring.documents.parts import finding_parts
+from mooring.documents.plan import finding_parts
 from mooring.documents.status import (
     AgentClaimPart,
     AgentContainerPart,
@@ -54,7 +54,6 @@ from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.interrupts import Step, Why
 from mooring.engine.extensions.offline import backwards, effective_pool, exchanged
 from mooring.engine.extensions.owners import HeldClaim, claims_of
@@ -227,20 +226,23 @@ def _containers(seen: _Moment, pod: Pod) -> Iterator[AgentContainerPart]:
             _add_devices(part, devices[container.name])
         known = live.get(container.name)
         if known is not None:
-            _add_runtime(part, seen, known)
-        _add_hotplug(part, node.cpu, pod.uid)
+            # Add what the runtime and the kernel have of a container
+            part.id, part.phase = known.id, known.phase.value
+            part.told = CPUsAndNodesPart(str(known.record.cpus), nodes_of(known.record.mems))
+            found = seen.effective.get(known.id)
+            if found is not None:
+                part.effective = CPUsAndNodesPart(str(found.cpus), list_text(found.mems))
+            part.overlap = str(seen.overlapping.get(known.id, CPUSet()))
+        # Add what a container lost because CPUs are offline: those that are not replaced, and its own set
+        held = node.cpu.assignments.get(pod.uid, {}).get(part.name, 0)
+        lost = held & node.cpu.offline
+        if lost:
+            part.lost = str(CPUSet(lost))
+        original = exchanged(CPUMask(held), backwards(node.cpu.displaced.get(pod.uid, {})))
+        if original != held:
+            part.original = str(CPUSet(original))
         _add_resizing(part, state.kubelet, pod.uid, seen.now)
         yield part
-
-
-def _add_runtime(part: AgentContainerPart, seen: _Moment, known: KnownContainer) -> None:
-    """Add what the runtime and the kernel have of a container."""
-    part.id, part.phase = known.id, known.phase.value
-    part.told = CPUsAndNodesPart(str(known.record.cpus), nodes_of(known.record.mems))
-    found = seen.effective.get(known.id)
-    if found is not None:
-        part.effective = CPUsAndNodesPart(str(found.cpus), list_text(found.mems))
-    part.overlap = str(seen.overlapping.get(known.id, CPUSet()))
 
 
 def _add_devices(part: AgentContainerPart, found: ContainerDevices) -> None:
@@ -251,17 +253,6 @@ def _add_devices(part: AgentContainerPart, found: ContainerDevices) -> None:
         for one in devices
     ]
     part.alignment = found.fit.value
-
-
-def _add_hotplug(part: AgentContainerPart, cpu: CPUState, uid: str) -> None:
-    """Add what a container lost because CPUs are offline: those that are not replaced, and its own set."""
-    held = cpu.assignments.get(uid, {}).get(part.name, 0)
-    lost = held & cpu.offline
-    if lost:
-        part.lost = str(CPUSet(lost))
-    original = exchanged(CPUMask(held), backwards(cpu.displaced.get(uid, {})))
-    if original != held:
-        part.original = str(CPUSet(original))
 
 
 def _add_resizing(part: AgentContainerPart, kubelet: Kubelet, uid: str, now: Moment) -> None:

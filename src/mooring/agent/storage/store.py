@@ -81,7 +81,11 @@ class JournalFile:
             try:
                 if _identity(descriptor) != self._made:
                     return False
-                _write_at(descriptor, data, self._next * self._slot_size)
+                place = self._next * self._slot_size
+                left = memoryview(data)
+                while left:
+                    written = os.pwrite(descriptor, left, place)
+                    left, place = left[written:], place + written
                 os.fdatasync(descriptor)
             finally:
                 os.close(descriptor)
@@ -109,13 +113,6 @@ class JournalFile:
 def _identity(descriptor: int) -> tuple[int, int, int]:
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino, found.st_size
-
-
-def _write_at(descriptor: int, data: bytes, place: int) -> None:
-    left = memoryview(data)
-    while left:
-        written = os.pwrite(descriptor, left, place)
-        left, place = left[written:], place + written
 
 
 JOURNAL_FILE = "journal.json"

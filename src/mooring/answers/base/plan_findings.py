@@ -7,7 +7,6 @@ from functools import reduce
 from operator import or_
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.question import HELD_TWICE, RESERVED_HELD
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Rejection, is_admission_reason, is_decided_reason
@@ -29,6 +28,10 @@ from mooring.lazy import lazily
 with lazily():
     import mooring.engine.plugins.host as plugin_host
 
+HELD_TWICE = "MOOR-312"
+"""Code of plans and of the doctor: two pods hold one CPU."""
+RESERVED_HELD = "MOOR-313"
+"""Code of plans and of the doctor: a pod holds a reserved CPU."""
 PREFERRED = "MOOR-526"
 DEVICES_NOT_DECLARED = "MOOR-507"
 IDLE_OPTION = "MOOR-543"

@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mooring.answers.base.plan import Plan
-from mooring.answers.base.views.picture import plan_view
-from mooring.answers.base.views.rows import holding_lines, mixed_lines, plan_rows, pool_lines, resize_lines
+from mooring.answers.base.picture import plan_view
+from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
+from mooring.answers.base.rows import holding_lines, mixed_lines, plan_rows, pool_lines, resize_lines
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus, shared_cpus
@@ -22,7 +22,7 @@ from mooring.views.tables import numa_table, placements_table
 _MOST_NAMED = 5
 
 
-def plan_text(plan: Plan, effective: Sequence[EffectiveField] = (), *, wide: bool, to: str) -> str:
+def plan_text(plan: AnyPlan, effective: Sequence[EffectiveField] = (), *, wide: bool, to: str) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``.
 
     Args:
@@ -47,9 +47,9 @@ def _configuration(effective: Sequence[EffectiveField]) -> Iterator[RenderableTy
         yield Text(line, "" if number else "dim", overflow="fold")
 
 
-def _parts(plan: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
-    if plan.kubelet is None:
-        yield from _refusal(plan)
+def _parts(plan: AnyPlan, width: int, *, wide: bool) -> Iterator[RenderableType]:
+    if isinstance(plan, RefusedPlan):
+        yield from refusal_lines(plan)
         return
     view = plan_view(plan)
     yield Text.assemble((view.name, "bold"), f": {view.title}")
@@ -66,9 +66,10 @@ def _parts(plan: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
     yield numa_table(view, width)
 
 
-def _refusal(plan: Plan) -> Iterator[RenderableType]:
-    yield Text.assemble((f"{plan.kubelet_name} would not start:", "bold"), (f" [{plan.refusal_code}]", "dim"))
-    yield Padding(Text(clean(plan.refusal.message) if plan.refusal else ""), (0, 0, 0, 2))
+def refusal_lines(plan: RefusedPlan) -> Iterator[RenderableType]:
+    """Yield that the kubelet would not start, its text, and what to do."""
+    yield Text.assemble((plan.subject, "bold"), (f" [{plan.refusal.code}]", "dim"))
+    yield Padding(Text(clean(plan.refusal.message)), (0, 0, 0, 2))
     if plan.remedy:
         yield Text(plan.remedy)
 

@@ -24,7 +24,7 @@ from mooring.answers.base.probes import (
     probe_on,
     probe_pod,
 )
-from mooring.documents.parts import Count, DocumentPart
+from mooring.documents.plan import Count, DocumentPart
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.kubelet.kubelet import Kubelet

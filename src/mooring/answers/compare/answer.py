@@ -14,7 +14,7 @@ from msgspec import Meta, field
 from mooring.answers.base.trace import Trace, shapes
 from mooring.answers.compare.measures import VariantOutcome, judge, observed_key, rank_key
 from mooring.answers.compare.variant import Variant, VariantChangePart, options_on
-from mooring.documents.parts import (
+from mooring.documents.plan import (
     API_VERSION,
     APIVersion,
     Code,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mooring.answers.base.check.check import Check, NodeType
+from mooring.answers.base.check import Check, NodeType
 from mooring.answers.base.inputs import checks
 from mooring.answers.base.inputs.checks import STANDARD_INPUT, check_strict
 from mooring.answers.base.inputs.configuration import read_config, requested_version
@@ -21,8 +21,7 @@ from mooring.answers.base.inputs.node import (
     read_node,
     with_devices,
 )
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import AnyPlan, Question, make_plan
 from mooring.answers.base.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
 from mooring.answers.compare.releases import ReleaseComparisonDocument, compare_releases
 from mooring.answers.compare.variant import Dimension, Variant, changes_between, option_sets
@@ -128,7 +127,7 @@ def read_compared(options: CompareOptions) -> Compared:
     return Compared(trace, variants, tuple(findings), *(asked or ()))
 
 
-def compared_releases(node: NodeOptions, versions: Sequence[str]) -> tuple[list[Plan], ReleaseComparisonDocument]:
+def compared_releases(node: NodeOptions, versions: Sequence[str]) -> tuple[list[AnyPlan], ReleaseComparisonDocument]:
     """Plan for a node under several releases; what is given is read once a release, as that kubelet reads it.
 
     Raises:

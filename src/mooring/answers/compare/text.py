@@ -10,10 +10,11 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mooring.answers.base.guarantee import AlignmentPromise
-from mooring.answers.base.views.picture import machine_view
+from mooring.answers.base.changes.configuration import AlignmentPromise
+from mooring.answers.base.picture import machine_view
 from mooring.answers.compare.answer import Comparison, LeftOut, Result
-from mooring.answers.compare.entries import (
+from mooring.answers.compare.measures import Measures
+from mooring.answers.compare.plot import (
     Row,
     change_words,
     machines_of,
@@ -23,7 +24,6 @@ from mooring.answers.compare.entries import (
     settings_words,
     variant_words,
 )
-from mooring.answers.compare.measures import Measures
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.config import with_defaults
 from mooring.engine.core.errors import clean

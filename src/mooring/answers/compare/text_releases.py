@@ -8,15 +8,14 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import AnyPlan, RefusedPlan
 from mooring.answers.compare.releases import (
     ReleaseComparisonDocument,
     ReleaseDecisionPart,
-    ReleaseDifferencePart,
     ReleasePodPart,
 )
 from mooring.cli.terminal import text_for
-from mooring.documents.parts import PlacementPart, PodPart
+from mooring.documents.plan import PlacementPart, PodPart
 from mooring.engine.core.errors import clean
 from mooring.explain.phrases import joined, plural
 from mooring.views.console import STYLES, Breaking, new_table
@@ -27,7 +26,7 @@ _NAMED_PODS = 5
 """How many of the pods that a rule changes are named."""
 
 
-def release_comparison_text(plans: Sequence[Plan], comparison: ReleaseComparisonDocument, to: str) -> str:
+def release_comparison_text(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument, to: str) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``.
 
     Args:
@@ -38,13 +37,13 @@ def release_comparison_text(plans: Sequence[Plan], comparison: ReleaseComparison
     return text_for(Group(*_parts(plans, comparison)), to)
 
 
-def _parts(plans: Sequence[Plan], comparison: ReleaseComparisonDocument) -> Iterator[RenderableType]:
+def _parts(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument) -> Iterator[RenderableType]:
     yield Text(
         f"{plural(len(comparison.pods), 'pod')} under kubelets {', '.join(comparison.kubelets)}.", STYLES["title"]
     )
     for plan in plans:
-        if plan.refusal is not None:
-            yield Text(f"Kubelet {plan.release} would not start: [{plan.refusal_code}]")
+        if isinstance(plan, RefusedPlan):
+            yield Text(f"Kubelet {plan.release} would not start: [{plan.refusal.code}]")
             yield Padding(Text(clean(plan.refusal.message)), _INDENT)
     groups = _groups(comparison)
     differing = [pod for pod in comparison.pods if not pod.same]
@@ -57,7 +56,13 @@ def _parts(plans: Sequence[Plan], comparison: ReleaseComparisonDocument) -> Iter
     yield from [Text(""), Text(f"The same decisions about {plural(same, 'other pod')}.")] if same else []
     for difference in comparison.differences:
         yield Text("")
-        yield from _reasons(difference)
+        yield Text(f"{difference.older} and {difference.newer} differ by:", STYLES["title"])
+        for one in difference.rules:
+            text = f"{one.rule} ({one.releases}): {one.says}. Later: {one.instead}. ({_names(one.pods)})"
+            yield Padding(Text(text), _INDENT)
+        if difference.unexplained:
+            text = f"feature gates, stages of options or formats of state files ({_names(difference.unexplained)})"
+            yield Padding(Text(text), _INDENT)
 
 
 def _groups(comparison: ReleaseComparisonDocument) -> list[list[str]]:
@@ -102,16 +107,6 @@ def _place(placement: PlacementPart | None) -> str:
         return ""
     memory = f", memory {numbers(map(int, placement.mems.split(',')))}" if placement.mems else ""
     return f"{placement.cpus or 'shared pool'}{memory}"
-
-
-def _reasons(difference: ReleaseDifferencePart) -> Iterator[RenderableType]:
-    yield Text(f"{difference.older} and {difference.newer} differ by:", STYLES["title"])
-    for one in difference.rules:
-        text = f"{one.rule} ({one.releases}): {one.says}. Later: {one.instead}. ({_names(one.pods)})"
-        yield Padding(Text(text), _INDENT)
-    if difference.unexplained:
-        text = f"feature gates, stages of options or formats of state files ({_names(difference.unexplained)})"
-        yield Padding(Text(text), _INDENT)
 
 
 def _names(pods: Sequence[PodPart]) -> str:

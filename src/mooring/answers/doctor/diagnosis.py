@@ -9,14 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from mooring.answers.base.plan import make_plan
+from mooring.answers.base.plan import Question, RefusedPlan, make_plan
 from mooring.answers.base.plan_findings import wrap_findings
-from mooring.answers.base.question import Question
-from mooring.answers.base.start.advice import start_advice
-from mooring.answers.doctor.entry_checks import check_entries, check_hidden_pods, check_pod_entries
+from mooring.answers.base.start import start_advice
+from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Repaired
+from mooring.answers.doctor.entry_checks import (
+    POD_LEVEL_GATE,
+    changes,
+    check_entries,
+    check_hidden_pods,
+    check_pod_entries,
+    honoured,
+    seen,
+)
 from mooring.answers.doctor.joint_checks import check_together
-from mooring.answers.doctor.problem import Dropped, EntryHolder, Problem, Repaired
-from mooring.answers.doctor.release import POD_LEVEL_GATE, changes, honoured, seen
 from mooring.answers.doctor.reports import (
     Report,
     State,
@@ -285,7 +291,7 @@ def restarted(question: Question) -> RestartEffect:
     if not question.active:
         return RestartEffect()
     plan = make_plan(replace(question, pods=()))
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         return RestartEffect()
     found: dict[EntryHolder, Afterwards] = {}
     refused = []

@@ -10,33 +10,36 @@ import click
 from mooring.answers.base.inputs.node import NodeInputs, question_from, read_inputs
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
 from mooring.engine.core.errors import InputError
-from mooring.explain.codes.pages import codes_beginning, is_code
+from mooring.explain.codes import codes_beginning, is_code
 from mooring.explain.reason import SHARED_BY_QOS
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base import explanation, plan_document, plan_findings, pod_names
+    from mooring.answers.base import (
+        picture,
+        plan_document,
+        plan_findings,
+    )
     from mooring.answers.base import plan as planning
+    from mooring.answers.base import pods as explanation
+    from mooring.answers.base import pods as pod_names
     from mooring.answers.base.changes import nearest as nearest_search
-    from mooring.answers.base.changes import price
-    from mooring.answers.base.inputs import running as running_inputs
-    from mooring.answers.base.views import picture
+    from mooring.answers.base.changes import nearest as price
+    from mooring.answers.base.inputs import checks as running_inputs
+    from mooring.answers.explain import document as explanation_document
     from mooring.answers.explain import text
-    from mooring.explain import explanation_document
-    from mooring.explain.codes import pages
+    from mooring.explain import codes as pages
     from mooring.views import decision as decision_rows
     from mooring.views.svg import decision as decision_svg
 
 
 if TYPE_CHECKING:
     from mooring.answers.base.changes.search import Proposal
-    from mooring.answers.base.plan import Plan
-    from mooring.answers.base.question import Question
+    from mooring.answers.base.plan import AnyPlan, Question
     from mooring.engine.core.pod import Pod
-    from mooring.explain.codes.pages import CodePage
+    from mooring.explain.codes import CodePage
     from mooring.explain.story import Story
 
 EPILOG = """\b
@@ -92,7 +95,7 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
         _list(plan, inputs, form, to)
         return YES
     found = _nearest(question, story, limit)
-    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
+    topology = None if isinstance(plan, planning.RefusedPlan) else plan.kubelet.settings.topology
     proposals = [price.proposal_part(proposal, question) for proposal in found]
     document = explanation_document.explanation_document(story, plan.machine.name, topology, proposals, plan.release)
     if form == "json":
@@ -137,7 +140,7 @@ def _list_codes(codes: list[CodePage], form: str, to: str) -> None:
     emit("".join(f"{found.code}  {found.title}\n" for found in codes), to)
 
 
-def _story(plan: Plan, name: str) -> Story | None:
+def _story(plan: AnyPlan, name: str) -> Story | None:
     """Return the story that is requested; None when no pod was named and all are admitted.
 
     Raises:
@@ -169,7 +172,7 @@ def _help(proposal: Proposal, pod: Pod, read: NodeInputs) -> text.Help:
     return text.Help(" ".join(word for word in words if word), command)
 
 
-def _list(plan: Plan, inputs: NodeOptions, form: str, to: str) -> None:
+def _list(plan: AnyPlan, inputs: NodeOptions, form: str, to: str) -> None:
     """List what can be explained.
 
     Raises:

@@ -13,13 +13,15 @@ from typing import Annotated, Literal
 from msgspec import Meta, field, structs
 
 from mooring.answers.base.plan import (
-    Plan,
+    AnyPlan,
+    Question,
+    RefusedPlan,
     make_plan,
+    start_error,
 )
-from mooring.answers.base.pod_names import Named, find, pods_of
-from mooring.answers.base.question import Question
+from mooring.answers.base.pods import Named, find, pods_of
 from mooring.answers.resize.sizes import CPU, LargestAmountsPart, Wanted, asking, largest_of, resize_advice, resizing_of
-from mooring.documents.parts import (
+from mooring.documents.plan import (
     API_VERSION,
     APIVersion,
     Code,
@@ -117,7 +119,7 @@ class ResizeDocument(DocumentPart, kw_only=True):
     findings: list[FindingPart]
 
 
-def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[Plan, ResizeDocument]:
+def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[AnyPlan, ResizeDocument]:
     """Admit the pods of a question, then resize one of them; return the node before it, and the answer.
 
     Args:
@@ -134,12 +136,11 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[P
     wanted = resizing_of(pod, named.container, asked)
     asked_of, gates = wanted.containers, PodGates.of_node(question.config, question.mooring)
     changed = resized_pod(pod, wanted, gates)
-    kubelet = plan.kubelet
     standing = next((one for one in plan.answers if one.pod.uid == pod.uid), None)
     document = ResizeDocument(
         kubelet=plan.release.tag,
         machine=plan.machine.name,
-        start_error=plan.refusal.message if plan.refusal is not None else "",
+        start_error=start_error(plan),
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
@@ -155,8 +156,9 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[P
         ],
         findings=finding_parts(plan.findings),
     )
-    if kubelet is None or pod.uid not in kubelet.node.active:
+    if isinstance(plan, RefusedPlan) or pod.uid not in plan.kubelet.node.active:
         return plan, document
+    kubelet = plan.kubelet
     before = resize_state(kubelet.node, pod.uid).containers
     after, answer = kubelet.resize(changed)
     document = structs.replace(
@@ -202,7 +204,7 @@ def _amounts(requests: ResourceList) -> dict[str, str]:
     return {name: str(amount) for name, amount in requests.items() if name in ("cpu", "memory")}
 
 
-def _named(plan: Plan, name: str) -> Named:
+def _named(plan: AnyPlan, name: str) -> Named:
     pods = pods_of(plan)
     if name:
         return find(pods, name)

@@ -11,16 +11,15 @@ import click
 from mooring.answers.base.inputs.node import question_of, read_machine
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, tell, warn
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, tell, warn
 from mooring.engine.core.moment import Moment
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import picture as pictures
     from mooring.answers.base import plan as planning
-    from mooring.answers.base.inputs import running as running_inputs
-    from mooring.answers.base.views import picture as pictures
-    from mooring.answers.base.views import report
+    from mooring.answers.base import report
+    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.show import live
     from mooring.cli import terminal
     from mooring.inputs.machines import loader
@@ -70,7 +69,13 @@ def command(form: str, width: int | None, socket: str, to: str, inputs: NodeOpti
     """
     check_destination(to)
     if live:
-        _check_live(inputs, form, to, once=once)
+        # An agent cannot be asked for these.
+        if inputs.describes_node or inputs.machine or inputs.kubelet_version:
+            raise click.UsageError("--live shows the agent's own node: remove the options that describe another one")
+        if form == "html":
+            raise click.UsageError("--live draws for a terminal or as SVG; there is no HTML report of a live node")
+        if not once and (form != "terminal" or to):
+            raise click.UsageError("add --once to draw into a file")
         return _live(socket, form, width, to, once=once)
     if once or socket:
         raise click.UsageError("--once and --socket need --live")
@@ -89,20 +94,6 @@ def _drawn(view: NodeView, form: str, width: int | None, to: str, *, is_yes: boo
     return YES if is_yes else NO
 
 
-def _check_live(inputs: NodeOptions, form: str, to: str, *, once: bool) -> None:
-    """Refuse what an agent cannot be asked for.
-
-    Raises:
-        UsageError: naming the option.
-    """
-    if inputs.describes_node or inputs.machine or inputs.kubelet_version:
-        raise click.UsageError("--live shows the agent's own node: remove the options that describe another one")
-    if form == "html":
-        raise click.UsageError("--live draws for a terminal or as SVG; there is no HTML report of a live node")
-    if not once and (form != "terminal" or to):
-        raise click.UsageError("add --once to draw into a file")
-
-
 def _live(socket: str, form: str, width: int | None, to: str, *, once: bool) -> int:
     console = live.this_terminal()
     # A pipe gets one picture: nothing in it could be drawn over.
@@ -117,11 +108,10 @@ def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
         return pictures.machine_view(loader.load_machine(inputs.machine)), True
     plan = planning.make_plan(question_of(inputs))
     warn(plan.findings)
-    if plan.refusal is not None:
-        tell(f"{plan.kubelet_name} would not start: {plan.refusal.message}")
+    if isinstance(plan, planning.RefusedPlan):
+        tell(plan.sentence)
         if plan.remedy:
             tell(plan.remedy)
-
     return pictures.plan_view(plan, now=_present_moment()), plan.is_yes
 
 

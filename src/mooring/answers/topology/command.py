@@ -6,16 +6,16 @@ import click
 
 from mooring.answers.base.inputs.node import read_machine
 from mooring.cli import options
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.topology import text
     from mooring.inputs.decoding import yaml_reader
-    from mooring.inputs.machines import files, machineinfo_json
     from mooring.inputs.machines import machine_document as machine_documents
+    from mooring.inputs.machines import machineinfo_json
+    from mooring.inputs.machines import tree as trees
     from mooring.inputs.machines.cadvisor import machine as cadvisor_machine
 
 
@@ -72,7 +72,7 @@ def _machine_info(source: str, node: str, to: str) -> int:
 def _cadvisor_error(source: str) -> str:
     """Return why cAdvisor cannot describe a tree; empty when it can, or when the source is no snapshot of a machine."""
     try:
-        tree = files.open_tree(source)
+        tree = trees.open_tree(source)
         return cadvisor_machine.read_machine_info(tree).info_error if tree.exists("proc/cpuinfo") else ""
     except InputError:
         return ""

@@ -13,11 +13,11 @@ from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta, structs
 
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import AnyPlan, RefusedPlan, start_error
 from mooring.answers.upgrade.causes import Cause, GateDefault, gates_for
 from mooring.answers.upgrade.decisions import UpgradeOutcome, pod_upgrades
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
-from mooring.documents.parts import Count, DocumentPart, one_of
+from mooring.documents.plan import Count, DocumentPart, one_of
 from mooring.engine.core.config import CheckedFields, KubeletConfig
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
@@ -127,9 +127,9 @@ class _Attempt:
     node: UpgradedNode
     old: KubeletSetup
     new: KubeletSetup
-    before: Plan
+    before: AnyPlan
     """The restart of the old kubelet."""
-    plan: Plan
+    plan: AnyPlan
     """The restart of the new one."""
 
     def with_config(self, config: KubeletConfig) -> _Attempt:
@@ -140,7 +140,7 @@ class _Attempt:
     @property
     def starts(self) -> bool:
         """Tell whether the new kubelet starts."""
-        return self.plan.refusal is None
+        return not start_error(self.plan)
 
     @property
     def uids(self) -> tuple[str, ...]:
@@ -166,7 +166,10 @@ _Changed: TypeAlias = tuple[UpgradeAdvicePart, KubeletConfig]
 
 
 def advices(
-    node: UpgradedNode, kubelets: tuple[KubeletSetup, KubeletSetup], plans: tuple[Plan, Plan], found: Iterable[Cause]
+    node: UpgradedNode,
+    kubelets: tuple[KubeletSetup, KubeletSetup],
+    plans: tuple[AnyPlan, AnyPlan],
+    found: Iterable[Cause],
 ) -> list[UpgradeAdvicePart]:
     """Return what to do before the upgrade, in this order; nothing where nothing is known to help.
 
@@ -180,7 +183,7 @@ def advices(
     for change in (_without_unknown_flags, _without_refused_gates, _with_dependents_off, *_field_changes()):
         changed = None if attempt.starts else change(attempt.new)
         after = None if changed is None else attempt.with_config(changed[1])
-        if changed is not None and after is not None and after.plan.refusal != attempt.plan.refusal:
+        if changed is not None and after is not None and start_error(after.plan) != start_error(attempt.plan):
             attempt = after
             given.append(attempt.counted(changed[0]))
     if not attempt.starts:
@@ -264,7 +267,7 @@ def _drained(attempt: _Attempt) -> UpgradeAdvicePart | None:
     """Return the advice to drain the node and to delete its state files; None where the kubelet does not start then."""
     emptied = replace(attempt.node, files=StateTexts()).leaving_out(attempt.uids)
     plan = emptied.arriving_again(attempt.uids, attempt.node).plan(UpgradeSituation.RESTART, attempt.new)
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         return None
     admitted = [answer.admitted for answer in plan.answers if answer.pod.uid in attempt.uids]
     return _with_effect(_advice(AdviceKind.DRAIN, ()), 0, sum(admitted), len(attempt.uids) - sum(admitted))
@@ -285,7 +288,7 @@ def _for_pods(attempt: _Attempt, found: Iterable[Cause]) -> Iterator[UpgradeAdvi
     uids = [pod.uid for pod in rejected]
     node = attempt.node.without_pods(uids, attempt.old).arriving_again(uids, attempt.node)
     plan = node.plan(UpgradeSituation.RESTART, attempt.new)
-    if plan.refusal is None and all(answer.admitted for answer in plan.answers):
+    if not start_error(plan) and all(answer.admitted for answer in plan.answers):
         advice = _advice(AdviceKind.RECREATE_PODS, [f"{pod.namespace}/{pod.name}" for pod in rejected])
         yield replace(attempt, node=node, plan=plan).counted(advice, len(uids))
     else:

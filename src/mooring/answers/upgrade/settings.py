@@ -12,7 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from mooring.documents.parts import DocumentPart, one_of
+from mooring.documents.plan import DocumentPart, one_of
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, Gate
 from mooring.engine.core.release import Release

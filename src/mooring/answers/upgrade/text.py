@@ -15,7 +15,7 @@ from mooring.answers.upgrade.decisions import UpgradedPodPart, UpgradeOutcome
 from mooring.answers.upgrade.node import UpgradeSituation
 from mooring.answers.upgrade.settings import UNKNOWN, SettingChangePart, SettingEffect
 from mooring.cli.terminal import text_for
-from mooring.documents.parts import PodPart
+from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
 from mooring.explain.phrases import joined, plural
 from mooring.views.console import Breaking, new_table

@@ -102,7 +102,13 @@ class ClaimView:
             InputError: it cannot be understood.
         """
         name = text_at(mapping_at(content, "metadata"), "name")
-        driver = _driver(mapping_at(content, "spec"))
+        # Return the driver whose devices are those of a class; empty where the selectors say more, or nothing
+        spec = mapping_at(content, "spec")
+        selectors = list_at(spec, "selectors")
+        item = selectors[0] if len(selectors) == 1 else None
+        expression = text_at(mapping_at(item, "cel"), "expression") if isinstance(item, dict) else ""
+        found = _DRIVER.fullmatch(expression)
+        driver = found[1] if found else ""
         with self._lock:
             self._drivers[name] = driver
         return name
@@ -250,12 +256,3 @@ def _asked(spec: Mapping[str, Any]) -> Iterable[tuple[str, tuple[str, int]]]:
         if not exact or mode != "ExactCount" or flag_at(exact, "adminAccess", default=False) or exact.get("capacity"):
             continue
         yield text_at(item, "name"), (text_at(exact, "deviceClassName"), max(count_at(exact, "count", 1), 1))
-
-
-def _driver(spec: Mapping[str, Any]) -> str:
-    """Return the driver whose devices are those of a class; empty where the selectors say more, or nothing."""
-    selectors = list_at(spec, "selectors")
-    item = selectors[0] if len(selectors) == 1 else None
-    expression = text_at(mapping_at(item, "cel"), "expression") if isinstance(item, dict) else ""
-    found = _DRIVER.fullmatch(expression)
-    return found[1] if found else ""

@@ -23,8 +23,8 @@ from mooring.engine.kubelet.start import emptied
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
-from mooring.explain.codes.pages import page
-from mooring.explain.prediction import ADMITTED, Prediction, check, predicted
+from mooring.explain.codes import page
+from mooring.explain.why import ADMITTED, Prediction, check, predicted
 from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, possible_kubelets
 from mooring.published.restored import NodeKind
 

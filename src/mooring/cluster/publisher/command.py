@@ -19,12 +19,12 @@ from mooring.answers.base.inputs.published_node import (
 )
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
-from mooring.cli.verb import Verb, needs_extra
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, needs_extra, tell, warn
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import plan as planning
     from mooring.cluster.publisher import text
     from mooring.inputs.decoding import quantities, yaml_reader
     from mooring.published import observation, writing
@@ -112,7 +112,13 @@ def command(
         source, end = kubelet_source(asked)
         try:
             if dry_run:
-                return _of_kubelet(source, form, to)
+                try:
+                    seen = source.observe()
+                except MooringError as error:
+                    raise _bad(error, "is the kubelet there?") from None
+                if seen is None:
+                    raise InputError("the node is unknown", source=_SOURCE)
+                return _shown(seen, form, to)
             publisher = _publisher(asked, source, rhythm)
             return _once(publisher, asked.name) if once else _running(publisher, address)
         finally:
@@ -123,23 +129,13 @@ def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
     plan = described_node(asked)
     warn(plan.findings)
     asked = replace(asked, inputs=replace(asked.inputs, node_name=described_name(asked)))
-    if plan.kubelet is None:
-        emit(f"The kubelet would not start: {plan.refusal.message if plan.refusal is not None else ''}")
+    if isinstance(plan, planning.RefusedPlan):
+        emit(f"The kubelet would not start: {plan.refusal.message}")
         return NO
     seen = observation.EngineObserver(asked.name).observe(plan.kubelet)
     if asked.dry_run:
         return _shown(seen, form, to, plan.machine.name)
     return _once(_publisher(asked, observation.FixedObservation(seen), rhythm), asked.name)
-
-
-def _of_kubelet(source: Source, form: str, to: str) -> int:
-    try:
-        seen = source.observe()
-    except MooringError as error:
-        raise _bad(error, "is the kubelet there?") from None
-    if seen is None:
-        raise InputError("the node is unknown", source=_SOURCE)
-    return _shown(seen, form, to)
 
 
 def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
-from mooring.engine.checkpoint.gojson import decode
+from mooring.engine.checkpoint.gojson import Decoded, decode
 from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, JSONValue, parse
 from mooring.engine.checkpoint.gotypes import GoStruct, GoValue, fresh
 from mooring.engine.releases.state_files import FileFormats, ReadFormat
@@ -57,6 +57,16 @@ class FormatFamily:
     """The formats without data, in the order of the release."""
     reads_data: bool = True
     """Whether the release knows data. To others its members are unknown ones, which JSON skips."""
+    json_v2: bool = False
+    """Whether complaints about JSON are those of Go 1.27."""
+
+    def parse(self, text: bytes) -> JSONValue:
+        """Read a JSON text, as the kubelet's Go does."""
+        return parse(text, json_v2=self.json_v2)
+
+    def decode(self, document: JSONValue, struct: GoStruct) -> Decoded:
+        """Decode a document into a structure as the kubelet hands it over."""
+        return decode(document, struct, fresh(struct), json_v2=self.json_v2)
 
 
 def older_formats(structures: Mapping[str, GoStruct], rules: FileFormats) -> tuple[OlderFormat, ...]:
@@ -81,13 +91,13 @@ def read_checkpoint(text: str, family: FormatFamily) -> Checkpoint | str:
         family: The formats to try.
     """
     try:
-        document = parse(bytes_of(text))
+        document = family.parse(bytes_of(text))
     except JSONSyntaxError as error:
         # Every format fails on it in the same way. Nothing was decoded, so no data is seen and the last format reports.
         return str(error)
     if not family.reads_data:
         return _read_older(document, family)
-    outer = decode(document, family.newest, fresh(family.newest))
+    outer = family.decode(document, family.newest)
     if outer.fault is not None:
         problem = f"failed to deserialize {family.noun} checkpoint: {outer.fault}"
     else:
@@ -103,10 +113,10 @@ def read_checkpoint(text: str, family: FormatFamily) -> Checkpoint | str:
 def _read_data(outer: dict[str, GoValue], family: FormatFamily) -> Checkpoint | str:
     """Return the decoded data of the newest format. Decoding comes before the comparison of checksums."""
     try:
-        document = parse(outer["data"].encode())
+        document = family.parse(outer["data"].encode())
     except JSONSyntaxError as error:
         return f"failed to deserialize {family.noun} checkpoint data: {error}"
-    data = decode(document, family.data, fresh(family.data))
+    data = family.decode(document, family.data)
     if data.fault is not None:
         return f"failed to deserialize {family.noun} checkpoint data: {data.fault}"
     return Checkpoint(data.value) if data_checksum(outer["data"]) == outer["dataChecksum"] else CORRUPTED
@@ -115,7 +125,7 @@ def _read_data(outer: dict[str, GoValue], family: FormatFamily) -> Checkpoint | 
 def _read_older(document: JSONValue, family: FormatFamily) -> Checkpoint | str:
     problem = CORRUPTED
     for older in family.older:
-        read = decode(document, older.structure, fresh(older.structure))
+        read = family.decode(document, older.structure)
         if read.fault is None and older.accepts(read.value):
             return Checkpoint(read.value, older.rule.version)
         problem = CORRUPTED if read.fault is None else str(read.fault)

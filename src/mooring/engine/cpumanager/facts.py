@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mooring.engine.core.bits import CPUMask, NUMAMask
+from mooring.engine.cpumanager.state import CPUState
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +158,8 @@ class CPUsAssigned:
     container: str
     """Empty for the partition of a whole pod."""
     cpus: CPUMask
-    held: CPUMask
-    """CPUs in the sets of all containers of the node, this one included. The sets of a pod with a partition come later,
-    so that its CPUs are not among them yet."""
+    state: CPUState
+    """The CPU manager's afterwards. The sets of the containers of a pod with a partition come later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,8 @@ class CPUsReleased:
     """Empty when the pod is begun again or has no containers left (defect pod-restart fixed)."""
     cpus: CPUMask
     """Empty when the pod's other containers hold them all."""
-    held: CPUMask
-    """CPUs in the sets of the containers that are left on the node."""
+    state: CPUState
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mooring.engine.core.bits import CPUMask, NUMAMask
+from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.topologymanager.wide import AnyHints
 
 
@@ -67,8 +68,8 @@ class CPUsMoved:
     container: str
     before: CPUMask
     after: CPUMask
-    held: CPUMask
-    """CPUs in the sets of all containers afterwards."""
+    state: CPUState
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,8 @@ class CPUsReplaced:
     after: CPUMask
     nodes: NUMAMask
     """Mask of the NUMA nodes of the set, where the replacement CPUs come from or are looked for first."""
-    held: CPUMask
-    """CPUs in the sets of all containers afterwards."""
+    state: CPUState
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,8 @@ class CPUsRestored:
     """Empty for the partition of a whole pod (KEP-5526)."""
     before: CPUMask
     after: CPUMask
-    held: CPUMask
-    """CPUs in the sets of all containers afterwards."""
+    state: CPUState
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,13 @@ class Resizing:
 
 
 @dataclass(frozen=True, slots=True)
+class ResizeTo:
+    """A running pod is to have the resources of this one; only the check of what is feasible and managers are asked."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
 class Offline:
     """CPUs go offline."""
 
@@ -105,7 +112,7 @@ class Readmit:
 
 Event: TypeAlias = Admit | Readmit | Remove | Restart | Offline | Online
 """What changes a kubelet at once."""
-Step: TypeAlias = Admit | Remove | Restart | Reboot | Advance | Resizing | Offline | Online
+Step: TypeAlias = Admit | Remove | Restart | Reboot | Advance | Resizing | ResizeTo | Offline | Online
 """What happens to a node."""
 
 

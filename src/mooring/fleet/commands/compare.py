@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, tell
+from mooring.cli.output import YES, Verb, check_destination, emit, emit_document, json_text, tell
 from mooring.cli.terminal import Watched
-from mooring.cli.verb import Verb
 from mooring.fleet.commands import inputs as inputs_of
 from mooring.fleet.commands.inputs import FleetOptions
 from mooring.lazy import lazily

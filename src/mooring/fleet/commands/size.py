@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
-from mooring.cli.verb import Seconds, Verb
+from mooring.cli.output import NO, YES, Seconds, Verb, check_destination, emit, emit_document, json_text
 from mooring.fleet.commands import inputs as inputs_of
 from mooring.fleet.commands.inputs import FleetOptions
 from mooring.fleet.inputs.event_files import MOST_SECONDS

@@ -262,7 +262,13 @@ def recorded_cluster(path: str) -> NodeCluster:
     begins = min(one.begins for one in histories)
     alike: list[tuple[NodeGroup, list[RecordedNode]]] = []
     for history in histories:
-        group = _group(history)
+        first = history.first
+        machine = trace_machine(first, history.file)
+        try:
+            devices = device_table(first.devices)
+        except InputError as error:
+            raise inside(error, first.id).at(history.file) from None
+        group = NodeGroup(history.node, 1, machine, first.kubelet, first.mooring, devices=devices)
         members = next((found for one, found in alike if replace(one, name=group.name) == group), None)
         if members is None:
             alike.append((group, [history]))
@@ -276,16 +282,6 @@ def recorded_cluster(path: str) -> NodeCluster:
             node = name if len(members) == 1 else f"{name}-{index}"
             events += _restarts(history, node, begins)
     return NodeCluster(path, tuple(groups), (), tuple(sorted(events, key=lambda one: one.at)))
-
-
-def _group(history: RecordedNode) -> NodeGroup:
-    first = history.first
-    machine = trace_machine(first, history.file)
-    try:
-        devices = device_table(first.devices)
-    except InputError as error:
-        raise inside(error, first.id).at(history.file) from None
-    return NodeGroup(history.node, 1, machine, first.kubelet, first.mooring, devices=devices)
 
 
 def _restarts(history: RecordedNode, node: str, begins: float) -> Sequence[NodeEvent]:

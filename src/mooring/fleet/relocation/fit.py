@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, islice, product
 from typing import Final
 
-from mooring.fleet.live.pods import EVERYTHING, DisruptionBudget, Fixed, LivePod
+from mooring.fleet.live.pods import EVERYTHING, Fixed, LivePod
 from mooring.fleet.live.reading import LiveCluster
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.moves import Move, MovingPods, SharedObstacle, causes
@@ -52,14 +52,10 @@ def fixed(pod: LivePod, live: LiveCluster, rules: MoveRules) -> Fixed | None:
         return Fixed.NOT_CHOSEN
     if pod.pod.priority > rules.priority:
         return Fixed.PRIORITY
-    if _is_blocked(pod, live.budgets):
+    if any(one.blocks(pod) for one in live.budgets):
         return Fixed.BUDGET
     asked = pod.asked
     return Fixed.NOT_READ if asked.fields.ignored or asked.relations.has_required_terms or pod.pod.claims else None
-
-
-def _is_blocked(pod: LivePod, budgets: tuple[DisruptionBudget, ...]) -> bool:
-    return any(one.blocks(pod) for one in budgets)
 
 
 def fixed_counts(live: LiveCluster, rules: MoveRules) -> Mapping[Fixed, int]:
@@ -311,22 +307,17 @@ def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = M
     if rest and question.moves and not question.asked.relations.has_required_terms:
         moving = MovingPods(nodes, movable, question.asked, question.replicas)
         plan = fewest_moves(moving, question.replicas, trials)
-        cordons = _carried_out(moving, plan)
+        # Move the pods, and return for each move the places of the nodes that must take no pods meanwhile
+        needed = {place for one in plan.moves for place in (one.source, one.target)}
+        cordons = []
+        for one in plan.moves:
+            losing = {place for place in moving.targets(one.pod) if moving.would_lose(one.pod, place)}
+            cordons.append(sorted((needed | losing) - {one.target}))
+            moving.try_move(one.pod, one.target)
         after = _distributed(nodes, question, plan.room, seed)
     names = tuple(member.name for member in nodes.table.members)
     closed = tuple(tuple(names[place] for place in one) for one in cordons)
     return FitAnswer(live, question, now, why, plan, after, fixed_counts(live, rules), names, closed)
-
-
-def _carried_out(moving: MovingPods, plan: MovePlan) -> list[list[int]]:
-    """Move the pods, and return for each move the places of the nodes that must take no pods meanwhile."""
-    needed = {place for one in plan.moves for place in (one.source, one.target)}
-    cordons = []
-    for one in plan.moves:
-        losing = {place for place in moving.targets(one.pod) if moving.would_lose(one.pod, place)}
-        cordons.append(sorted((needed | losing) - {one.target}))
-        moving.try_move(one.pod, one.target)
-    return cordons
 
 
 def _distributed(nodes: Nodes, question: FitQuestion, replicas: int, seed: int) -> Mapping[str, int]:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import clean
-from mooring.explain.codes.pages import page
+from mooring.explain.codes import page
 from mooring.explain.phrases import plural
 from mooring.fleet.live.pods import Fixed
 from mooring.fleet.relocation.drain import ClusterUpgrade, DrainAnswer, NodeUpgrade

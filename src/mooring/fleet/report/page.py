@@ -19,8 +19,8 @@ from mooring.explain.phrases import duration, size
 from mooring.fleet.documents import FleetDocument
 from mooring.fleet.report.charts import HeatMap, TimeChart, TimeSeries, heatmap_svg, time_chart_svg
 from mooring.views.decision import DecisionView
-from mooring.views.html.data import UNSAFE
 from mooring.views.html.document import page_text, script_text
+from mooring.views.report import UNSAFE
 from mooring.views.svg.decision import decision_svg
 from mooring.views.svg.elements import PATTERNS, style_sheet
 from mooring.views.svg.picture import svg_text
@@ -133,7 +133,7 @@ def fleet_page_text(view: FleetView) -> str:
         title=f"{document.cluster}: {document.work}",
         fleet=document,
         view=view,
-        data=_data_text(view),
+        data=json.dumps(_data(view), separators=(",", ":")).translate(UNSAFE),
         patterns=PATTERNS,
         heats=[
             (name, heatmap_svg(heat, alone=False)) for name, heat in zip(view.nodes.shares, view.heats, strict=True)
@@ -164,11 +164,6 @@ def _amount(resource: str, amount: float) -> str:
     if resource == "cpu":
         return f"{amount / 1000:g} CPUs"
     return size(round(amount)) if resource == "memory" or resource.startswith("hugepages-") else f"{amount:g}"
-
-
-def _data_text(view: FleetView) -> str:
-    """Return what the script reads, as JSON that can stand inside a script element."""
-    return json.dumps(_data(view), separators=(",", ":")).translate(UNSAFE)
 
 
 def _data(view: FleetView) -> dict[str, Any]:

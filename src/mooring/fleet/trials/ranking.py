@@ -49,7 +49,7 @@ def variants(
     for chosen in itertools.product(*fields):
         changed = cluster
         for text in chosen:
-            changed = _with(changed, text)
+            changed = replace(changed, groups=tuple(_group_with(group, text) for group in changed.groups))
         for strategy in strategies:
             name = ", ".join((*chosen, strategy.name))
             trials += [FleetTrial(name, changed, work, strategy, seed + number) for number, work in enumerate(works)]
@@ -63,10 +63,6 @@ def _values(text: str) -> list[str]:
             f"{text!r:.60} is not FIELD=VALUE", source="--set", remedy="write topologyManagerPolicy=restricted,none"
         )
     return [f"{field}={value}" for value in values.split(",")]
-
-
-def _with(cluster: NodeCluster, text: str) -> NodeCluster:
-    return replace(cluster, groups=tuple(_group_with(group, text) for group in cluster.groups))
 
 
 def _group_with(group: NodeGroup, text: str) -> NodeGroup:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
-from mooring.documents.parts import API_VERSION
+from mooring.documents.plan import API_VERSION
 from mooring.engine.checkpoint.device_file import device_record
 from mooring.engine.checkpoint.store import SIZE_LIMIT
 from mooring.engine.core.errors import InputError
@@ -29,10 +29,9 @@ from mooring.inputs.configuration.devices import declared_devices, declared_pref
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.inputs.decoding.documents import documents_in, located
 from mooring.inputs.decoding.fields import Document, inside
-from mooring.inputs.machines.files import open_tree
 from mooring.inputs.machines.loader import machine_of
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import Tree, open_tree
 from mooring.inputs.pods.cluster_objects import dynamic_objects
 from mooring.inputs.pods.pod_fields import SUBDOMAIN, check_name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mooring.answers.base.views.report import report_of
+from mooring.answers.base.report import report_of
 from mooring.monitoring.serve.node_plan import PodStory, WhatIf
 from mooring.monitoring.serve.recording import Recorded
 from mooring.monitoring.serve.snapshot import NodeSnapshot

@@ -56,13 +56,8 @@ def _parts(found: ShadowDocument) -> Iterator[RenderableType]:
         yield from _would_be(found, found.would_be)
 
 
-def _first_day(now: str) -> str:
-    """Return the first of the last seven dates."""
-    return str(date.fromisoformat(now[:10]) - timedelta(days=_DAYS - 1))
-
-
 def _would_be(found: ShadowDocument, other: WouldBePart) -> Iterator[RenderableType]:
-    first, begun = _first_day(found.observed_at), other.since[:10]
+    first, begun = str(date.fromisoformat(found.observed_at[:10]) - timedelta(days=_DAYS - 1)), other.since[:10]
     days = [one for one in other.days if one.day >= first]
     when = f"In the last {_DAYS} days" if begun <= first else f"Since {begun}"
     yield Text(

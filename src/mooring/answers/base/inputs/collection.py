@@ -12,18 +12,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mooring.answers.base.inputs.checks import STANDARD_INPUT, check_open
+from mooring.answers.base.inputs.checks import (
+    STANDARD_INPUT,
+    allocatable_devices,
+    check_open,
+    node_name,
+    preferences_of,
+)
 from mooring.answers.base.inputs.cluster_node import ask_cluster
 from mooring.answers.base.inputs.configuration import installed_version, requested_version
-from mooring.answers.base.inputs.running import allocatable_devices, node_name, preferences_of
 from mooring.engine.core.errors import InputError
 from mooring.inputs.archive.collect import KUBELET_ROOT, ClusterAnswers, Collection, CollectRequest, collect
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags
 from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents
-from mooring.inputs.machines.files import FolderTree, LiveTree, open_tree
 from mooring.inputs.machines.process import kubelet_arguments
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import FolderTree, LiveTree, Tree, open_tree
 
 
 @dataclass(frozen=True, slots=True)

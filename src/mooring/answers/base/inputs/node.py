@@ -20,17 +20,30 @@ from mooring.lazy import lazily
 with lazily():
     import socket
 
-    from mooring.answers.base import pod_names, published, question
+    from mooring.answers.base import plan as question
+    from mooring.answers.base import pods as pod_names
+    from mooring.answers.base import published
+    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.base.inputs import configuration as configuration_inputs
-    from mooring.answers.base.inputs import running as running_inputs
     from mooring.cli import output
     from mooring.engine.checkpoint import device_file, store
     from mooring.engine.kubelet import kubelet
+    from mooring.engine.node import start
     from mooring.inputs.archive import claims as node_devices
     from mooring.inputs.archive import reader
+    from mooring.inputs.configuration import devices as declared
     from mooring.inputs.decoding import documents as decoded_documents
     from mooring.inputs.machines import loader
-    from mooring.inputs.pods import admission, cluster_objects, defaults, pod_files, pod_status, steps, workloads
+    from mooring.inputs.pods import (
+        admission,
+        cluster_objects,
+        defaults,
+        pod_files,
+        pod_status,
+        steps,
+        virtual_machines,
+        workloads,
+    )
 
 if TYPE_CHECKING:
     from mooring.engine.core.decision import Rejection
@@ -65,6 +78,8 @@ class NodeInputs:
     """
     recorded: Mapping[str, Rejection] = field(default_factory=dict)
     """Uid of each pod that has failed -> what its status records."""
+    resources: Sequence[declared.ListedResources] = ()
+    """What dumps of the PodResources API in ``--active`` list."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -86,8 +101,10 @@ class NodeInputs:
             facts = self.archive.devices()
         if self.options.state:
             facts = replace(
-                facts, record=device_file.device_record(device_file.read_device_file(Path(self.options.state)))
+                facts, record=device_file.device_record(state_text(self.options.state, device_file.DEVICE_FILE))
             )
+        for one in self.resources:
+            facts = replace(facts, allocatable={**facts.allocatable, **one.devices})
         listed = cluster_objects.dynamic_objects((*self.listed, *self.manifests))
         if listed.claims or listed.slices:
             name = self.options.node_name or facts.node
@@ -189,7 +206,10 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     state = archive.state() if archive and takes_state else _read_state(options.state)
     machine = _machine(options.machine, archive)
     listed = [one for source in options.active for one in decoded_documents.load_documents(source)]
-    manifests = [one for source in options.manifests for one in decoded_documents.load_documents(source)]
+    listed, resources = _listed(listed)
+    manifests = virtual_machines.with_instance_types(
+        [one for source in options.manifests for one in decoded_documents.load_documents(source)]
+    )
     takes_pods = archive and not options.active and "active" not in options.left_out
     archived = archive.pod_documents() if archive and takes_pods else ()
     asked = pod_status.listed_pods(manifests)
@@ -206,8 +226,39 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     configuration = replace(configuration, mooring=with_devices(configuration.mooring, options.devices))
     recorded = {one.pod.uid: one.failure for one in pods if one.failure is not None}
     return NodeInputs(
-        options, archive, machine, state, release, configuration, listed, manifests, archived, named, live, recorded
+        options,
+        archive,
+        machine,
+        state,
+        release,
+        configuration,
+        listed,
+        manifests,
+        archived,
+        named,
+        live,
+        recorded,
+        resources,
     )
+
+
+def _listed(documents: Sequence[Document]) -> tuple[list[Document], list[declared.ListedResources]]:
+    """Return the documents of ``--active`` with pods, and what dumps of the PodResources API among them say.
+
+    Raises:
+        InputError: such a dump cannot be understood.
+    """
+    others, resources = [], []
+    for one in documents:
+        try:
+            found = declared.listed_resources(one.content)
+        except InputError as error:
+            raise error.at(one.source) from None
+        if found is None:
+            others.append(one)
+        else:
+            resources.append(found)
+    return others, resources
 
 
 def with_devices(mooring: MooringConfig, choice: str) -> MooringConfig:
@@ -268,6 +319,7 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
         recorded=inputs.recorded,
         alone=options.alone,
     )
+    asked = published.with_listed(asked, inputs.resources)
     return published.with_published(asked, lambda field: any(layer.sets(field) for layer in configuration.layers))
 
 
@@ -379,14 +431,33 @@ def _machine(machine: str, archive: NodeArchive | None) -> Machine:
     return archive.machine() if archive and not machine else loader.load_machine(machine)
 
 
-def _read_state(folder: str) -> kubelet.StateTexts:
-    """Read the state files of a kubelet root directory; they are never written.
+def _read_state(state: str) -> kubelet.StateTexts:
+    """Read the state files of a kubelet root directory, or one of them; they are never written.
 
     Raises:
-        InputError: there is no such directory, or a file in it cannot be read.
+        InputError: there is nothing, it is no state file, or it cannot be read.
     """
-    if not folder:
+    if not state:
         return kubelet.StateTexts()
-    check_folder(folder, "--state")
-    files = store.StateFolder(Path(folder))
-    return kubelet.StateTexts(files.read_cpu(), files.read_memory())
+    if not Path(state).is_file():
+        check_folder(state, "--state")
+    return kubelet.StateTexts(state_text(state, start.CPU_FILE), state_text(state, start.MEMORY_FILE))
+
+
+def state_text(state: str, name: str) -> str | None:
+    """Return the text of a file of the kubelet's root directory; None where it is not there, or another is given."""
+    path = Path(state)
+    if not path.is_file():
+        return store.read_state_file(path / name)
+    text = store.read_state_file(path) or ""
+    marks = {
+        start.CPU_FILE: '"defaultCpuSet"',
+        start.MEMORY_FILE: '"machineState"',
+        device_file.DEVICE_FILE: '"PodDeviceEntries"',
+    }
+    known = [file for file, mark in marks.items() if mark in text]
+    known = known or [file for file in marks if Path(file).name in path.name]
+    if not known:
+        remedy = f"give {start.CPU_FILE}, {start.MEMORY_FILE}, or the directory that has them"
+        raise InputError("is no state file of a kubelet", source=state, field="--state", remedy=remedy)
+    return text if name in known else None

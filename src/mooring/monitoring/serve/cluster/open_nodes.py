@@ -13,7 +13,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.monitoring.serve.cluster.known import UNPUBLISHED, UNUSABLE, KnownCluster, NodeNow
