@@ -12,7 +12,6 @@ from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, har
 from tests.plans import started_plan
 
 from mooring.answers.base.plan import Plan, Question
-from mooring.answers.base.probes import CPU, led_elsewhere, place_of, placed, probe_anywhere, probe_on
 from mooring.answers.capacity.answer import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
 from mooring.answers.capacity.eviction import Subject, evictions, named_subject, replica
 from mooring.answers.capacity.fragmentation import FragmentationPart, fragmentation
@@ -26,6 +25,7 @@ from mooring.engine.kubelet.events import ended
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import emptied
 from mooring.engine.node import Node
+from mooring.explain.probes import CPU, led_elsewhere, place_of, placed, probe_anywhere, probe_on
 from mooring.inputs.machines.compact import parse_compact
 
 LAW = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])

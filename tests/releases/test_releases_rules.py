@@ -54,8 +54,8 @@ RECORDED = [
 
 def recording(release: Release, name: str) -> dict[str, Any]:
     theme = name.rsplit("-", 1)[0].rsplit("-", 1)[0] if not name.startswith("delta-") else "deltas"
-    theme = {"state": "state-files"}.get(theme, theme)
-    file = next(file for file in files_of(release) if file.name.partition(".")[0].endswith(theme))
+    theme = {"state": "state-files", "": "differences"}.get(theme, theme)
+    file = next(file for file in files_of(release) if theme in file.name.partition(".")[0])
     return next(content for content in recorded(file) if content["id"] == name)
 
 

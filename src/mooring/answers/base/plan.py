@@ -27,6 +27,7 @@ from mooring.answers.base.plan_findings import (
     reserved_findings,
     twice_findings,
     unasked_finding,
+    uncore_findings,
     wrap_findings,
 )
 from mooring.engine.core.bits import NO_CPUS
@@ -296,7 +297,7 @@ def make_plan(question: Question) -> AnyPlan:
     noticed += chance_findings(facts)
     if isinstance(start, NotStarted):
         return RefusedPlan(question, start.refusal, start.files, tuple(noticed))
-    noticed += [*wrap_findings(start.settings), *idle_findings(start.settings)]
+    noticed += [*wrap_findings(start.settings), *uncore_findings(start.settings), *idle_findings(start.settings)]
     given = {pod.uid: pod for pod in question.pods}
     noticed += held_findings(begun.others, given)
     check_known(start.node, question.offline, "--offline")

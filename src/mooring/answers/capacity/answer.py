@@ -12,7 +12,6 @@ from mooring.answers.base.answering import Answer, answered
 from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make_plan, start_error
 from mooring.answers.base.plan_document import held_devices, placement_part
 from mooring.answers.base.plan_findings import device_findings, pool_findings
-from mooring.answers.base.probes import PodPlace, place_of, placed
 from mooring.answers.capacity.eviction import MOST, EvictionPart, Subject, default_limit, evictions, replica
 from mooring.answers.capacity.fragmentation import FragmentationPart, fragmentation
 from mooring.documents.plan import (
@@ -38,6 +37,7 @@ from mooring.engine.kubelet.start import emptied
 from mooring.engine.node import Decision
 from mooring.engine.node.resources import pod_requests
 from mooring.explain.chapters import Circumstances
+from mooring.explain.probes import PodPlace, place_of, placed
 
 ADMITTED = "admitted"
 ALIGNED = "aligned"
@@ -142,6 +142,8 @@ class Capacity:
     after: AnyPlan
     """The node with all replicas, and the refused one."""
     document: CapacityDocument
+    itself: bool = False
+    """Whether the pod is one of those given, and the first to be counted."""
 
     @property
     def can_be_asked(self) -> bool:
@@ -203,7 +205,7 @@ def capacity_of(subject: Subject, limit: int | None = None, at_least: int = 1) -
     )
     now = askable(plan)
     if isinstance(plan, RefusedPlan) or now is None:
-        return Capacity(pod, plan, plan, document)
+        return Capacity(pod, plan, plan, document, itself=subject.itself)
     empty = emptied(now, now.node.cpu.offline)
     limit = default_limit(now) if limit is None else limit
     on_empty = placed(empty, pod) if empty is not None else None
@@ -226,7 +228,7 @@ def capacity_of(subject: Subject, limit: int | None = None, at_least: int = 1) -
         advice=list(_advice(list(now.node.active.values()), count, on_empty, fewest)),
         findings=finding_parts(found),
     )
-    return Capacity(pod, plan, after, document)
+    return Capacity(pod, plan, after, document, itself=subject.itself)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ with lazily():
     from mooring.answers.compare import answer, text, variant
     from mooring.answers.compare import inputs as compare_inputs
     from mooring.answers.compare import plot as comparison_plots
-    from mooring.answers.compare import text_releases as releases_text
     from mooring.cli import terminal
     from mooring.views.svg import plot as render_plot
 
@@ -42,7 +41,7 @@ DIMENSIONS = ("cpu-policy", "cpu-options", "memory-policy", "topology-policy", "
 """Names of what ``--vary`` varies; those of :class:`mooring.answers.compare.variant.Dimension`."""
 
 MEASURES = ("admitted", "numa", "devices", "memory", "l3", "core", "stranded", "socket", "spread")
-"""Names of what ``--by`` ranks by; those of :data:`mooring.answers.compare.answer.MEASURES`."""
+"""Names of what ``--by`` ranks by; those of :data:`mooring.answers.compare.measures.MEASURES`."""
 
 
 def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -207,7 +206,7 @@ def _releases(node: NodeOptions, versions: list[str], form: str, to: str, *, oth
         emit_document(json_text(compared), to)
     else:
         warn(compared.findings)
-        emit(releases_text.release_comparison_text(plans, compared, to), to)
+        emit(text.release_comparison_text(plans, compared, to), to)
     return NO if compared.differences or 0 < len(compared.start_errors) < len(plans) else YES
 
 

@@ -28,9 +28,6 @@ from mooring.engine.memorymanager.state import Block, NUMANodeState
 from mooring.explain.alignment import are_near, extent_of_nodes
 from mooring.explain.story import PodVerdict
 
-NOT_ASKED = "not asked"
-"""The reason of pods after an admission from which the kubelet would not return."""
-
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
@@ -220,7 +217,7 @@ def _rejected(new: Sequence[TrialAdmission], trial: Trial, asked: int) -> dict[s
     if unanswered and isinstance(trial.end, PodVerdict):
         reasons.append(trial.end)
         unanswered -= 1
-    reasons += [NOT_ASKED] * unanswered
+    reasons += [PodVerdict.NOT_ASKED] * unanswered
     return {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
 
 

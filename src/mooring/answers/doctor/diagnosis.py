@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.answers.base.plan import Question, RefusedPlan, make_plan
-from mooring.answers.base.plan_findings import wrap_findings
+from mooring.answers.base.plan_findings import uncore_findings, wrap_findings
 from mooring.answers.base.start import start_advice
 from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Repaired
 from mooring.answers.doctor.entry_checks import (
@@ -189,7 +189,7 @@ def diagnose(question: Question, release: Release | None = None, devices: Device
         problems=(*shared, *restart.problems),
         repairs=repairs,
         afterwards=restart.containers,
-        findings=(*question.findings, *question.machine.findings, *wrap_findings(settings)),
+        findings=(*question.findings, *question.machine.findings, *wrap_findings(settings), *uncore_findings(settings)),
     )
 
 

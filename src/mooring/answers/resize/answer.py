@@ -35,11 +35,12 @@ from mooring.documents.plan import (
     finding_parts,
     one_of,
 )
-from mooring.engine.core.decision import Placement, Rejection
+from mooring.engine.core.decision import OUT_OF, Placement, Rejection
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod, ResourceList
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.extensions import cpu_resize, memory_resize
 from mooring.engine.extensions import cpu_resize as cpu_change
 from mooring.engine.kubelet.events import Resizing
@@ -47,6 +48,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
 from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.engine.node.resize.feasibility import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY, DelayedRelease
 from mooring.engine.node.resize.resizing import resize_state
+from mooring.engine.node.settings import Settings
 from mooring.explain import reason as code
 from mooring.explain.phrases import plural
 from mooring.explain.reason import Reason
@@ -186,7 +188,7 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[A
     )
     if answer.rejection is None:
         return plan, document
-    why = _why_refused(answer.rejection)
+    why = _why_refused(answer.rejection, kubelet.settings, changed)
     remedy = resize_advice(why, question, kubelet, changed, lambda: _other_sizes(kubelet, pod, wanted, gates))
     refused_by = answer.rejection.reason
     return plan, structs.replace(document, refused_by=refused_by, code=why.code, why=why.sentence, remedy=remedy)
@@ -289,22 +291,24 @@ _REASONS: dict[str, Reason] = {
 """By the detail that the engine gives, or by the kubelet's reason."""
 
 
-def _why_refused(rejection: Rejection) -> Reason:
+def _why_refused(rejection: Rejection, settings: Settings, changed: Pod) -> Reason:
     """Return why a resize was refused."""
     known = _REASONS.get(rejection.reason)
-    if rejection.message.endswith(" static policy"):  # rule static-policies-refuse-every-resize
+    is_policy = rejection.reason in (BY_CPU_POLICY, BY_MEMORY_POLICY)
+    if is_policy and settings.release.rules.static_policies_refuse_every_resize:
         sentence = "Up to v1.33 the static policies refuse every resize of a Guaranteed pod, whatever changes."
         return replace(_REASONS[BY_CPU_POLICY], sentence=sentence)
     if known is not None:
         return known
     if rejection.shortage is not None and rejection.reason == BEYOND_NODE:
         return why_beyond_node(rejection.shortage)
-    if rejection.reason.startswith("OutOf"):
+    if rejection.reason.startswith(OUT_OF):
         found = why_out_of(rejection)
         sentence = found.sentence.replace(ACCEPTED, "No resource manager objects, but")
         return Reason(found.code, sentence, found.remedy)
     if rejection.reason == "SMTAlignmentError":
-        if "not multiple" in rejection.message:
+        cpu = settings.cpu
+        if cpu and any(exclusive_cpus(changed, one, cpu.gates) % cpu.group_size for one in changed.containers):
             return Reason(
                 code.NO_WHOLE_CORES, "With full-pcpus-only CPUs come as whole cores.", "Request the next multiple."
             )

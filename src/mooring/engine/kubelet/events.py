@@ -1,7 +1,7 @@
 """What happens to a node one thing after another: pods arrive and end, the kubelet restarts, CPUs go offline.
 
 Every event gives another kubelet and what came of it. A plan, a search, a trial and a recording are sequences of
-events; they differ in the order and in how they ask (:class:`~mooring.engine.kubelet.admit.Asking`).
+events; they differ in the order and in how they ask (:class:`~mooring.engine.kubelet.admit.AdmitMode`).
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ RULES = (
         "uneven",
         instead="it counts as free when all of its CPUs are available",
         source="cpumanager, cpuAccumulator; spec: preview.md section 2",
+        codes=("MOOR-312", "MOOR-406"),
     ),
     ReleaseRule(
         "uncore-by-average-size",
@@ -39,7 +40,7 @@ RULES = (
         instead="each free cache that is not larger than the need is taken whole, and counted once",
         source="cpumanager, takeByTopologyNUMAPacked; spec: preview.md section 3",
         options=("prefer-align-cpus-by-uncorecache",),
-        codes=("MOOR-172",),
+        codes=("MOOR-172", "MOOR-520"),
     ),
     ReleaseRule(
         "distribute-ignores-hint-width",
@@ -88,6 +89,7 @@ RULES = (
         "as a whole number of CPUs",
         instead="they saturate, and are no whole number",
         source="apimachinery, quantities; spec: preview.md section 7",
+        codes=("MOOR-518",),
     ),
     ReleaseRule(
         "hints-without-score",
