@@ -6,7 +6,6 @@ import gzip
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,9 +46,9 @@ def lines(name: str) -> tuple[str, ...]:
 Recorded = TypeVar("Recorded")
 
 
-def some(of: Iterable[Recorded], every: int = SHARE) -> Iterator[Recorded]:
-    """Yield what this run takes of something recorded: all of it, or the first of so many."""
-    return islice(of, 0, None, 1 if WHOLE else every)
+def some(of: Iterable[Recorded], every: int = SHARE) -> list[Recorded]:
+    """Return what this run takes of something recorded: all of it, or the first of so many."""
+    return list(of)[:: 1 if WHOLE else every]
 
 
 @lru_cache(maxsize=1)
