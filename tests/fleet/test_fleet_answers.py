@@ -158,6 +158,7 @@ def test_a_work_that_is_missing_is_one_line(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not TRACES.exists(), reason="traces are beside the repository only: ../shared/traces")
 def test_the_trace_of_a_production_cluster_is_written_and_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -172,6 +173,7 @@ def test_the_trace_of_a_production_cluster_is_written_and_run(
     assert {one["resource"]: one["offered"] for one in document["uses"]}["nvidia.com/gpu"] == 6212
 
 
+@pytest.mark.long
 def test_figures_are_the_same_on_the_workers_of_a_dask_scheduler(tmp_path: Path) -> None:
     trials = [
         FleetTrial(

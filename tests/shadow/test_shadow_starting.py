@@ -59,6 +59,7 @@ def start_without_files(drawn: random.Random, watched: Node) -> None:
         watched.end(uid, released=drawn.random() < 0.7)
 
 
+@pytest.mark.long
 @settings(max_examples=4)
 @example(3, 12)
 @example(8, 5)
