@@ -85,7 +85,7 @@ class Watched:
             if isinstance(fact, CPUsAssigned):
                 reused += (fact.cpus & held).bit_count()
             if isinstance(fact, CPUsAssigned | CPUsReleased):
-                held = fact.state.held
+                held = fact.held.held
         return reused
 
     @property

@@ -6,8 +6,7 @@ import pytest
 from tests.cpumanager.machines import laid_out, mask, modulo, runs, same, text
 from tests.releases.flipped import machines
 
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.doctor.diagnosis import diagnose
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig

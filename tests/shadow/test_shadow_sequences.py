@@ -24,8 +24,8 @@ from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.inputs.machines.compact import parse_compact
-from mooring.monitoring.shadow.judging.judge import judge
-from mooring.monitoring.shadow.judging.judgement import Agreement, Judgement
+from mooring.monitoring.shadow.judge import judge
+from mooring.monitoring.shadow.judgement import Agreement, Judgement
 from mooring.monitoring.shadow.observed import ObservedNode
 
 MACHINE = parse_compact("sockets=2 numa=4 cores=8 threads=2 memory=16Gi").info

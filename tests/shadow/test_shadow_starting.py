@@ -18,8 +18,8 @@ from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.pods import pod_from_object
-from mooring.monitoring.shadow.judging.judge import judge
-from mooring.monitoring.shadow.judging.judgement import Agreement
+from mooring.monitoring.shadow.judge import judge
+from mooring.monitoring.shadow.judgement import Agreement
 
 PODS = 30
 LEAVING = 6

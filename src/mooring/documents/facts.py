@@ -30,6 +30,7 @@ from mooring.documents.plan import (
 from mooring.engine.core.bits import NUMAMask, list_text, members
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager import facts as cpu
+from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager import facts as devices
 from mooring.engine.extensions import facts as extensions
 from mooring.engine.memorymanager import facts as memory
@@ -307,6 +308,7 @@ _FORMS: Final[Mapping[Any, _Form]] = {
     float: _Form(_same, float),
     _CPUs: _Form(list_text, CPUList),
     _Nodes: _Form(list_text, NodeList),
+    CPUState: _Form(lambda state: list_text(state.held), CPUList),
     Hint: _Form(hint_part, HintPart),
     ResourceHints: _Form(hint_lists, ResourceHintLists),
     Block: _Form(lambda block: BlockPart(list(block.numa), block.type, block.size), BlockPart),

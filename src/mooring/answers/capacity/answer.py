@@ -142,6 +142,8 @@ class Capacity:
     after: AnyPlan
     """The node with all replicas, and the refused one."""
     document: CapacityDocument
+    itself: bool = False
+    """Whether the pod is one of those given, and the first to be counted."""
 
     @property
     def can_be_asked(self) -> bool:
@@ -203,7 +205,7 @@ def capacity_of(subject: Subject, limit: int | None = None, at_least: int = 1) -
     )
     now = askable(plan)
     if isinstance(plan, RefusedPlan) or now is None:
-        return Capacity(pod, plan, plan, document)
+        return Capacity(pod, plan, plan, document, itself=subject.itself)
     empty = emptied(now, now.node.cpu.offline)
     limit = default_limit(now) if limit is None else limit
     on_empty = placed(empty, pod) if empty is not None else None
@@ -226,7 +228,7 @@ def capacity_of(subject: Subject, limit: int | None = None, at_least: int = 1) -
         advice=list(_advice(list(now.node.active.values()), count, on_empty, fewest)),
         findings=finding_parts(found),
     )
-    return Capacity(pod, plan, after, document)
+    return Capacity(pod, plan, after, document, itself=subject.itself)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,13 +116,15 @@ def _parts(capacity: Capacity, plan: Plan, after: Plan, width: int, *, wide: boo
 def _headline(capacity: Capacity) -> str:
     document, shape = capacity.document, _shape(capacity.shape)
     count, at_least = document.count, document.at_least
+    pods = plural(count, "pod" if capacity.itself else "more pod")
     verb = "fits" if count == 1 else "fit"
     if not count:
         text = f"No more pods {shape} fit"
     elif document.limited:
-        text = f"At least {plural(count, 'more pod')} {shape} {verb}; counting stopped there"
+        text = f"At least {pods} {shape} {verb}; counting stopped there"
     else:
-        text = f"{plural(count, 'more pod')} {shape} {verb}"
+        text = f"{pods} {shape} {verb}"
+    text += ", itself counted" if capacity.itself and count else ""
     return f"{text}; {at_least} were wanted." if count < at_least and at_least > 1 else f"{text}."
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.answers.base.inputs.node import question_of, read_node, state_text
+from mooring.answers.base.inputs.node import question_of, read_node
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
@@ -19,6 +19,7 @@ from mooring.inputs.archive import OF_ARCHIVE
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import published
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.doctor import answer, text
     from mooring.answers.doctor import diagnosis as diagnosing
@@ -83,7 +84,7 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
         raise InputError("is one file", source=state, field="--state", remedy="name the directory to write the repair")
     asked = replace(question_of(inputs), pods=())
     if state:
-        devices = device_file.device_record(state_text(state, device_file.DEVICE_FILE))
+        devices = device_file.device_record(published.state_text(state, device_file.DEVICE_FILE))
     else:
         archive = inputs.running or read_node(node)
         devices = device_file.DeviceRecord() if archive is None else archive.devices().record

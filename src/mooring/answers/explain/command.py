@@ -12,7 +12,7 @@ from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
 from mooring.engine.core.errors import InputError
-from mooring.explain.codes import codes_beginning, is_code
+from mooring.explain.codes import codes_beginning, is_code, reason_page, reasons
 from mooring.explain.reason import SHARED_BY_QOS
 from mooring.lazy import lazily
 
@@ -48,11 +48,18 @@ Examples:
   mooring explain hpc/solver -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml -v
   mooring explain web-0/app -f pods.yaml --node node.tar.gz -o svg --to why.svg
   mooring explain MOOR-103
+  mooring explain hpc/solver-0
+  mooring explain TopologyAffinityError
 """
 
 
 @click.command("explain", cls=Verb, epilog=EPILOG)
-@click.argument("name", default="", metavar="[[NAMESPACE/]POD[/CONTAINER] | CODE]")
+@click.argument(
+    "name",
+    default="",
+    metavar="[[NAMESPACE/]POD[/CONTAINER] | CODE | REASON | MESSAGE]",
+    shell_complete=lambda _context, _parameter, begun: [one for one in reasons() if begun and one.startswith(begun)],
+)
 @options.pods("Pods to admit, in order: the one that is explained, and those before it; repeatable.")
 @options.node_options("offline", "devices", "stop_at_crash")
 @click.option("-v", "--verbose", is_flag=True, help="Show everything: hints, free amounts and passed checks.")
@@ -70,21 +77,25 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
     """Explain what a node decides about a pod: the cause, the facts behind it, and what can be done.
 
     Without a name, the first pod that is not admitted is explained; if all are admitted, they are listed. For a code
-    such as MOOR-103 its page is printed, for its beginning, such as MOOR-1, the codes and their titles.
+    such as MOOR-103 its page is printed, for its beginning, such as MOOR-1, the codes and their titles. For a reason,
+    such as TopologyAffinityError, or the message of an event in quotes: what it means, and the codes that split it.
+
+    With nothing but a pod, kubectl is asked about the pod and its node.
 
     Exit code 1 when the pod is not admitted.
     """
     check_destination(to)
-    if is_code(name):
-        _explain_code(name, form, to)
-        return YES
     if codes := codes_beginning(name):
         _list_codes(codes, form, to)
         return YES
+    about = pages.page(name) if is_code(name) else reason_page(name)
+    if about is not None:
+        _explain_page(about, form, to)
+        return YES
 
-    inputs = running_inputs.with_running_kubelet(inputs)
+    inputs = running_inputs.with_running_kubelet(replace(inputs, named=(name,) if name else ()))
     _check_pods(inputs)
-    read = read_inputs(replace(inputs, named=(name,) if name else ()))
+    read = read_inputs(inputs)
     question = question_from(read)
     plan = planning.make_plan(question)
     # A story has what differs from its own pod's status; of other pods it does not matter.
@@ -124,14 +135,13 @@ def _check_pods(node: NodeOptions) -> None:
         )
 
 
-def _explain_code(name: str, form: str, to: str) -> None:
-    found = pages.page(name)
-    if form == "json":
+def _explain_page(found: CodePage, form: str, to: str) -> None:
+    if form == "json" and is_code(found.code):
         emit_document(json_text(explanation_document.page_document(found)), to)
     elif form == "text":
         emit(text.page_text(found, to), to)
     else:
-        raise click.UsageError("a code has no picture: use -o text or json")
+        raise click.UsageError("a code has no picture, and a reason is text: use -o text, or json for a code")
 
 
 def _list_codes(codes: list[CodePage], form: str, to: str) -> None:

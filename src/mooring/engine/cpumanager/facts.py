@@ -158,8 +158,11 @@ class CPUsAssigned:
     container: str
     """Empty for the partition of a whole pod."""
     cpus: CPUMask
-    state: CPUState
-    """The CPU manager's afterwards. The sets of the containers of a pod with a partition come later."""
+    held: CPUState
+    """The CPU manager's state afterwards; documents show the CPUs of its sets.
+
+    The sets of the containers of a pod with a partition come later.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +174,8 @@ class CPUsReleased:
     """Empty when the pod is begun again or has no containers left (defect pod-restart fixed)."""
     cpus: CPUMask
     """Empty when the pod's other containers hold them all."""
-    state: CPUState
-    """The CPU manager's afterwards."""
+    held: CPUState
+    """The CPU manager's state afterwards; documents show the CPUs of its sets."""
 
 
 @dataclass(frozen=True, slots=True)

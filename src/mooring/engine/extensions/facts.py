@@ -68,8 +68,8 @@ class CPUsMoved:
     container: str
     before: CPUMask
     after: CPUMask
-    state: CPUState
-    """The CPU manager's afterwards."""
+    held: CPUState
+    """The CPU manager's state afterwards; documents show the CPUs of its sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ class CPUsReplaced:
     after: CPUMask
     nodes: NUMAMask
     """Mask of the NUMA nodes of the set, where the replacement CPUs come from or are looked for first."""
-    state: CPUState
-    """The CPU manager's afterwards."""
+    held: CPUState
+    """The CPU manager's state afterwards; documents show the CPUs of its sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ class CPUsRestored:
     """Empty for the partition of a whole pod (KEP-5526)."""
     before: CPUMask
     after: CPUMask
-    state: CPUState
-    """The CPU manager's afterwards."""
+    held: CPUState
+    """The CPU manager's state afterwards; documents show the CPUs of its sets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ def _versions(
     name = known or next(iter(versions), "")
     yield KubeletVersion(versions.get(name, ""), f"node {name}")
     yield from configured_versions(given)
-    if (archive is None or options.running is not None) and options.machine in ("", LIVE):
+    if (archive is None or archive.kubelet is not None) and options.machine in ("", LIVE):
         yield KubeletVersion(installed_version(), "the kubelet of this computer")
 
 

@@ -196,7 +196,7 @@ def state_after(fact: object) -> CPUState | None:
     """Return the CPU manager's state after a step with which its gauges change; None after any other."""
     match fact:
         case CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored() | CPUsReleased():
-            return fact.state
+            return fact.held
     return None
 
 
