@@ -20,6 +20,7 @@ from mooring.answers.upgrade.decisions import (
 from mooring.answers.upgrade.node import KubeletSetup, PodReader, UpgradedNode, UpgradeSituation
 from mooring.answers.upgrade.settings import (
     SettingChangePart,
+    SettingEffect,
     StateFileFormatsPart,
     setting_changes,
     state_file_formats,
@@ -36,6 +37,7 @@ from mooring.documents.plan import (
     PodPart,
     finding_parts,
 )
+from mooring.engine.core.bits import list_text
 from mooring.engine.core.release import Release
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.releases.catalog import RELEASES
@@ -156,7 +158,7 @@ def upgrade_of(
         shared_pool=str(after.kubelet.node.shared_pool) if isinstance(after, Plan) else "",
         cpu_manager_state=after.files.cpu or "",
         memory_manager_state=after.files.memory or "",
-        settings=setting_changes(node.config, node.fields, old, new),
+        settings=[*setting_changes(node.config, node.fields, old, new), *_reserved(*anew)],
         state_files=state_file_formats(node.config, old, new),
         causes=[*(part for _, part in found), *(part for factor, part in more if factor not in named)],
         recreated=[one for one in pod_upgrades(anew[0], anew[1], ()) if one.changed],
@@ -165,6 +167,17 @@ def upgrade_of(
         rollback=_rollback(node, from_setup, to_setup, after),
         findings=finding_parts([*node.findings, *after.findings]),
     )
+
+
+def _reserved(*plans: AnyPlan) -> Iterator[SettingChangePart]:
+    """Yield the CPUs that are reserved by their number, where the new kubelet chooses others."""
+    cpus = [
+        list_text(plan.kubelet.settings.cpu.reserved)
+        for plan in plans
+        if isinstance(plan, Plan) and plan.kubelet.settings.cpu is not None
+    ]
+    if len(set(cpus)) > 1:
+        yield SettingChangePart("reserved CPUs", SettingEffect.COMPUTED.value, *cpus)
 
 
 def upgrade_list(upgrades: Sequence[UpgradeDocument]) -> UpgradeListDocument:
