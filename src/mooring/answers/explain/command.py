@@ -19,7 +19,6 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base import (
         picture,
-        plan_document,
         plan_findings,
     )
     from mooring.answers.base import plan as planning
@@ -189,7 +188,7 @@ def _list(plan: AnyPlan, inputs: NodeOptions, form: str, to: str) -> None:
         InputError: a picture was requested.
     """
     if form == "json":
-        emit_document(json_text(plan_document.explanation_list(plan)), to)
+        emit_document(json_text(explanation_document.explanation_list(plan)), to)
     elif form == "text":
         emit(text.list_text(plan, to, inputs.words), to)
     else:
