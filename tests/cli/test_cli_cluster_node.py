@@ -147,6 +147,7 @@ def unpublished(cluster: FakeCluster) -> FakeCluster:
     return cluster
 
 
+@pytest.mark.long
 def test_a_node_of_which_nothing_is_published_is_collected_in_a_pod_that_is_deleted(unpublished: FakeCluster) -> None:
     asked = ("--debug-image", "example/mooring:1", "-f", EXAMPLES / "pods.yaml")
     planned = mooring("plan", "--node", "edge-7", *asked, "-o", "json")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.cli.command import Answered, mooring
 
+from mooring.answers.base.plan_findings import RESTART
 from mooring.answers.doctor import (
     cpu_checks,
     diagnosis,
@@ -382,7 +383,7 @@ def test_every_code_has_a_page() -> None:
     )
     used = {value for module in modules for value in vars(module).values() if str(value).startswith("MOOR-")}
     pages = {code for code in all_codes() if code.startswith("MOOR-3")}
-    assert used == pages | {POOL_EMPTY}
+    assert used == pages | {POOL_EMPTY, RESTART}
 
 
 def test_numbers_that_no_machine_has_do_not_hurt(site: Site) -> None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from tests.planner.recordings import WHOLE
 from tests.releases.flipped import FOLDER, machines, recorded
 
 from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
@@ -25,7 +26,7 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.scenario import Scenario, scenario
 
-EVERY = 24
+EVERY = 24 if WHOLE else 48
 """One scenario of so many of each kind is taken."""
 PAIRS = list(pairwise(RELEASES.values()))
 NAMES = [f"{old.name}-{new.name}" for old, new in PAIRS]
@@ -141,7 +142,7 @@ def test_a_change_is_reported_exactly_where_plans_differ_and_has_a_cause(upgrade
         if upgrade.changed and not by_settings(upgrade, asked(node, one.old, anew=False)):
             assert upgrade.causes, content["id"]
         changed += upgrade.changed
-    assert changed
+    assert changed or not WHOLE
 
 
 def by_settings(upgrade: UpgradeDocument, before: AnyPlan) -> bool:

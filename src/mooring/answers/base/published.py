@@ -1,4 +1,6 @@
-"""A node as a NodeResourceTopology tells it: policy and scope, devices, and what containers hold in each zone.
+"""A node as objects and files about it tell it: a NodeResourceTopology, dumps of the PodResources API, state files.
+
+A NodeResourceTopology has policy and scope, devices, and what containers hold in each zone.
 
 The object counts amounts. So the devices of a zone are numbered, and one pod a zone holds what is not available there:
 the highest CPUs that are not reserved, memory, and the first devices.
@@ -9,11 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Final
 
+from mooring.answers.base.inputs.checks import check_folder
 from mooring.answers.base.plan import Question
+from mooring.engine.checkpoint.device_file import DEVICE_FILE
+from mooring.engine.checkpoint.store import read_state_file
 from mooring.engine.core.bits import CPUMask, mask_of, members
 from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, PublishedNode
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
@@ -23,7 +30,9 @@ from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.memorymanager.state import Block, MemoryState, charge_in_order
 from mooring.engine.node.settings import Settings
-from mooring.inputs.configuration.devices import ListedContainer, ListedResources
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.inputs.configuration.devices import DumpedContainer, ResourcesDump, listed_resources
+from mooring.inputs.decoding.fields import Document
 
 PUBLISHED: Final = "MOOR-528"
 """Code of what a NodeResourceTopology says and another source says otherwise."""
@@ -40,7 +49,58 @@ _HOLDER: Final = "held"
 """Name of the container that holds what is not available in a zone."""
 
 
-def with_listed(question: Question, listed: Iterable[ListedResources]) -> Question:
+def read_state(state: str) -> StateTexts:
+    """Read the state files of a kubelet root directory, or one of them; they are never written.
+
+    Raises:
+        InputError: there is nothing, it is no state file, or it cannot be read.
+    """
+    if not state:
+        return StateTexts()
+    if not Path(state).is_file():
+        check_folder(state, "--state")
+    return StateTexts(state_text(state, CPU_FILE), state_text(state, MEMORY_FILE))
+
+
+def state_text(state: str, name: str) -> str | None:
+    """Return the text of a file of the kubelet's root directory; None where it is not there, or another is given."""
+    path = Path(state)
+    if not path.is_file():
+        return read_state_file(path / name)
+    text = read_state_file(path) or ""
+    marks = {
+        CPU_FILE: '"defaultCpuSet"',
+        MEMORY_FILE: '"machineState"',
+        DEVICE_FILE: '"PodDeviceEntries"',
+    }
+    known = [file for file, mark in marks.items() if mark in text]
+    known = known or [file for file in marks if Path(file).name in path.name]
+    if not known:
+        remedy = f"give {CPU_FILE}, {MEMORY_FILE}, or the directory that has them"
+        raise InputError("is no state file of a kubelet", source=state, field="--state", remedy=remedy)
+    return text if name in known else None
+
+
+def listed_resources_in(documents: Sequence[Document]) -> tuple[list[Document], list[ResourcesDump]]:
+    """Return the documents of ``--active`` with pods, and what dumps of the PodResources API among them say.
+
+    Raises:
+        InputError: such a dump cannot be understood.
+    """
+    others, resources = [], []
+    for one in documents:
+        try:
+            found = listed_resources(one.content)
+        except InputError as error:
+            raise error.at(one.source) from None
+        if found is None:
+            others.append(one)
+        else:
+            resources.append(found)
+    return others, resources
+
+
+def with_listed(question: Question, listed: Iterable[ResourcesDump]) -> Question:
     """Return a question with the holders that dumps of the PodResources API list: pods with CPUs, memory and devices.
 
     A pod that is known otherwise keeps what it requests. State files that are given win over the dumps.
@@ -84,7 +144,7 @@ def with_listed(question: Question, listed: Iterable[ListedResources]) -> Questi
 
 
 def _is_spread(
-    settings: Settings, devices: Mapping[str, Sequence[Device]], containers: Mapping[str, ListedContainer]
+    settings: Settings, devices: Mapping[str, Sequence[Device]], containers: Mapping[str, DumpedContainer]
 ) -> bool:
     """Tell whether a container holds parts of different NUMA nodes."""
     for one in containers.values():
@@ -98,7 +158,7 @@ def _is_spread(
     return False
 
 
-def _listed_pod(namespace: str, name: str, containers: Mapping[str, ListedContainer]) -> Pod:
+def _listed_pod(namespace: str, name: str, containers: Mapping[str, DumpedContainer]) -> Pod:
     made = []
     for container, one in containers.items():
         amounts = {resource: len(ids) for resource, ids in one.devices.items()}

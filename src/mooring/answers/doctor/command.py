@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.answers.base.inputs.node import question_of, read_node, state_text
+from mooring.answers.base.inputs.node import question_of, read_node
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
@@ -19,11 +19,12 @@ from mooring.inputs.archive import OF_ARCHIVE
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import published
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.doctor import answer, text
     from mooring.answers.doctor import diagnosis as diagnosing
     from mooring.answers.doctor import lint as lint_answer
-    from mooring.engine.checkpoint import device_file, salvage
+    from mooring.engine.checkpoint import device_file, formats, salvage, store
     from mooring.engine.node import start
     from mooring.engine.releases import catalog
 
@@ -83,11 +84,15 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
         raise InputError("is one file", source=state, field="--state", remedy="name the directory to write the repair")
     asked = replace(question_of(inputs), pods=())
     if state:
-        devices = device_file.device_record(state_text(state, device_file.DEVICE_FILE))
+        devices = device_file.device_record(published.state_text(state, device_file.DEVICE_FILE))
     else:
         archive = inputs.running or read_node(node)
         devices = device_file.DeviceRecord() if archive is None else archive.devices().record
     diagnosis = diagnosing.diagnose(asked, catalog.RELEASES[release] if release else None, devices)
+    if state:
+        names = formats.ALLOCATED_FILE, formats.ACTUATED_FILE
+        pod_files = {name: store.read_state_file(Path(state) / name) for name in names}
+        diagnosis = diagnosing.with_pod_files(diagnosis, pod_files)
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
     if form == "json":
         emit_document(json_text(answer.diagnosis_document(diagnosis, diagnosis.findings, backups)), to)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
-from mooring.engine.core.errors import InputError
 from mooring.engine.releases.catalog import KubeletVersion, chosen_release
 from mooring.fleet.cluster import NodeCluster, NodeGroup
-from mooring.fleet.inputs import alibaba
 from mooring.fleet.inputs.event_files import cluster_events
-from mooring.fleet.live.machines import named_machines
-from mooring.fleet.live.reading import live_cluster
-from mooring.inputs.configuration.node_configuration import NodeConfiguration, load_config
+from mooring.fleet.inputs.live_cluster import live_cluster
+from mooring.fleet.inputs.live_machines import named_machines
 from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.decoding.fields import (
     Document,
@@ -29,7 +25,7 @@ from mooring.published.cluster_archive import ARCHIVES, ClusterObjects, cluster_
 
 
 def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, ...] = ()) -> NodeCluster:
-    """Read a cluster: a document of kind Cluster, a live one, or a table of nodes of Alibaba's traces.
+    """Read a cluster: a document of kind Cluster, or a live one.
 
     Args:
         path: of the file.
@@ -39,8 +35,6 @@ def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, .
     Raises:
         InputError: it cannot be read or understood.
     """
-    if path.endswith(".csv"):
-        return _of_table(path, load_config(*config))
     if path.endswith(ARCHIVES):
         return _live(load_objects(path), config, machines)
     documents = [one for one in load_documents(path) if one.content is not None]
@@ -56,21 +50,11 @@ def _live(objects: ClusterObjects, config: tuple[str, ...], machines: tuple[str,
     return live_cluster(objects, named_machines(machines), known).cluster
 
 
-def _of_table(path: str, configuration: NodeConfiguration) -> NodeCluster:
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {error}", source=path) from None
-    if not alibaba.is_nodes(text):
-        columns = ",".join(alibaba.NODE_COLUMNS)
-        raise InputError("is not a table of nodes", source=f"{path}:1", remedy=f"its head must begin with {columns}")
-    return alibaba.cluster_in(text, path, configuration.kubelet, configuration.mooring)
-
-
 def _cluster(document: Document, config: tuple[str, ...]) -> NodeCluster:
     content = as_mapping(document.content)
     groups = tuple(
-        NodeGroup(*(getattr(one, field.name) for field in fields(one))) for one in groups_in(document, config)
+        NodeGroup(**{field.name: getattr(one, field.name) for field in fields(one)}, source=document.file)
+        for one in groups_in(document, config)
     )
     name = text_at(mapping_at(content, "metadata"), "name") or document.file
     cluster = NodeCluster(name, groups, tuple(_other_releases(content)))

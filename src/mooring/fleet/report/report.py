@@ -27,7 +27,7 @@ from mooring.engine.kubelet.admit import AdmitMode
 from mooring.explain.phrases import size
 from mooring.fleet.answer import FleetAnswer, fleet_document, waiting_kinds
 from mooring.fleet.cluster import NodeGroup
-from mooring.fleet.history import NodeHistory, NodesSeen
+from mooring.fleet.nodes import NodeHistory, NodesSeen
 from mooring.fleet.report.charts import HeatGroup, HeatMap, HeatRow, group_label, rows_for
 from mooring.fleet.report.page import FleetPagePod, FleetView, NodesOverTime, RefusalStory, StatePicture, WaitStory
 from mooring.fleet.simulation import SimulationResult

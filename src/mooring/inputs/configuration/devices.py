@@ -288,7 +288,7 @@ def devices_in(content: Any) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedContainer:
+class DumpedContainer:
     """What a container holds, as the PodResources API lists it."""
 
     cpus: CPUSet
@@ -298,11 +298,11 @@ class ListedContainer:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedResources:
+class ResourcesDump:
     """Answers of the PodResources API: ``List``, ``GetAllocatableResources``, or both."""
 
     devices: Mapping[str, tuple[Device, ...]]
-    pods: Mapping[tuple[str, str], Mapping[str, ListedContainer]]
+    pods: Mapping[tuple[str, str], Mapping[str, DumpedContainer]]
     """Namespace and name -> container -> what it holds."""
 
 
@@ -314,7 +314,7 @@ def _member(content: Any, name: str, default: Any) -> Any:
     return default
 
 
-def listed_resources(content: Any) -> ListedResources | None:
+def listed_resources(content: Any) -> ResourcesDump | None:
     """Return what a dump of the PodResources API says, of any tool that writes JSON; None where it is none.
 
     Source: k8s.io/kubelet/pkg/apis/podresources/v1, in the JSON form of protobuf, or as Go writes structs.
@@ -328,7 +328,7 @@ def listed_resources(content: Any) -> ListedResources | None:
     if not pods and not any(_member(one, "resourcename", "") for one in offered):
         return None
     devices: dict[str, dict[str, Device]] = {}
-    found: dict[tuple[str, str], dict[str, ListedContainer]] = {}
+    found: dict[tuple[str, str], dict[str, DumpedContainer]] = {}
     _devices(offered, devices)
     for pod in pods:
         key = _member(pod, "namespace", "") or "default", _member(pod, "name", "")
@@ -339,8 +339,8 @@ def listed_resources(content: Any) -> ListedResources | None:
             )
             cpus = CPUSet.from_ids(_whole(cpu, "cpu_ids") for cpu in _member(one, "cpuids", []))
             held = {name: ids for name, ids in _devices(_member(one, "devices", []), devices).items() if ids}
-            found.setdefault(key, {})[_member(one, "name", "")] = ListedContainer(cpus, held, memory)
-    return ListedResources({name: tuple(listed.values()) for name, listed in sorted(devices.items())}, found)
+            found.setdefault(key, {})[_member(one, "name", "")] = DumpedContainer(cpus, held, memory)
+    return ResourcesDump({name: tuple(listed.values()) for name, listed in sorted(devices.items())}, found)
 
 
 def _devices(entries: Sequence[Any], devices: dict[str, dict[str, Device]]) -> dict[str, frozenset[str]]:
@@ -364,7 +364,8 @@ def _nodes(entry: Any) -> tuple[int, ...] | None:
 
 
 def _of(content: Any, name: str, default: Any = None) -> Any:
-    return next((value for key, value in content.items() if key.replace("_", "").lower() == name), default)
+    members = content.items() if isinstance(content, dict) else ()
+    return next((value for key, value in members if key.replace("_", "").lower() == name), default)
 
 
 def _whole(value: Any, field: str) -> int:

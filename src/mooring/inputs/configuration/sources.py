@@ -7,9 +7,13 @@ read.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 import re
 import tomllib
+import urllib.parse
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -266,3 +270,26 @@ def _parts_of(text: str, name: str) -> Iterator[ConfigurationSource]:
             source=name,
             remedy=f"give user data with a part of type {_NODE_CONFIG}, or a script that calls bootstrap.sh",
         )
+
+
+_LARGEST: Final = 4 * 2**20
+"""Bytes of a text that is unpacked."""
+_DATA_URL: Final = re.compile(r"data:([^,]*),(.*)", re.DOTALL)
+_PACKED: Final = re.compile(r"[A-Za-z0-9+/\s]{24,}={0,2}\s*")
+
+
+def unpacked(text: str) -> str:
+    """Return a text without its encoding; the text itself where it has none."""
+    data: bytes | None = None
+    if match := _DATA_URL.fullmatch(text):
+        data = urllib.parse.unquote_to_bytes(match[2])
+        packed = data if match[1].endswith(";base64") else b""
+    else:
+        packed = text.encode() if _PACKED.fullmatch(text) else b""
+    try:
+        data = base64.b64decode(packed, validate=False) if packed else data
+        if data is not None and data.startswith(b"\x1f\x8b"):
+            data = zlib.decompressobj(31).decompress(data, _LARGEST)
+        return text if data is None else data.decode()
+    except (binascii.Error, zlib.error, UnicodeDecodeError):
+        return text

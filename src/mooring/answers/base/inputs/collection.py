@@ -84,8 +84,7 @@ from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.machines.process import kubelet_arguments
 from mooring.inputs.machines.tree import FolderTree, LiveTree, Tree, open_tree
 from mooring.published.facts_document import facts_of, kubelet_document, mooring_document
-from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, NodeFacts, NodeState
-from mooring.published.state_document import state_of
+from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, NodeFacts, NodeState, state_of
 
 
 @dataclass(frozen=True, slots=True)

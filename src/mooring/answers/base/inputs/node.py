@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mooring.answers.base.inputs.checks import check_distinct, check_folder, check_standard_input, check_strict
+from mooring.answers.base.inputs.checks import check_distinct, check_standard_input, check_strict
 from mooring.cli.options import NodeOptions
 from mooring.engine.core.config import CPU_HOTPLUG, DEVICE_ALIGNMENT, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -26,9 +25,8 @@ with lazily():
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.cli import output
-    from mooring.engine.checkpoint import device_file, store
+    from mooring.engine.checkpoint import device_file
     from mooring.engine.kubelet import kubelet
-    from mooring.engine.node import start
     from mooring.inputs.archive import claims as node_devices
     from mooring.inputs.archive import reader
     from mooring.inputs.configuration import devices as declared
@@ -78,7 +76,7 @@ class NodeInputs:
     """
     recorded: Mapping[str, Rejection] = field(default_factory=dict)
     """Uid of each pod that has failed -> what its status records."""
-    resources: Sequence[declared.ListedResources] = ()
+    resources: Sequence[declared.ResourcesDump] = ()
     """What dumps of the PodResources API in ``--active`` list."""
 
     @property
@@ -101,7 +99,8 @@ class NodeInputs:
             facts = self.archive.devices()
         if self.options.state:
             facts = replace(
-                facts, record=device_file.device_record(state_text(self.options.state, device_file.DEVICE_FILE))
+                facts,
+                record=device_file.device_record(published.state_text(self.options.state, device_file.DEVICE_FILE)),
             )
         for one in self.resources:
             facts = replace(facts, allocatable={**facts.allocatable, **one.devices})
@@ -203,10 +202,10 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     check_standard_input(options)
     archive = options.running or read_node(options.node)
     takes_state = archive and not options.state and "state" not in options.left_out
-    state = archive.state() if archive and takes_state else _read_state(options.state)
+    state = archive.state() if archive and takes_state else published.read_state(options.state)
     machine = _machine(options.machine, archive)
     listed = [one for source in options.active for one in decoded_documents.load_documents(source)]
-    listed, resources = _listed(listed)
+    listed, resources = published.listed_resources_in(listed)
     manifests = virtual_machines.with_instance_types(
         [one for source in options.manifests for one in decoded_documents.load_documents(source)]
     )
@@ -225,40 +224,8 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
         configuration = replace(configuration, mooring=replace(configuration.mooring, release=release.release))
     configuration = replace(configuration, mooring=with_devices(configuration.mooring, options.devices))
     recorded = {one.pod.uid: one.failure for one in pods if one.failure is not None}
-    return NodeInputs(
-        options,
-        archive,
-        machine,
-        state,
-        release,
-        configuration,
-        listed,
-        manifests,
-        archived,
-        named,
-        live,
-        recorded,
-        resources,
-    )
-
-
-def _listed(documents: Sequence[Document]) -> tuple[list[Document], list[declared.ListedResources]]:
-    """Return the documents of ``--active`` with pods, and what dumps of the PodResources API among them say.
-
-    Raises:
-        InputError: such a dump cannot be understood.
-    """
-    others, resources = [], []
-    for one in documents:
-        try:
-            found = declared.listed_resources(one.content)
-        except InputError as error:
-            raise error.at(one.source) from None
-        if found is None:
-            others.append(one)
-        else:
-            resources.append(found)
-    return others, resources
+    read = NodeInputs(options, archive, machine, state, release, configuration, listed, manifests)
+    return replace(read, archived=archived, named=named, live=live, recorded=recorded, resources=resources)
 
 
 def with_devices(mooring: MooringConfig, choice: str) -> MooringConfig:
@@ -431,35 +398,3 @@ def read_machine(machine: str, node: str) -> Machine:
 
 def _machine(machine: str, archive: NodeArchive | None) -> Machine:
     return archive.machine() if archive and not machine else loader.load_machine(machine)
-
-
-def _read_state(state: str) -> kubelet.StateTexts:
-    """Read the state files of a kubelet root directory, or one of them; they are never written.
-
-    Raises:
-        InputError: there is nothing, it is no state file, or it cannot be read.
-    """
-    if not state:
-        return kubelet.StateTexts()
-    if not Path(state).is_file():
-        check_folder(state, "--state")
-    return kubelet.StateTexts(state_text(state, start.CPU_FILE), state_text(state, start.MEMORY_FILE))
-
-
-def state_text(state: str, name: str) -> str | None:
-    """Return the text of a file of the kubelet's root directory; None where it is not there, or another is given."""
-    path = Path(state)
-    if not path.is_file():
-        return store.read_state_file(path / name)
-    text = store.read_state_file(path) or ""
-    marks = {
-        start.CPU_FILE: '"defaultCpuSet"',
-        start.MEMORY_FILE: '"machineState"',
-        device_file.DEVICE_FILE: '"PodDeviceEntries"',
-    }
-    known = [file for file, mark in marks.items() if mark in text]
-    known = known or [file for file in marks if Path(file).name in path.name]
-    if not known:
-        remedy = f"give {start.CPU_FILE}, {start.MEMORY_FILE}, or the directory that has them"
-        raise InputError("is no state file of a kubelet", source=state, field="--state", remedy=remedy)
-    return text if name in known else None

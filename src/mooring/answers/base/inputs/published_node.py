@@ -26,8 +26,7 @@ with lazily():
     from mooring.published import facts_document as facts_documents
     from mooring.published import kubelet_source as kubelet_sources
     from mooring.published import naming, objects, writing
-    from mooring.service import podresources
-    from mooring.service.cluster import apiserver
+    from mooring.service import apiserver, podresources
 
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from mooring.published.kubelet_source import KubeletSource
     from mooring.published.naming import Names
     from mooring.published.objects import NodeFacts
-    from mooring.service.cluster.apiserver import Cluster
+    from mooring.service.apiserver import Cluster
 
 KUBELET_ROOT = "/var/lib/kubelet"
 _SOCKET = "pod-resources/kubelet.sock"

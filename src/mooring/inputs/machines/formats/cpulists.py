@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from mooring.engine.core.bits import mask_of
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin
 from mooring.inputs.configuration.devices import matrix_rows
@@ -201,6 +202,7 @@ def _problem(problem: str, source: str) -> InputError:
 _OBJECT: Final = re.compile(
     r"(Package|Socket|NUMANode|L[1-5][di]?|Core|PU|[A-Z]\w*)\b(?:.*?L#(\d{1,6}))?(?:.*?P#(\d{1,6}))?"
 )
+_CACHE: Final = re.compile(r"L([1-5])([di]?)")
 _SIZE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?) ?([KMGT]?)i?B\b")
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _KINDS: Final = {"d": "Data", "i": "Instruction", "": "Unified"}
@@ -260,9 +262,9 @@ def read_lstopo_text(text: str, source: str) -> Description:
             for one in sorted(nodes, key=lambda one: one.physical)
         ),
         caches=tuple(
-            DescribedCache(int(one.type[1]), sum(1 << cpu for cpu in one.cpus), _KINDS[one.type[2:]], one.size, number)
+            DescribedCache(int(cache[1]), mask_of(one.cpus), _KINDS[cache[2]], one.size, number)
             for number, one in enumerate(objects)
-            if one.type[0] == "L" and one.cpus
+            if (cache := _CACHE.fullmatch(one.type)) and one.cpus
         ),
         memory=0 if ids else next((one.size for one in objects if one.type == "Machine"), 0),
     )

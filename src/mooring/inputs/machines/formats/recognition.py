@@ -152,9 +152,9 @@ _READERS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str], Description]],
         read_parsable,
     ),
     (re.compile(r"\A\s*[A-Z0-9a-z:%\[\] -]*\bCPU +(?:NODE|SOCKET|CORE)\b"), read_extended),
-    (re.compile(r"^\s*(?:available: [0-9]+ nodes?\b|node [0-9]+ cpus:)", re.MULTILINE), read_numactl),
+    (re.compile(r"^[ \t]*(?:available: [0-9]+ nodes?\b|node [0-9]+ cpus:)", re.MULTILINE), read_numactl),
     (MATRIX, read_matrix),
-    (re.compile(r"^\s*(?:Machine \(|(?:Package|Socket|NUMANode) L#)", re.MULTILINE), read_lstopo_text),
+    (re.compile(r"^[ \t]*(?:Machine \(|(?:Package|Socket|NUMANode) L#)", re.MULTILINE), read_lstopo_text),
     (re.compile(r"^.*(?:\bsocket|\bSockel\b|NUMA|CPU\(s\)|座).*[:：] *[0-9]", re.MULTILINE), read_lscpu),
 )
 _PROMPT: Final = re.compile(
